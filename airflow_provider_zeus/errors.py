@@ -1,0 +1,30 @@
+"""Every exception that this package raises on purpose. Each message names the field, its value and the remedy."""
+
+
+class ZeusError(Exception):
+    """Base of all errors of this package."""
+
+
+class JobSpecError(ZeusError, ValueError):
+    """A job, a setting or a Connection holds a value that cannot be used."""
+
+    @classmethod
+    def of(cls, field: str, value: object, problem: str, remedy: str) -> "JobSpecError":
+        """Build the one message form that all checks share: field, value, problem, remedy."""
+        return cls(f"{field} = {value!r}: {problem}. {remedy}.")
+
+
+class StoreError(ZeusError, RuntimeError):
+    """The store cannot be reached, has another schema, or refuses this use of it."""
+
+
+class DeviceError(ZeusError, RuntimeError):
+    """A device refuses a call or cannot be found; training goes on with what can be measured."""
+
+
+class ReportError(ZeusError, ValueError):
+    """The training loop reported something that cannot be compared with the target."""
+
+
+class BelowTargetError(ZeusError):
+    """The kept model is below its target and the job has ``require_target=True``."""

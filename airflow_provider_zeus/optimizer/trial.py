@@ -1,0 +1,193 @@
+"""The words of the trial log: what was decided, what was observed. Standard library only.
+
+A *recurrence* is one scheduled run of a job; a *trial* is one attempt at training in it with one batch size.
+Energies are joules, times seconds, powers watts. A figure that could not be had is ``None`` and
+``Observation.reasons`` says why; it is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Self
+
+
+class State(StrEnum):
+    """State of a trial (design: "The store")."""
+
+    RUNNING = "running"
+    CONVERGED = "converged"  # reached its target
+    GIVEN_UP = "given_up"  # exploratory, stopped at its bound
+    EXHAUSTED = "exhausted"  # max_epochs done, below target
+    FAILED = "failed"  # ended by an error
+    ABANDONED = "abandoned"  # nobody came back: lease expired, or a later try took over
+
+
+class Phase(StrEnum):
+    """Why an attempt runs its batch size."""
+
+    EXPLORE = "explore"  # pruning exploration, Algorithm 3
+    RETURN = "return"  # an arm without an observation in the window is tried once
+    SAMPLE = "sample"  # Thompson sampling, Algorithm 1
+    INCUMBENT = "incumbent"  # concurrent submission, paused exploration, or after a given-up attempt
+    PINNED = "pinned"  # a live setting fixes the batch size
+    FALLBACK = "fallback"  # no store at hand: default or last-known batch size
+
+
+@dataclass(frozen=True, slots=True)
+class TrialKey:
+    """Identity of a trial: ``ti_id`` is new for each try of a task and equal for a redelivered message."""
+
+    ti_id: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Which scheduled run a trial belongs to; attributes, never its key."""
+
+    dag_id: str = ""
+    run_id: str = ""
+    task_id: str = ""
+    map_index: int = -1
+    try_number: int = 1
+    run_type: str = "manual"  # scheduled | asset_triggered | manual | backfill | test
+    data_slice: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """What ``choose`` must know of a device. ``energy_source`` None: nothing measures energy here."""
+
+    model: str
+    count: int = 1
+    max_power_w: float | None = None  # sum over the GPUs used (MAXPOWER of Eq. 2)
+    energy_source: str | None = None  # nvml_counter | nvml_poll | rapl | estimate | simulated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSample:
+    """Steady-state training measured at one power limit: sums, so that samples of one limit may be added."""
+
+    batch_size: int
+    limit_w: float
+    samples: int
+    energy_j: float
+    time_s: float
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerPoint:
+    """Mean power up to ``t_s`` seconds after the first training step, with the limit and phase then in force."""
+
+    t_s: float
+    power_w: float | None
+    limit_w: float | None
+    phase: str  # profile | train | validate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What one trial cost and reached; partial sums while it runs.
+
+    ``energy_j`` and ``time_s`` run from the first step to the last report, validation included. ``rest_*`` is the
+    part outside training steps (validation, waiting); ``excess_*`` is what profiling cost beyond the same samples at
+    the chosen limit: the user sees it, the bandit does not learn it.
+    """
+
+    epochs: float | None = None
+    samples: int | None = None
+    samples_per_epoch: float | None = None
+    energy_j: float | None = None
+    time_s: float | None = None
+    rest_j: float | None = None
+    rest_s: float | None = None
+    excess_j: float | None = None
+    excess_s: float | None = None
+    metric: float | None = None
+    target_value: float | None = None
+    power_limit_w: float | None = None
+    device_model: str | None = None
+    device_count: int | None = None
+    max_power_w: float | None = None
+    energy_source: str | None = None
+    gpu_uuid: str | None = None
+    limit_found_w: float | None = None
+    learning_rate: float | None = None
+    out_of_memory: bool = False  # and in the first attempt of its process: the batch size does not fit
+    reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"reasons": dict(self.reasons)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote; unknown keys (of a newer writer) are ignored."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in data.items() if k in known})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One planned attempt. All bounds None: never stopped before ``max_epochs`` (the incumbent)."""
+
+    batch_size: int
+    phase: Phase
+    why: str
+    bound_epochs: float | None = None
+    bound_cost: float | None = None  # joules of Eq. 2
+    max_epoch_cost: float | None = None  # EpochCost above which this batch size would not have been chosen
+    round: int | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
+
+    @property
+    def bounded(self) -> bool:
+        """Whether this attempt may be given up."""
+        return self.bound_epochs is not None or self.bound_cost is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What ``choose`` answers: one exploratory attempt and the incumbent after it, or the incumbent alone."""
+
+    attempts: tuple[Attempt, ...]
+    seed: int
+    policy: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote."""
+        attempts = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data["attempts"])
+        return cls(attempts=attempts, seed=data["seed"], policy=data["policy"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One row of the trial log."""
+
+    job_id: str
+    number: int  # order of asking within the job, from 1
+    key: TrialKey
+    origin: Origin
+    spec: Mapping[str, Any]  # ZeusJob.to_dict() with live settings applied, as decided with
+    decision: Decision  # made once per ask; a second attempt's row repeats it
+    planned: Attempt  # the attempt of that decision which this trial runs
+    state: State
+    reason: str | None = None
+    asked_after_seq: int = 0  # the highest told_seq that the decision knew
+    told_seq: int | None = None  # order of closing within the job; None while running
+    opened_at: float = 0.0  # seconds since the epoch, the store's clock
+    lease_until: float = 0.0
+    closed_at: float | None = None
+    observation: Observation = field(default_factory=Observation)
+
+    @property
+    def batch_size(self) -> int:
+        """Batch size of this trial."""
+        return self.planned.batch_size

@@ -1,0 +1,91 @@
+"""The trial log behind one protocol. Callers talk to :class:`Store` only; ``open_store()`` gives them one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import (
+    DeviceInfo,
+    Observation,
+    Origin,
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskRequest:
+    """What a recurrence says of itself when it asks for a batch size."""
+
+    job: ZeusJob  # checked, templates rendered, live settings not yet applied
+    job_id: str
+    ti_id: str
+    origin: Origin
+    device: DeviceInfo | None = None  # None: not known where the question is asked (a pod)
+    lease_s: float = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The answer: an open trial, and what the job's earlier runs taught about power on this device."""
+
+    trial: Trial  # running, its planned attempt comes first
+    profile: tuple[ProfileSample, ...] = ()  # sums per (batch size, limit), newest 64 samples each
+    limits_found_w: Mapping[str, float] = field(default_factory=dict)
+    redelivered: bool = False  # the same open trial was handed out before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Partial (heartbeat) or final (tell) news of one trial."""
+
+    observation: Observation
+    profile: Sequence[ProfileSample] = ()  # new since the last report of this trial
+    points: Sequence[PowerPoint] = ()  # new since the last report of this trial
+
+
+class Store(Protocol):
+    """The trial log. Every method is one transaction; all raise StoreError (unreachable, newer schema, refused)."""
+
+    @property
+    def identity(self) -> str:
+        """Where the log lies, for people: no password in it."""
+
+    def ask(self, request: AskRequest) -> Asked:
+        """Open the next trial of a recurrence; the same open key gives the same trial, a closed one the next attempt.
+
+        Closes earlier tries of the same task instance and expired leases first; learns, chooses, inserts ``running``.
+        """
+
+    def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
+        """Write the row of the next attempt of ``previous``'s decision when its process begins it. Idempotent."""
+
+    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:
+        """Renew the lease (it never shrinks) and write partial sums; nothing for a closed trial."""
+
+    def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
+        """Close a trial. Idempotent; moves ``abandoned`` to its true state, changes no other closed trial."""
+
+    def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
+        """The log of a job in order of number; ``last`` limits it to the newest. Expired leases read ``abandoned``."""
+
+    def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
+        """Every trial of one DAG run, in order of job and number."""
+
+    def jobs(self) -> list[str]:
+        """Job ids in the log, sorted."""
+
+    def points(self, key: TrialKey) -> list[PowerPoint]:
+        """Power over time of one trial, at most 500 points."""
+
+    def settings(self, job_id: str) -> dict[str, Any]:
+        """Live settings of a job: eta, pause_exploration, pin_batch_size; empty when none are set."""
+
+    def close(self) -> None:
+        """Release connections."""

@@ -1,0 +1,130 @@
+"""Plan and result: all that a training process without a database knows and tells (design: "Plan and result").
+
+The plan is one JSON document. The result is JSON lines, each a :class:`Line`; the last one is ``final``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.trial import (
+    Attempt,
+    Observation,
+    Phase,
+    PowerPoint,
+    ProfileSample,
+    State,
+)
+
+SCHEMA = 1
+Kind = Literal["start", "attempt", "beat", "end", "final"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to run: the attempts of one decision, and what the job's earlier runs taught about power."""
+
+    job_id: str
+    ti_id: str
+    number: int  # of the trial that runs the first attempt
+    first_attempt: int  # attempt number of attempts[0] under ``ti_id``
+    spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
+    attempts: tuple[Attempt, ...]
+    seed: int = 0
+    profile: tuple[ProfileSample, ...] = ()
+    limits_found_w: Mapping[str, float] = field(default_factory=dict)  # gpu uuid -> limit found by an earlier trial
+    heartbeat_s: float = 15.0
+    state_dir: str | None = None
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        return json.dumps({"v": SCHEMA, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises JobSpecError when it is not a plan of this version."""
+        try:
+            data = json.loads(text)
+            if data.pop("v") != SCHEMA:
+                raise ValueError("another version")
+            data["attempts"] = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data["attempts"])
+            data["profile"] = tuple(ProfileSample(**s) for s in data["profile"])
+            return cls(**data)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise JobSpecError.of(
+                "plan", text[:80], f"not a plan of version {SCHEMA} ({error})", "use the same package version on both sides"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a result.
+
+    ``start``: a process took the plan (``start_id`` is random: two starts under one key are two observations).
+    ``attempt``: an attempt begins. ``beat``: partial sums, new profile samples, power points. ``end``: that attempt is
+    over in ``state``. ``final``: the process is done; ``attempt`` is the kept one, None when no model was kept.
+    """
+
+    kind: Kind
+    start_id: str
+    attempt: int | None = None  # attempt number under the plan's ti_id
+    batch_size: int | None = None
+    state: State | None = None
+    reason: str | None = None
+    observation: Observation | None = None
+    profile: tuple[ProfileSample, ...] = ()  # new since the last line
+    points: tuple[PowerPoint, ...] = ()  # new since the last line
+
+    def to_json(self) -> str:
+        """One line of JSON, without the line feed."""
+        data = {k: v for k, v in asdict(self).items() if v not in (None, (), [])}
+        if self.observation is not None:
+            data["observation"] = {k: v for k, v in self.observation.to_dict().items() if v not in (None, {}, False)}
+        return json.dumps({"v": SCHEMA, **data})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read one line. Raises ValueError when it is not a line of this version (cut off by a death, say)."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.pop("v", None) != SCHEMA:
+            raise ValueError(f"not a result line of version {SCHEMA}: {text[:80]!r}")
+        if "state" in data:
+            data["state"] = State(data["state"])
+        if "observation" in data:
+            data["observation"] = Observation.from_dict(data["observation"])
+        data["profile"] = tuple(ProfileSample(**s) for s in data.get("profile", ()))
+        data["points"] = tuple(PowerPoint(**p) for p in data.get("points", ()))
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+
+class ResultWriter:
+    """Appends lines to a result file and flushes each: what is written survives the death of the process."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8")
+
+    def __call__(self, line: Line) -> None:
+        self._file.write(line.to_json() + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_result(path: Path) -> Iterator[Line]:
+    """Lines of a result file in order; a last line that a death cut off is left out."""
+    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if text.endswith("\n"):
+            yield Line.from_json(text)
+
+
