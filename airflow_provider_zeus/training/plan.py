@@ -57,7 +57,10 @@ class Plan:
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise JobSpecError.of(
-                "plan", text[:80], f"not a plan of version {SCHEMA} ({error})", "use the same package version on both sides"
+                "plan",
+                text[:80],
+                f"not a plan of version {SCHEMA} ({error})",
+                "use the same package version on both sides",
             ) from error
 
 
@@ -126,5 +129,3 @@ def read_result(path: Path) -> Iterator[Line]:
     for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
         if text.endswith("\n"):
             yield Line.from_json(text)
-
-

@@ -1,0 +1,1 @@
+"""The trial log: one protocol, one way in."""

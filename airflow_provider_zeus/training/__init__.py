@@ -1,0 +1,1 @@
+"""Inside a training process: the run handle, the just-in-time profiler, plan and result."""
