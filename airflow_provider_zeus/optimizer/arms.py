@@ -1,0 +1,108 @@
+"""Belief per batch size, as costs on one device: what Thompson sampling samples from."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_zeus.optimizer.belief import Belief, Where
+from airflow_provider_zeus.optimizer.cost import Rates, Weights, best_limit
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample
+
+RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One batch size: the posterior of its mean cost under a flat prior (Algorithm 2)."""
+
+    batch_size: int
+    runs: int  # converged runs in the window
+    mean_epochs: float
+    mean: float  # believed cost of a run [J]
+    sd: float  # posterior standard deviation of that mean [J]
+    epoch_cost: float  # [J]
+
+
+def mean_epochs(converged: Sequence[float], stopped: Sequence[float]) -> tuple[float, list[float]] | None:
+    """Believed Epochs(b) and the values behind it; None without a converged run.
+
+    A stopped run counts as ``max(its epochs, the mean)`` (upstream trap 5). Taken as a fixed point that is: it counts
+    as it stands where it is above the mean of all that count, else not at all. So it never lowers the mean, in
+    whatever order runs arrive.
+    """
+    if not converged:
+        return None
+    values = list(converged)
+    mean = math.fsum(values) / len(values)
+    for epochs in sorted(stopped, reverse=True):
+        if epochs <= mean:
+            break
+        values.append(epochs)
+        mean = math.fsum(values) / len(values)
+    return mean, values
+
+
+def arms_of(
+    belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample], weights: Weights
+) -> dict[int, Arm]:
+    """Arms with a converged run in the window and a known EpochCost, by batch size."""
+    converged: dict[int, list[float]] = defaultdict(list)
+    stopped: dict[int, list[float]] = defaultdict(list)
+    for _, b, epochs in belief.converged:
+        converged[b].append(epochs)
+    oldest = belief.converged[0][0] if len(belief.converged) >= belief.job.window else 0
+    for n, b, epochs in belief.stopped:
+        if n >= oldest:
+            stopped[b].append(epochs)
+    costs = epoch_costs(belief, device, profiles, weights)
+    found = {b: mean_epochs(converged[b], stopped[b]) for b in sorted(converged) if b in costs}
+    known = {b: m for b, m in found.items() if m is not None}
+    spread = _pooled_spread(known)
+    return {b: _arm(b, len(converged[b]), mean, values, costs[b], spread) for b, (mean, values) in known.items()}
+
+
+def _arm(b: int, runs: int, mean: float, values: list[float], epoch_cost: float, spread: float) -> Arm:
+    """Posterior of Algorithm 2 under the flat prior; one value or equal values borrow the other arms' spread."""
+    n = len(values)
+    variance = math.fsum((v - mean) ** 2 for v in values) / n
+    if variance == 0:
+        variance = (spread * mean) ** 2
+    sd = math.sqrt(variance / n) * epoch_cost
+    return Arm(batch_size=b, runs=runs, mean_epochs=mean, mean=mean * epoch_cost, sd=sd, epoch_cost=epoch_cost)
+
+
+def _pooled_spread(known: Mapping[int, tuple[float, list[float]]]) -> float:
+    """Relative run-to-run spread over all arms that show any, else :data:`RELATIVE_SD`."""
+    squares = [((v - mean) / mean) ** 2 for mean, values in known.values() if len(set(values)) > 1 for v in values]
+    return math.sqrt(math.fsum(squares) / len(squares)) if squares else RELATIVE_SD
+
+
+def epoch_costs(
+    belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample], weights: Weights
+) -> dict[int, float]:
+    """EpochCost(b) [J] at the newest slice's size for every batch size measured on this device (Eq. 7).
+
+    What complete runs drew, averaged over the newest; a batch size that only a killed run profiled is taken from its
+    profile. Where runs name no slice size, an epoch counts as one sample: the order of the arms is the same.
+    """
+    size = belief.slice_size[1] if belief.slice_size else 1.0
+    where: Where | None = (device.model, device.count, device.energy_source) if device else None
+    costs: dict[int, float] = {}
+    for b in {s.batch_size for s in profiles}:
+        best = best_limit((s for s in profiles if s.batch_size == b), weights)
+        if best is not None:
+            costs[b] = best[1] * size
+    for (b, measured_on), entries in belief.rates.items():
+        if where is None or measured_on == where:
+            cost = _mean_cost([rates for _, rates in entries], size, weights)
+            if cost is not None:
+                costs[b] = cost
+    return costs
+
+
+def _mean_cost(rates: Sequence[Rates], size: float, weights: Weights) -> float | None:
+    known = [c for c in (r.epoch_cost(size, weights) for r in rates) if c is not None]
+    return math.fsum(known) / len(known) if known else None

@@ -1,0 +1,107 @@
+"""Energy-time cost (Eq. 1 to 3, 5 and 7 of the paper). Energies [J], times [s], powers [W], costs [J]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, ProfileSample
+
+
+def energy_to_accuracy_j(tta_s: float, average_power_w: float) -> float:
+    """ETA [J] = TTA x average power (Eq. 1)."""
+    return tta_s * average_power_w
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How energy and time are weighed: eta and MAXPOWER [W] of Eq. 2.
+
+    ``time_alone``: nothing measures energy (or MAXPOWER is unknown), so eta counts as 0 and costs are seconds.
+    """
+
+    eta: float
+    max_power_w: float
+    time_alone: bool = False
+
+    @classmethod
+    def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
+        """Weights of a job on a device; a job's own ``max_power_w`` wins over the device's."""
+        max_power_w = job.max_power_w or (device.max_power_w if device else None)
+        if device is None or device.energy_source is None or max_power_w is None:
+            return cls(0.0, 1.0, time_alone=True)
+        return cls(job.eta, max_power_w)
+
+    def cost(self, energy_j: float | None, time_s: float) -> float:
+        """Cost [J] (Eq. 2): eta x energy + (1 - eta) x MAXPOWER x time. Energy may be None only at eta 0."""
+        if self.eta == 0:
+            return self.max_power_w * time_s
+        if energy_j is None:
+            raise ValueError("energy_j is None, but eta is above 0")
+        return self.eta * energy_j + (1 - self.eta) * self.max_power_w * time_s
+
+    def cost_of_power(self, average_power_w: float, time_s: float) -> float:
+        """Cost [J] in the form of Eq. 3: (eta x AvgPower + (1 - eta) x MAXPOWER) x time."""
+        return (self.eta * average_power_w + (1 - self.eta) * self.max_power_w) * time_s
+
+    def text(self, cost: float) -> str:
+        """A cost for people."""
+        if self.time_alone:
+            return f"{cost:.3g} s"
+        return f"{cost:.3g} J" if cost < 1000 else f"{cost / 1000:.3g} kJ"
+
+
+def observed_cost(observation: Observation, weights: Weights) -> float | None:
+    """What a trial cost its user [J], profiling included (Eq. 2); None where a figure it needs is missing."""
+    if observation.time_s is None or (weights.eta > 0 and observation.energy_j is None):
+        return None
+    return weights.cost(observation.energy_j, observation.time_s)
+
+
+def best_limit(profile: Iterable[ProfileSample], weights: Weights) -> tuple[float, float] | None:
+    """(power limit [W], cost per sample [J]) that minimises Eq. 7 over the limits measured; None without any.
+
+    Samples of one limit are added before they are compared; of two equal costs the lower limit wins.
+    """
+    sums: dict[float, tuple[int, float, float]] = {}
+    for s in profile:
+        n, energy_j, time_s = sums.get(s.limit_w, (0, 0.0, 0.0))
+        sums[s.limit_w] = (n + s.samples, energy_j + s.energy_j, time_s + s.time_s)
+    costs = [(weights.cost(e / n, t / n), limit_w) for limit_w, (n, e, t) in sums.items() if n > 0]
+    if not costs:
+        return None
+    cost, limit_w = min(costs)
+    return limit_w, cost
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one epoch of one batch size draws, per sample trained and per epoch beside training."""
+
+    j_per_sample: float | None
+    s_per_sample: float
+    rest_j: float | None = None  # validation and waiting, per epoch
+    rest_s: float = 0.0
+
+    @classmethod
+    def of(cls, o: Observation) -> Rates | None:
+        """Rates of one trial, without the excess of profiling; None where it measured too little to tell."""
+        if not o.samples or not o.epochs or o.time_s is None:
+            return None
+        rest_s, excess_s = o.rest_s or 0.0, o.excess_s or 0.0
+        s_per_sample = (o.time_s - rest_s - excess_s) / o.samples
+        if s_per_sample <= 0:
+            return None
+        j_per_sample = rest_j = None
+        if o.energy_j is not None:
+            rest_j = (o.rest_j or 0.0) / o.epochs
+            j_per_sample = max((o.energy_j - (o.rest_j or 0.0) - (o.excess_j or 0.0)) / o.samples, 0.0)
+        return cls(j_per_sample, s_per_sample, rest_j, rest_s / o.epochs)
+
+    def epoch_cost(self, samples_per_epoch: float, weights: Weights) -> float | None:
+        """EpochCost [J] for a slice of this size (Eq. 7 as observed); None without energy where eta needs it."""
+        if weights.eta > 0 and self.j_per_sample is None:
+            return None
+        rest = weights.cost(self.rest_j or 0.0, self.rest_s)
+        return weights.cost(self.j_per_sample, self.s_per_sample) * samples_per_epoch + rest

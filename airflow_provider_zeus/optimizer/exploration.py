@@ -1,0 +1,78 @@
+"""Pruning exploration (Algorithm 3) and the return of pruned arms, as functions of what was explored so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from airflow_provider_zeus.optimizer.belief import Belief
+
+ROUNDS = 2  # so that a cost variance is observed (Algorithm 3, line 2)
+
+
+def next_exploration(
+    sizes: Sequence[int],
+    default: int,
+    explored: Mapping[tuple[int, int], tuple[int, bool]],
+    infeasible: Collection[int],
+    cheapest: Callable[[Collection[int]], int],
+) -> tuple[int, int] | None:
+    """(round, batch size) to explore next, None when both rounds are over.
+
+    :param sizes: every batch size of the job, ascending.
+    :param explored: (round, batch size) -> (trial number, whether it converged).
+    :param cheapest: of a set of converged batch sizes, the one believed cheapest: where round 2 starts.
+
+    Round 2 walks over what converged in round 1. A failure there ends the walk, but what lies behind it stays an arm:
+    one unlucky run does not cost the neighbours (upstream trap 3).
+    """
+    pool, start = list(sizes), default
+    for number in range(1, ROUNDS + 1):
+        seen = {b: ok for (r, b), (_, ok) in explored.items() if r == number}
+        if number > 1:
+            pool = [b for b in sizes if explored.get((number - 1, b), (0, False))[1]]
+            if not pool:
+                return None
+            started = min((n, b) for (r, b), (n, _) in explored.items() if r == number)[1] if seen else None
+            start = started if started in pool else cheapest(pool)
+        found = _walk(pool, start, seen | dict.fromkeys(infeasible, False))
+        if found is not None:
+            return number, found
+    return None
+
+
+def _walk(pool: Sequence[int], start: int, seen: Mapping[int, bool]) -> int | None:
+    """The start, then smaller until failure, then larger until failure (Algorithm 3, lines 3 to 5)."""
+    if start not in seen:
+        return start
+    for direction in ([b for b in reversed(pool) if b < start], [b for b in pool if b > start]):
+        for b in direction:
+            if b not in seen:
+                return b
+            if not seen[b]:
+                break
+    return None
+
+
+def next_return(belief: Belief, sizes: Sequence[int], settled: Collection[int], incumbent: int) -> int | None:
+    """A batch size that is due for one bounded try, the nearest to the incumbent first; None while nothing is due.
+
+    Due is what is not ``settled`` (an arm, or infeasible) and: joined the list after exploration was over; was tried or
+    pruned a whole window ago (design: pruned arms return); or converged, but was never measured on this device.
+    """
+    job = belief.job
+    pruned_at = max((n for n, _ in belief.explored.values()), default=0)
+    last_try = {b: n for n, b, _ in sorted((*belief.stopped, *belief.converged))}
+    window_start = belief.converged[0][0] if len(belief.converged) >= job.window else 0
+
+    converged = {b for _, b, _ in belief.converged}
+
+    def due(b: int) -> bool:
+        if b in converged:
+            return True
+        if b in last_try:
+            return last_try[b] < window_start
+        joined_late = belief.listed.get(b, belief.newest + 1) > pruned_at
+        return joined_late or pruned_at < window_start
+
+    waiting = [b for b in sizes if b not in settled and due(b)]
+    return min(waiting, key=lambda b: (abs(sizes.index(b) - sizes.index(incumbent)), b), default=None)

@@ -1,0 +1,181 @@
+"""Policy ``"zeus"``: pruning exploration and Gaussian Thompson sampling (Algorithms 1 to 3), the traps settled.
+
+``choose`` is pure: job, belief, device, trials now running and a seed give one decision, with its reason in words.
+What differs from the paper, and why, stands in ``docs/policy.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
+from airflow_provider_zeus.optimizer.belief import Belief, belief_tag, learn, prior
+from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import Attempt, Decision, DeviceInfo, Phase, ProfileSample, Trial
+
+__all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
+
+_EXPLORING = (Phase.EXPLORE, Phase.RETURN)
+
+
+def decision_seed(job_id: str, number: int, user_seed: int) -> int:
+    """Seed of one decision: the same log and user seed give the same decision (upstream trap 9)."""
+    digest = hashlib.sha256(f"{job_id}\0{number}\0{user_seed}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")  # 48 bits: exact in JSON everywhere
+
+
+def fallback(job: ZeusJob, batch_size: int | None = None, *, why: str, seed: int = 0) -> Decision:
+    """The decision where no log can be read: ``batch_size`` (default: the job's) without a bound."""
+    b = job.default_batch_size if batch_size is None else batch_size
+    return _decision(seed, job, Attempt(batch_size=b, phase=Phase.FALLBACK, why=why))
+
+
+def choose(
+    job: ZeusJob,
+    belief: Belief,
+    *,
+    profiles: Sequence[ProfileSample] = (),
+    device: DeviceInfo | None = None,
+    running: Sequence[Trial] = (),
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+) -> Decision:
+    """What the next recurrence runs: one bounded exploratory attempt and the incumbent after it, or the incumbent.
+
+    ``running`` are the job's open trials (section 4.4, concurrent submissions); ``settings`` may hold
+    ``pin_batch_size`` and ``pause_exploration``. Without ``device`` the newest trial's is assumed.
+    """
+    settings = settings or {}
+    pinned = settings.get("pin_batch_size")
+    if pinned is not None:
+        why = f"Batch size {pinned} is pinned by a live setting."
+        return _decision(seed, job, Attempt(batch_size=pinned, phase=Phase.PINNED, why=why))
+    view = _View.of(job, belief, device or belief.last_device(), profiles)
+    first = _explore(view, running, settings) or _sample(view, seed)
+    if first.batch_size == view.incumbent:
+        return _decision(seed, job, first)
+    return _decision(seed, job, view.bounded(first), view.after(first.batch_size))
+
+
+def _decision(seed: int, job: ZeusJob, *attempts: Attempt) -> Decision:
+    return Decision(attempts=attempts, seed=seed, policy=job.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What one decision looks at."""
+
+    job: ZeusJob
+    belief: Belief
+    sizes: Sequence[int]  # ascending
+    infeasible: Sequence[int]
+    arms: Mapping[int, Arm]
+    epoch_costs: Mapping[int, float]
+    weights: Weights
+    incumbent: int
+
+    @classmethod
+    def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> _View:
+        sizes = sorted(job.batch_sizes)
+        weights = Weights.of(job, device)
+        infeasible = [b for b in sizes if device is not None and belief.infeasible(b, device.model)]
+        known = arms_of(belief, device, profiles, weights)
+        arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
+        incumbent = min(arms.values(), key=lambda a: a.mean).batch_size if arms else _start(job, sizes, infeasible)
+        costs = epoch_costs(belief, device, profiles, weights)
+        return cls(job, belief, sizes, infeasible, arms, costs, weights, incumbent)
+
+    def cheapest(self, pool: Collection[int]) -> int:
+        """Of these batch sizes the one believed cheapest; one without a belief counts last."""
+        return min(pool, key=lambda b: (self.arms[b].mean if b in self.arms else math.inf, b))
+
+    def incumbent_cost(self) -> float | None:
+        """Believed cost [J] of a run of the incumbent; where it never converged, of its ``max_epochs``."""
+        if self.incumbent in self.arms:
+            return self.arms[self.incumbent].mean
+        epoch_cost = self.epoch_costs.get(self.incumbent)
+        return None if epoch_cost is None or self.job.max_epochs is None else epoch_cost * self.job.max_epochs
+
+    def bounded(self, attempt: Attempt) -> Attempt:
+        """The attempt with its bound: beta x the incumbent's believed cost (section 4.4, traps 7 and 8)."""
+        cost = self.incumbent_cost()
+        if cost is None:
+            return replace(attempt, bound_epochs=float(self.job.max_epochs or 1))
+        bound = self.job.beta * cost
+        epoch_cost = self.epoch_costs.get(attempt.batch_size)
+        arm = self.arms.get(attempt.batch_size)
+        return replace(
+            attempt,
+            bound_cost=bound,
+            bound_epochs=bound / epoch_cost if epoch_cost else None,
+            max_epoch_cost=bound / max(1.0, arm.mean_epochs) if arm else bound,
+            bound_samples_per_epoch=self.belief.slice_size[1] if self.belief.slice_size else None,
+            why=f"{attempt.why[:-1]}; it is given up above {self.weights.text(bound)}, "
+            f"{self.job.beta:g} x what {self.incumbent} is believed to cost.",
+        )
+
+    def after(self, given_up: int) -> Attempt:
+        """The attempt that keeps a model when the exploratory one is given up."""
+        known = "the cheapest known to reach the target" if self.arms else "the default"
+        why = f"{given_up} was given up; {self.incumbent}, {known}, runs to the end."
+        return Attempt(batch_size=self.incumbent, phase=Phase.INCUMBENT, why=why)
+
+
+def _start(job: ZeusJob, sizes: Sequence[int], infeasible: Sequence[int]) -> int:
+    """The default; where it does not fit the device, the largest that is below it, else the smallest that fits."""
+    fits = [b for b in sizes if b not in infeasible] or [job.default_batch_size]
+    return max((b for b in fits if b <= job.default_batch_size), default=fits[0])
+
+
+def _explore(view: _View, running: Sequence[Trial], settings: Mapping[str, Any]) -> Attempt | None:
+    """The attempt that must come before sampling: paused, concurrent, exploring or returning; None when none must."""
+    job, incumbent = view.job, view.incumbent
+    if settings.get("pause_exploration"):
+        why = f"Exploration is paused by a live setting; {incumbent} is the best known."
+        return Attempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
+    other = next((t for t in running if t.planned.phase in _EXPLORING), None)
+    if other is not None:
+        why = f"Another run of this job explores {other.batch_size} now; this one takes {incumbent}, the best known."
+        return Attempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
+    start = _start(job, view.sizes, view.infeasible)
+    found = next_exploration(view.sizes, start, view.belief.explored, view.infeasible, view.cheapest)
+    if found is not None:
+        number, b = found
+        return Attempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=_why_explored(view, number, b, start))
+    b_due = next_return(view.belief, view.sizes, {*view.arms, *view.infeasible}, incumbent)
+    if b_due is None:
+        return None
+    why = f"{b_due} has no run on this device among the last {job.window} converged ones and is tried once."
+    return Attempt(batch_size=b_due, phase=Phase.RETURN, why=why)
+
+
+def _why_explored(view: _View, number: int, b: int, start: int) -> str:
+    head = f"Pruning exploration, round {number}: "
+    if number == 1 and b == start:
+        return head + f"{b}, the default, comes first."
+    if not any(r == number for r, _ in view.belief.explored):
+        return head + f"{b} was the cheapest of round {number - 1} and comes first."
+    return head + f"{b} is the next batch size."
+
+
+def _sample(view: _View, seed: int) -> Attempt:
+    """Thompson sampling (Algorithm 1): one draw per arm from its posterior, the lowest runs."""
+    if not view.arms:
+        why = f"No batch size has reached the target yet; {view.incumbent} is where to start from."
+        return Attempt(batch_size=view.incumbent, phase=Phase.INCUMBENT, why=why)
+    rng = random.Random(seed)
+    draws = {b: arm.mean + arm.sd * rng.gauss(0.0, 1.0) for b, arm in view.arms.items()}
+    b = min(draws, key=lambda b: (draws[b], b))
+    arm = view.arms[b]
+    why = (
+        f"Thompson sampling: {b} drew {view.weights.text(draws[b])}, the lowest of {len(draws)} "
+        f"(believed {view.weights.text(arm.mean)} from {arm.runs} run{'s' if arm.runs > 1 else ''})."
+    )
+    return Attempt(batch_size=b, phase=Phase.SAMPLE, why=why)
