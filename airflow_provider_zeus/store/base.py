@@ -37,6 +37,7 @@ class Asked:
 
     trial: Trial  # running, its planned attempt comes first
     profile: tuple[ProfileSample, ...] = ()  # sums per (batch size, limit), newest 64 samples each
+    profile_device: DeviceInfo | None = None  # measured on it; the request's, else that of the job's newest trial
     limits_found_w: Mapping[str, float] = field(default_factory=dict)
     redelivered: bool = False  # the same open trial was handed out before
 
@@ -65,6 +66,12 @@ class Store(Protocol):
 
     def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
         """Write the row of the next attempt of ``previous``'s decision when its process begins it. Idempotent."""
+
+    def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
+        """Write the open row of a trial that began while the store could not be asked; it gets its number. Idempotent.
+
+        So that what such a run cost can be told later.
+        """
 
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:
         """Renew the lease (it never shrinks) and write partial sums; nothing for a closed trial."""

@@ -1,0 +1,160 @@
+"""What a question and a report do to the log of one job: the same for every store.
+
+A :class:`Book` is that log inside one transaction (SQL) or one read and write (Variable). The rules themselves are in
+:mod:`~airflow_provider_zeus.store.ledger`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.store import ledger
+from airflow_provider_zeus.store.base import Asked, AskRequest, Report
+from airflow_provider_zeus.store.ledger import DeviceKey
+
+
+class Book(Protocol):
+    """The log of one job, locked."""
+
+    now: float  # seconds since the epoch, the store's clock
+    seq: int  # closings so far
+    newest: int  # number of the newest trial, 0 when there is none
+
+    def find(self, key: TrialKey) -> Trial | None:
+        """The trial of a key."""
+
+    def open_trials(self) -> list[Trial]:
+        """Trials whose row says ``running``, in order of number."""
+
+    def of_task_instance(self, ti_id: str) -> list[Trial]:
+        """Every trial of one try of a task."""
+
+    def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
+        """The fold of the log in order of number."""
+
+    def profile(self, device: DeviceKey | None) -> tuple[ProfileSample, ...]:
+        """Sums per (batch size, limit) on one device."""
+
+    def limits_found(self) -> Mapping[str, float]:
+        """Power limit found on each GPU [W]."""
+
+    def add(self, trial: Trial) -> None:
+        """Write a new row."""
+
+    def put(self, trial: Trial, *, closed: bool = False) -> None:
+        """Write a row that is there; ``closed``: what it teaches has changed."""
+
+    def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
+        """Append profile samples measured on the trial's device."""
+
+    def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
+        """Append power points."""
+
+
+def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
+    """Close what nobody came back for; give the open trial of this key again, or decide and open the next."""
+    for trial, reason in ledger.stale(book.open_trials(), request, book.now):
+        book.seq += 1
+        book.put(ledger.abandon(trial, reason, book.now, book.seq), closed=True)
+    job = request.job.with_settings(settings)
+    running = book.open_trials()
+    belief = book.belief(job, min((t.number for t in running), default=None))
+    device = request.device or belief.last_device()
+    profile = book.profile(ledger.device_key(device))
+    own = book.of_task_instance(request.ti_id)
+    again = ledger.redelivered(own, request.job_id)
+    if again:
+        trial = ledger.renewed(again, book.now, request.lease_s)
+        book.put(trial)
+    else:
+        trial = _opened(book, request, job, belief, profile, device, running, settings, own)
+    return Asked(
+        trial=trial,
+        profile=profile,
+        profile_device=device,
+        limits_found_w=book.limits_found(),
+        redelivered=again is not None,
+    )
+
+
+def _opened(
+    book: Book,
+    request: AskRequest,
+    job: ZeusJob,
+    belief: Belief,
+    profile: Sequence[ProfileSample],
+    device: DeviceInfo | None,
+    running: Sequence[Trial],
+    settings: Mapping[str, Any],
+    own: Sequence[Trial],
+) -> Trial:
+    number = book.newest + 1
+    seed = decision_seed(request.job_id, number, job.seed)
+    decision = choose(job, belief, profiles=profile, device=device, running=running, seed=seed, settings=settings)
+    attempt = max((t.key.attempt for t in own), default=0) + 1
+    trial = ledger.opened(request, job, decision, number=number, attempt=attempt, seq=book.seq, now=book.now)
+    book.add(trial)
+    return trial
+
+
+def begin(book: Book, key: TrialKey, previous: TrialKey, lease_s: float) -> Trial:
+    """Write the row of the attempt after ``previous``, unless it is there."""
+    there = book.find(key)
+    if there:
+        return there
+    before = _known(book, previous)
+    trial = ledger.next_of(before, key, number=book.newest + 1, now=book.now, lease_s=lease_s)
+    book.add(trial)
+    return trial
+
+
+def adopt(book: Book, trial: Trial, lease_s: float) -> Trial:
+    """Write the row of a trial that began while the store could not be asked, unless it is there."""
+    there = book.find(trial.key)
+    if there:
+        return there
+    trial = ledger.adopted(trial, number=book.newest + 1, now=book.now, lease_s=lease_s)
+    book.add(trial)
+    return trial
+
+
+def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> None:
+    """Renew the lease and write partial sums of an open trial."""
+    trial = _known(book, key)
+    if trial.state is State.RUNNING:
+        trial = ledger.beaten(trial, report.observation, book.now, lease_s)
+        book.put(trial)
+        _extras(book, trial, report)
+
+
+def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | None) -> Trial:
+    """Close a trial, once."""
+    before = _known(book, key)
+    trial = ledger.settled(before, state, report.observation, reason, now=book.now, seq=book.seq + 1)
+    if trial is not before:
+        book.seq += 1
+        book.put(trial, closed=True)
+        _extras(book, trial, report)
+    return trial
+
+
+def _extras(book: Book, trial: Trial, report: Report) -> None:
+    book.add_samples(trial, report.profile)
+    book.add_points(trial.key, report.points)
+
+
+def _known(book: Book, key: TrialKey) -> Trial:
+    trial = book.find(key)
+    if trial is None:
+        raise unknown(key)
+    return trial
+
+
+def unknown(key: TrialKey) -> StoreError:
+    """The error of a key that the log does not hold."""
+    return StoreError(f"No trial {key.ti_id}, attempt {key.attempt}, in the log: ask for one before reporting to it.")

@@ -1,0 +1,218 @@
+"""The rules of the trial log that every store keeps (design: "The store"). Pure: trials in, trials out, no I/O.
+
+``now`` is seconds since the epoch by the store's clock. ``seq`` is the job's ``told_seq``: it counts closings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import (
+    Decision,
+    DeviceInfo,
+    Observation,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+)
+from airflow_provider_zeus.store.base import AskRequest
+
+KEPT_SAMPLES = 64  # newest profile samples kept per job, device and batch size
+LEASE_EXPIRED = "lease expired"
+
+DeviceKey = tuple[str, int, str | None]  # model, count, energy source: figures of other devices do not compare
+
+
+def read_state(trial: Trial, now: float) -> Trial:
+    """The trial as every reader sees it: ``running`` with an expired lease is ``abandoned``."""
+    if trial.state is State.RUNNING and trial.lease_until < now:
+        return replace(trial, state=State.ABANDONED, reason=LEASE_EXPIRED)
+    return trial
+
+
+def stale(open_trials: Iterable[Trial], request: AskRequest, now: float) -> list[tuple[Trial, str]]:
+    """Open trials that this question closes, with the reason, in order of number."""
+    found = []
+    for trial in sorted(open_trials, key=lambda t: t.number):
+        if _superseded(trial, request):
+            found.append((trial, f"superseded by try {request.origin.try_number}"))
+        elif trial.lease_until < now:
+            found.append((trial, LEASE_EXPIRED))
+    return found
+
+
+def _superseded(trial: Trial, request: AskRequest) -> bool:
+    """Whether the request is a later try of the trial's task instance. A question that comes late closes no newer."""
+    old, new = trial.origin, request.origin
+    same = (old.dag_id, old.run_id, old.task_id, old.map_index) == (new.dag_id, new.run_id, new.task_id, new.map_index)
+    known = bool(new.dag_id or new.run_id)  # asked outside Airflow: nothing says that two are one task instance
+    return known and same and trial.key.ti_id != request.ti_id and old.try_number <= new.try_number
+
+
+def abandon(trial: Trial, reason: str, now: float, seq: int) -> Trial:
+    """Close an open trial that nobody came back for; ``seq`` becomes its ``told_seq``."""
+    return replace(trial, state=State.ABANDONED, reason=reason, told_seq=seq, closed_at=_closing(trial, now))
+
+
+def redelivered(own: Iterable[Trial], job_id: str) -> Trial | None:
+    """The open trial of a task instance that asks again, the latest attempt first; None when all are closed."""
+    still = [t for t in own if t.state is State.RUNNING and t.job_id == job_id]
+    return max(still, key=lambda t: t.key.attempt, default=None)
+
+
+def opened(
+    request: AskRequest, job: ZeusJob, decision: Decision, *, number: int, attempt: int, seq: int, now: float
+) -> Trial:
+    """The new row: running, the first attempt of its decision, made with ``job`` (live settings applied)."""
+    return Trial(
+        job_id=request.job_id,
+        number=number,
+        key=TrialKey(request.ti_id, attempt),
+        origin=request.origin,
+        spec=job.to_dict(),
+        decision=decision,
+        planned=decision.attempts[0],
+        state=State.RUNNING,
+        asked_after_seq=seq,
+        opened_at=now,
+        lease_until=now + request.lease_s,
+    )
+
+
+def next_of(previous: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
+    """The row of the attempt after ``previous`` in the same decision. Raises StoreError when there is none."""
+    after = previous.decision.attempts.index(previous.planned) + 1
+    if after >= len(previous.decision.attempts):
+        raise StoreError(
+            f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
+            "ask for a new trial instead of beginning another attempt."
+        )
+    return replace(
+        previous,
+        number=number,
+        key=key,
+        planned=previous.decision.attempts[after],
+        state=State.RUNNING,
+        reason=None,
+        told_seq=None,
+        opened_at=now,
+        lease_until=now + lease_s,
+        closed_at=None,
+        observation=Observation(),
+    )
+
+
+def adopted(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
+    """The open row of a trial that began while the store could not be asked; its decision knew no other trial."""
+    return replace(
+        trial,
+        number=number,
+        state=State.RUNNING,
+        reason=None,
+        asked_after_seq=0,
+        told_seq=None,
+        opened_at=trial.opened_at or now,
+        lease_until=now + lease_s,
+        closed_at=None,
+        observation=Observation(),
+    )
+
+
+def beaten(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial:
+    """An open trial after a heartbeat: lease renewed, partial sums written."""
+    return replace(renewed(trial, now, lease_s), observation=merged(trial.observation, news))
+
+
+def renewed(trial: Trial, now: float, lease_s: float) -> Trial:
+    """The trial with its lease prolonged; a clock that stepped back never shortens it."""
+    return replace(trial, lease_until=max(trial.lease_until, now + lease_s))
+
+
+def settled(trial: Trial, state: State, news: Observation, reason: str | None, *, now: float, seq: int) -> Trial:
+    """Close a trial. The very same object comes back when nothing changes.
+
+    ``running`` goes to ``state``; ``abandoned`` to its true state, its news used in full; nothing else moves. Raises
+    ValueError for ``State.RUNNING``, which closes nothing.
+    """
+    if state is State.RUNNING:
+        raise ValueError("tell() closes a trial: State.RUNNING is not an end; use heartbeat() for partial sums")
+    open_ = trial.state is State.RUNNING
+    if not open_ and not (trial.state is State.ABANDONED and state is not State.ABANDONED):
+        return trial
+    return replace(
+        trial,
+        state=state,
+        reason=reason,
+        told_seq=seq,
+        closed_at=_closing(trial, now),
+        observation=merged(trial.observation, news),
+    )
+
+
+def merged(old: Observation, new: Observation) -> Observation:
+    """Later sums over earlier ones.
+
+    What the later report leaves out stays as it was, so that a death keeps what its heartbeats said; what it names a
+    reason for is missing. A number that is not finite is missing too.
+    """
+    said = dict(new.reasons)
+    values: dict[str, Any] = {}
+    for name in (f.name for f in fields(Observation)):
+        value = getattr(new, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            value, said[name] = None, "not a finite number"
+        values[name] = getattr(old, name) if value is None and name not in said else value
+    reasons = {**old.reasons, **said}
+    values["out_of_memory"] = old.out_of_memory or new.out_of_memory
+    values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
+    return Observation(**values)
+
+
+def device_of(observation: Observation) -> DeviceKey | None:
+    """The device that profile samples reported with this observation were measured on; None when not known."""
+    if observation.device_model is None:
+        return None
+    return observation.device_model, observation.device_count or 1, observation.energy_source
+
+
+def device_key(device: DeviceInfo | None) -> DeviceKey | None:
+    """The same key for the device of a question."""
+    return None if device is None else (device.model, device.count, device.energy_source)
+
+
+def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
+    """One sample per (batch size, limit), in that order."""
+    sums: dict[tuple[int, float], ProfileSample] = {}
+    for s in samples:
+        old = sums.get((s.batch_size, s.limit_w))
+        sums[s.batch_size, s.limit_w] = s if old is None else _added(old, s)
+    return tuple(sums[key] for key in sorted(sums))
+
+
+def _added(a: ProfileSample, b: ProfileSample) -> ProfileSample:
+    return replace(
+        a,
+        samples=a.samples + b.samples,
+        energy_j=a.energy_j + b.energy_j,
+        time_s=a.time_s + b.time_s,
+        steps=a.steps + b.steps,
+    )
+
+
+def limits_found(trials: Sequence[Trial]) -> Mapping[str, float]:
+    """Power limit found on each GPU [W] by uuid, as the newest of ``trials`` (in order of number) saw it."""
+    return {
+        t.observation.gpu_uuid: t.observation.limit_found_w
+        for t in trials
+        if t.observation.gpu_uuid is not None and t.observation.limit_found_w is not None
+    }
+
+
+def _closing(trial: Trial, now: float) -> float:
+    return max(now, trial.opened_at)  # a clock that stepped back must not make a trial end before it began

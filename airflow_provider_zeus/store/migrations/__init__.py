@@ -1,0 +1,1 @@
+"""Alembic migrations of the SQL store, numbered from 0001."""

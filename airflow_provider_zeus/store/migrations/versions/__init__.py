@@ -1,0 +1,1 @@
+"""One file per revision; the file's number is the revision's."""

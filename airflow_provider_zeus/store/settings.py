@@ -1,0 +1,68 @@
+"""Live settings of a job: Variable ``zeus-settings:<job>``, as ``{"eta": 0.8, "pause_exploration": true}``.
+
+They are an aid, so nothing in them stops a training: what cannot be used is named in a warning and left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+ReadText = Callable[[str], str | None]  # Variable key -> its text, None when there is none
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,160}")
+
+
+def variable_key(prefix: str, name: str) -> str:
+    """Key of a Variable about ``name``: as it is where Airflow takes it everywhere, else its hash.
+
+    A Variable's key is at most 250 characters long and travels unquoted in the Execution API's path.
+    """
+    safe = name if _PLAIN.fullmatch(name) else "~" + hashlib.sha256(name.encode()).hexdigest()[:40]
+    return f"{prefix}:{safe}"
+
+
+def read_settings(read: ReadText | None, job_id: str, batch_sizes: Sequence[int] | None = None) -> dict[str, Any]:
+    """Settings of a job that can be used; raises nothing. ``batch_sizes`` None: a pin is not compared with them."""
+    if read is None:
+        return {}
+    key = variable_key("zeus-settings", job_id)
+    try:
+        text = read(key)
+        found = {} if text is None else json.loads(text)
+    except Exception as error:  # of Airflow, the network, the parser: a training must not fail over an aid
+        log.warning("Live settings in Variable %r cannot be read and are ignored: %s", key, error)
+        return {}
+    if not isinstance(found, dict):
+        log.warning("Live settings in Variable %r are ignored: %r is not a JSON object", key, found)
+        return {}
+    return {name: value for name, value in found.items() if _usable(key, name, value, batch_sizes)}
+
+
+def _usable(key: str, name: str, value: Any, batch_sizes: Sequence[int] | None) -> bool:
+    problem = _problem(name, value, batch_sizes)
+    if problem:
+        log.warning("Live setting %s = %r in Variable %r is ignored: %s", name, value, key, problem)
+    return problem is None
+
+
+def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | None:
+    if name == "eta":
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return None if number and 0 <= value <= 1 else "not a number from 0 to 1"
+    if name == "pause_exploration":
+        return None if isinstance(value, bool) else "neither true nor false"
+    if name == "pin_batch_size":
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            return "not a positive whole number"
+        if batch_sizes is not None and value not in batch_sizes:
+            return f"not in batch_sizes {list(batch_sizes)}"
+        return None
+    return "no such setting; use eta, pause_exploration or pin_batch_size"

@@ -1,0 +1,181 @@
+"""``SqlStore``: the trial log in PostgreSQL, or in an SQLite file on one host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.policy import Belief
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.store import book, ledger, sql_trials
+from airflow_provider_zeus.store.base import Asked, AskRequest, Report
+from airflow_provider_zeus.store.settings import ReadText, read_settings
+from airflow_provider_zeus.store.sql_belief import belief_of, forget_checkpoints
+from airflow_provider_zeus.store.sql_engine import engine_of, forget, read_url, shown, transaction
+from airflow_provider_zeus.store.sql_migrate import check
+
+_CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
+
+
+class SqlStore:
+    """The trial log behind SQL; see :class:`~airflow_provider_zeus.store.base.Store` for what each method does.
+
+    Raises StoreError when the database cannot be reached or its tables are of another version.
+
+    :param url: database URL; a password in it is never shown.
+    :param create: make or migrate the tables here (an embedded file); otherwise they must be there.
+    :param now: clock [s since the epoch]; default the database's on PostgreSQL, the host's on SQLite.
+    :param read_setting: reads the text of a Variable, for live settings; None: there are none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = False,
+        now: Callable[[], float] | None = None,
+        read_setting: ReadText | None = None,
+    ) -> None:
+        parsed = read_url(url)
+        self._engine = engine_of(parsed)
+        self._clock = now
+        self._read_setting = read_setting
+        self._identity = shown(parsed)
+        check(self._engine, create=create)
+
+    @property
+    def identity(self) -> str:
+        """Where the log lies, for people: no user, no password."""
+        return self._identity
+
+    def ask(self, request: AskRequest) -> Asked:
+        """Open the next trial of a recurrence, or hand out its open one again."""
+        settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)  # not under the lock
+        with self._book(request.job_id) as log:
+            return book.ask(log, request, settings)
+
+    def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
+        """Write the row of the next attempt of ``previous``'s decision."""
+        with self._book_of(previous) as log:
+            return book.begin(log, key, previous, lease_s)
+
+    def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
+        """Write the open row of a trial that began while the store could not be asked."""
+        with self._book(trial.job_id) as log:
+            return book.adopt(log, trial, lease_s)
+
+    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:
+        """Renew the lease and write partial sums."""
+        with self._book_of(key) as log:
+            book.heartbeat(log, key, report, lease_s)
+
+    def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
+        """Close a trial."""
+        with self._book_of(key) as log:
+            return book.tell(log, key, state, report, reason)
+
+    def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
+        """The log of a job in order of number, or its ``last`` newest trials."""
+        with transaction(self._engine) as connection:
+            found = sql_trials.log(connection, job_id) if last is None else sql_trials.newest(connection, job_id, last)
+            return self._read(connection, found)
+
+    def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
+        """Every trial of one DAG run, in order of job and number."""
+        with transaction(self._engine) as connection:
+            return self._read(connection, sql_trials.of_run(connection, dag_id, run_id))
+
+    def jobs(self) -> list[str]:
+        """Job ids in the log, sorted."""
+        with transaction(self._engine) as connection:
+            return sql_trials.job_ids(connection)
+
+    def points(self, key: TrialKey) -> list[PowerPoint]:
+        """Power over time of one trial, at most 500 points."""
+        with transaction(self._engine) as connection:
+            return sql_trials.points(connection, key)
+
+    def settings(self, job_id: str) -> dict[str, Any]:
+        """Live settings of a job that can be used."""
+        return read_settings(self._read_setting, job_id)
+
+    def close(self) -> None:
+        """Release connections."""
+        forget(self._engine)
+
+    def _read(self, connection: sa.Connection, found: Iterable[Trial]) -> list[Trial]:
+        now = self._now(connection)
+        return [ledger.read_state(trial, now) for trial in found]
+
+    def _now(self, connection: sa.Connection) -> float:
+        if self._clock is not None:
+            return self._clock()
+        return float(connection.scalar(_CLOCK) or 0) if connection.dialect.name == "postgresql" else time.time()
+
+    @contextmanager
+    def _book_of(self, key: TrialKey) -> Iterator[_SqlBook]:
+        with transaction(self._engine) as connection:
+            job_id = sql_trials.job_of(connection, key)
+        if job_id is None:
+            raise book.unknown(key)
+        with self._book(job_id) as log:
+            yield log
+
+    @contextmanager
+    def _book(self, job_id: str) -> Iterator[_SqlBook]:
+        """One writing transaction with the job's row locked first."""
+        with transaction(self._engine, write=True) as connection:
+            counted = sql_trials.lock_job(connection, job_id)
+            log = _SqlBook(connection, job_id, *counted, self._now(connection))
+            yield log
+            if (log.seq, log.newest) != counted:
+                sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
+
+
+class _SqlBook:
+    """:class:`~airflow_provider_zeus.store.book.Book` on one connection."""
+
+    def __init__(self, connection: sa.Connection, job_id: str, seq: int, newest: int, now: float) -> None:
+        self._connection = connection
+        self._job_id = job_id
+        self.seq = seq
+        self.newest = newest
+        self.now = now
+
+    def find(self, key: TrialKey) -> Trial | None:
+        return sql_trials.find(self._connection, key)
+
+    def open_trials(self) -> list[Trial]:
+        return sql_trials.open_trials(self._connection, self._job_id)
+
+    def of_task_instance(self, ti_id: str) -> list[Trial]:
+        return sql_trials.of_task_instance(self._connection, ti_id)
+
+    def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
+        return belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
+
+    def profile(self, device: ledger.DeviceKey | None) -> tuple[ProfileSample, ...]:
+        return sql_trials.profile(self._connection, self._job_id, device)
+
+    def limits_found(self) -> Mapping[str, float]:
+        return sql_trials.limits(self._connection, self._job_id, self.newest)
+
+    def add(self, trial: Trial) -> None:
+        sql_trials.insert(self._connection, trial)
+        self.newest = trial.number
+
+    def put(self, trial: Trial, *, closed: bool = False) -> None:
+        sql_trials.update(self._connection, trial)
+        if closed:
+            forget_checkpoints(self._connection, trial)
+
+    def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
+        sql_trials.add_samples(self._connection, trial, samples)
+
+    def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
+        sql_trials.add_points(self._connection, key, points)

@@ -1,0 +1,95 @@
+"""Version of the tables: checked on opening without alembic, brought up to date only where that is allowed."""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.schema import HEAD, VERSION_TABLE
+from airflow_provider_zeus.store.sql_engine import explained, shown, transaction
+
+UPGRADE = "airflow zeus db upgrade"
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_ADVISORY_LOCK = 0x7A657573  # "zeus"
+
+
+def version(engine: sa.Engine) -> str | None:
+    """Revision of the tables; None where there are none. Raises StoreError when the database cannot be reached."""
+    with transaction(engine) as connection:
+        if not sa.inspect(connection).has_table(VERSION_TABLE):
+            return None
+        found = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
+        return connection.execute(found).scalar_one_or_none()
+
+
+def check(engine: sa.Engine, *, create: bool) -> None:
+    """Make sure that the tables are of this version. Raises StoreError naming what to do when they are not.
+
+    ``create``: an embedded file, which nobody else would migrate, is made or brought up to date here.
+    """
+    path = _file_of(engine.url)
+    if not create and path is not None and not path.exists():
+        raise StoreError(f"There is no trial log yet at {shown(engine.url)}: the first run of a job makes it.")
+    found = version(engine) if path is None or path.exists() else None
+    if found == HEAD:
+        return
+    if found is not None and not (found.isdigit() and int(found) < int(HEAD)):
+        raise StoreError(
+            f"The trial log at {shown(engine.url)} has schema {found}, this machine knows up to {HEAD}: "
+            "upgrade airflow-provider-zeus on this machine."
+        )
+    if not create:
+        state = "has no tables of ours yet" if found is None else f"has the older schema {found}"
+        raise StoreError(f"The trial log at {shown(engine.url)} {state}; run '{UPGRADE}' once.")
+    migrate(engine)
+
+
+def migrate(engine: sa.Engine) -> None:
+    """Bring the tables to this version: one transaction, one process at a time. Raises StoreError."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    path = _file_of(engine.url)
+    with _file_lock(path) if path else nullcontext():
+        if path:
+            _use_wal(engine)
+        with transaction(engine, write=True) as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _file_of(url: sa.URL) -> Path | None:
+    database = url.database
+    is_file = url.get_backend_name() == "sqlite" and database and database != ":memory:"
+    return Path(database) if is_file and database else None
+
+
+def _use_wal(engine: sa.Engine) -> None:
+    """Readers beside one writer. Kept in the file, so set once; it cannot be set inside a transaction."""
+    try:
+        with closing(engine.raw_connection()) as raw:
+            raw.cursor().execute("PRAGMA journal_mode = WAL")
+    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+        raise explained(error, engine.url) from None
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(path.name + ".lock").open("a")
+    except OSError as error:
+        raise StoreError(f"The trial log at {path} cannot be made ({error.strerror}); make it writable.") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,204 @@
+"""Statements of the SQL store about jobs, trials, power points and profile samples. Built once, so compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.store import schema
+from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, DeviceKey, device_of
+from airflow_provider_zeus.store.points import thinned
+from airflow_provider_zeus.store.rows import OBSERVED, from_row, to_row
+
+RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
+
+_T, _P, _S = schema.trial, schema.power, schema.profile
+_job: sa.BindParameter[Any] = sa.bindparam("job")
+_after: sa.BindParameter[Any] = sa.bindparam("after")
+_last: sa.BindParameter[Any] = sa.bindparam("last")
+_by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
+_by_device = (
+    _S.c.job_id == _job,
+    _S.c.device_model == sa.bindparam("model"),
+    _S.c.device_count == sa.bindparam("count"),
+    _S.c.energy_source == sa.bindparam("source"),
+)
+
+_ADD_JOB = sa.text("INSERT INTO zeus_job VALUES (:job, 0, 0) ON CONFLICT (job_id) DO NOTHING")
+_LOCK_JOB = sa.select(schema.job).where(schema.job.c.job_id == _job).with_for_update()
+_COUNT = (
+    sa.update(schema.job)
+    .where(schema.job.c.job_id == _job)
+    .values(told_seq=sa.bindparam("seq"), last_number=sa.bindparam("newest"))
+)
+_JOBS = sa.select(schema.job.c.job_id).order_by(schema.job.c.job_id)
+_JOB_OF = sa.select(_T.c.job_id).where(*_by_key)
+_ONE = sa.select(_T).where(*_by_key)
+_OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.attempt)
+_OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value).order_by(_T.c.number)
+_LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
+_NEWEST = sa.select(_T).where(_T.c.job_id == _job).order_by(_T.c.number.desc()).limit(_last)
+_RUN = (
+    sa.select(_T)
+    .where(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"))
+    .order_by(_T.c.job_id, _T.c.number)
+)
+_LIMITS = (
+    sa.select(_T.c.gpu_uuid, _T.c.limit_found_w)
+    .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
+    .order_by(_T.c.number)
+)
+_INSERT = sa.insert(_T)
+_CHANGING = ("state", "reason", "told_seq", "lease_until", "closed_at", "reasons", *OBSERVED)  # the rest is as asked
+_UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for name in _CHANGING})
+_POINTS = sa.select(_T.c.id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
+_INSERT_POINTS = sa.insert(_P)
+_UPDATE_POINTS = sa.update(_P).where(_P.c.trial_id == sa.bindparam("row")).values(points=sa.bindparam("points"))
+_INSERT_SAMPLES = sa.insert(_S)
+_SAMPLES = (
+    sa.select(
+        _S.c.batch_size,
+        _S.c.limit_w,
+        sa.func.sum(_S.c.samples).label("samples"),
+        sa.func.sum(_S.c.energy_j).label("energy_j"),
+        sa.func.sum(_S.c.time_s).label("time_s"),
+        sa.func.sum(_S.c.steps).label("steps"),
+    )
+    .where(*_by_device)
+    .group_by(_S.c.batch_size, _S.c.limit_w)
+    .order_by(_S.c.batch_size, _S.c.limit_w)
+)
+_OF_SIZE = sa.select(_S.c.id).where(*_by_device, _S.c.batch_size == sa.bindparam("size"))
+_FORGET_SAMPLES = sa.delete(_S).where(
+    _S.c.id.in_(_OF_SIZE.order_by(_S.c.id.desc()).offset(KEPT_SAMPLES).limit(sa.bindparam("most")))
+)
+
+
+def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
+    """Lock the row of a job, made where there is none; its ``told_seq`` and last number. First in every writer."""
+    connection.execute(_ADD_JOB, {"job": job_id})
+    row = connection.execute(_LOCK_JOB, {"job": job_id}).one()
+    return row.told_seq, row.last_number
+
+
+def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) -> None:
+    """Write what :func:`lock_job` reads."""
+    connection.execute(_COUNT, {"job": job_id, "seq": seq, "newest": newest})
+
+
+def job_ids(connection: sa.Connection) -> list[str]:
+    """Jobs in the log, sorted."""
+    return list(connection.scalars(_JOBS))
+
+
+def job_of(connection: sa.Connection, key: TrialKey) -> str | None:
+    """Job of a trial; None when the log does not hold it."""
+    return connection.scalar(_JOB_OF, {"ti": key.ti_id, "nth": key.attempt})
+
+
+def find(connection: sa.Connection, key: TrialKey) -> Trial | None:
+    """The trial of a key."""
+    row = connection.execute(_ONE, {"ti": key.ti_id, "nth": key.attempt}).mappings().one_or_none()
+    return None if row is None else from_row(row)
+
+
+def of_task_instance(connection: sa.Connection, ti_id: str) -> list[Trial]:
+    """Every attempt of a task instance's try, in order."""
+    return _trials(connection.execute(_OF_TI, {"ti": ti_id}))
+
+
+def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:
+    """Rows in state running, in order of number."""
+    return _trials(connection.execute(_OPEN, {"job": job_id}))
+
+
+def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[Trial]:
+    """Trials of a job with a higher number than ``after``, in order; loaded in portions."""
+    for row in connection.execute(
+        _LOG, {"job": job_id, "after": after}, execution_options={"yield_per": 500}
+    ).mappings():
+        yield from_row(row)
+
+
+def newest(connection: sa.Connection, job_id: str, last: int) -> list[Trial]:
+    """The ``last`` newest trials of a job, in order of number."""
+    return _trials(connection.execute(_NEWEST, {"job": job_id, "last": last}))[::-1]
+
+
+def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Trial]:
+    """Trials of one DAG run, in order of job and number."""
+    return _trials(connection.execute(_RUN, {"dag": dag_id, "run": run_id}))
+
+
+def _trials(result: sa.CursorResult[tuple[object, ...]]) -> list[Trial]:
+    return [from_row(row) for row in result.mappings()]
+
+
+def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, float]:
+    """Power limit found on each GPU by uuid [W], the newest finding."""
+    rows = connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT})
+    return {row.gpu_uuid: row.limit_found_w for row in rows}
+
+
+def insert(connection: sa.Connection, trial: Trial) -> None:
+    """Write a new row."""
+    connection.execute(_INSERT, to_row(trial))
+
+
+def update(connection: sa.Connection, trial: Trial) -> None:
+    """Write what may change of a row that is there."""
+    row = to_row(trial)
+    key = {"ti": trial.key.ti_id, "nth": trial.key.attempt}
+    connection.execute(_UPDATE, key | {name: row[name] for name in _CHANGING})
+
+
+def points(connection: sa.Connection, key: TrialKey) -> list[PowerPoint]:
+    """Power points of a trial."""
+    row = connection.execute(_POINTS, {"ti": key.ti_id, "nth": key.attempt}).one_or_none()
+    return [] if row is None else _points(row.points)
+
+
+def add_points(connection: sa.Connection, key: TrialKey, new: Sequence[PowerPoint]) -> None:
+    """Append power points; at most 500 remain."""
+    if not new:
+        return
+    row = connection.execute(_POINTS, {"ti": key.ti_id, "nth": key.attempt}).one()
+    kept = [[p.t_s, p.power_w, p.limit_w, p.phase] for p in thinned([*_points(row.points), *new])]
+    if row.points is None:
+        connection.execute(_INSERT_POINTS, {"trial_id": row.id, "points": kept})
+    else:
+        connection.execute(_UPDATE_POINTS, {"row": row.id, "points": kept})
+
+
+def _points(stored: list[list[object]] | None) -> list[PowerPoint]:
+    return [PowerPoint(t_s=t, power_w=w, limit_w=limit, phase=phase) for t, w, limit, phase in stored or ()]  # type: ignore[arg-type]
+
+
+def profile(connection: sa.Connection, job_id: str, device: DeviceKey | None) -> tuple[ProfileSample, ...]:
+    """Sums per (batch size, limit) on one device; nothing for an unknown one."""
+    if device is None:
+        return ()
+    return tuple(ProfileSample(**row) for row in connection.execute(_SAMPLES, _device(job_id, device)).mappings())
+
+
+def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
+    """Append profile samples measured on the trial's device; the newest 64 per device and batch size remain."""
+    device, new = device_of(trial.observation), list(new)
+    if device is None or not new:
+        return
+    model, count, source = device
+    where = {"job_id": trial.job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
+    connection.execute(_INSERT_SAMPLES, [where | _sample(s) for s in new])
+    for size in {s.batch_size for s in new}:
+        connection.execute(_FORGET_SAMPLES, {**_device(trial.job_id, device), "size": size, "most": 1 << 30})
+
+
+def _sample(s: ProfileSample) -> dict[str, object]:
+    return {name: getattr(s, name) for name in ("batch_size", "limit_w", "samples", "energy_j", "time_s", "steps")}
+
+
+def _device(job_id: str, device: DeviceKey) -> dict[str, object]:
+    return {"job": job_id, "model": device[0], "count": device[1], "source": device[2] or ""}
