@@ -1,0 +1,111 @@
+"""The trainer's side of the guardian: start it, note each limit before it is set, release it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import uuid
+import weakref
+from pathlib import Path
+from typing import IO, Any
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.power import guardian, record
+
+START_S = 5.0  # a start takes some 50 ms; a host under load needs longer
+_FINISH_S = 5.0
+
+_pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
+
+
+def _close_pipes() -> None:
+    """In a forked child: without a pidfd, the trainer's end of the pipe in a child would hide its death."""
+    for pipe in list(_pipes):
+        pipe.close()
+
+
+os.register_at_fork(after_in_child=_close_pipes)
+
+
+class Guard:
+    """A running guardian of one device's limit. Raises DeviceError when it cannot be started.
+
+    :param restore: the device's ``restore_record()``.
+    :param limit_found_w: what is given back [W].
+    """
+
+    def __init__(self, state_dir: str | os.PathLike[str], restore: dict[str, Any], limit_found_w: float) -> None:
+        self._path = os.path.abspath(os.path.join(state_dir, f"limit-{uuid.uuid4().hex}.json"))
+        self._record = {"restore": restore, "limit_found_w": limit_found_w, "limits_set_w": []}
+        request = {
+            "trainer": os.getpid(),
+            "pidfd": hasattr(os, "pidfd_open"),
+            "path": self._path,
+            "record": self._record,
+        }
+        try:
+            Path(state_dir).mkdir(parents=True, exist_ok=True)
+            self._process = subprocess.Popen(  # noqa: S603  this package's own file, no shell
+                [sys.executable, "-I", "-S", guardian.__file__],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeviceError(f"the guardian of the power limit cannot start: {error}") from error
+        self._shake_hands(json.dumps(request).encode() + b"\n")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still watches."""
+        return self._process.poll() is None and os.path.exists(self._path)
+
+    def note(self, *limits_w: float) -> None:
+        """Write down the limits one of which will be in force from now on: the present and the next [W]."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            record.write(descriptor, {**self._record, "limits_set_w": limits_w})
+        finally:
+            os.close(descriptor)
+
+    def finish(self) -> None:
+        """The limit has been given back: the record goes and the guardian ends."""
+        try:
+            self._stdin.write(guardian.DONE)
+            self._process.wait(_FINISH_S)
+        except (OSError, subprocess.TimeoutExpired):  # it is gone, or stuck
+            self._kill()
+        finally:
+            self._stdin.close()
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def _shake_hands(self, request: bytes) -> None:
+        answers = self._process.stdout
+        assert answers is not None
+        _pipes.add(self._stdin)
+        try:
+            self._stdin.write(request)
+            ready, _, _ = select.select([answers], [], [], START_S)
+            answer = answers.read(len(guardian.READY)) if ready else f"no answer within {START_S:g} s"
+        except OSError as error:
+            answer = str(error)
+        finally:
+            answers.close()
+        if answer != guardian.READY:
+            self._kill()
+            self._stdin.close()
+            raise DeviceError(f"the guardian of the power limit did not start (state_dir writable?): {answer!r}")
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        Path(self._path).unlink(missing_ok=True)

@@ -1,0 +1,142 @@
+"""Setting power limits so that the limit found always comes back (design: "A limit found is given back")."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_zeus.errors import DeviceError, JobSpecError
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.guard import Guard
+from airflow_provider_zeus.power.record import restore_orphans, same_w
+
+log = logging.getLogger(__name__)
+
+
+class LimitControl:
+    """Context manager over a device: sets limits within, gives the limit found back at the end, whatever ends it.
+
+    A guardian process starts before the first change, and none where nothing is changed. A limit that somebody else
+    sets meanwhile is left alone, then and at the end. What cannot be set is logged once, ``can_set`` becomes False and
+    the training goes on.
+
+    :param state_dir: where records of changed limits lie; a path of the host, mounted into containers.
+    :param found_earlier_w: the limit [W] that an earlier trial found on this GPU and died without giving back, so that
+        what it left behind is not taken for the limit found.
+    """
+
+    found_w: float | None = None
+    can_set = False
+
+    def __init__(
+        self, device: Device, state_dir: str | os.PathLike[str], *, found_earlier_w: float | None = None
+    ) -> None:
+        self.device = device
+        self._state_dir = state_dir
+        self._found_earlier_w = found_earlier_w
+        self._guard: Guard | None = None
+
+    def __enter__(self) -> Self:
+        self._pid = os.getpid()
+        restore_orphans(self._state_dir)
+        self.found_w = present_w = self.device.limit_w()
+        self._ours_w: tuple[float, ...] = () if present_w is None else (present_w,)
+        if present_w is not None and self._found_earlier_w is not None:
+            self.found_w = max(present_w, self._found_earlier_w)
+        self.can_set = present_w is not None and self.device.limit_range() is not None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if os.getpid() == self._pid:  # a forked child that leaves the block must not touch its parent's limit
+            self.can_set = False
+            self._give_back()
+
+    def grid_w(self, limits_w: Sequence[float] | None = None) -> tuple[float, ...]:
+        """Limits to profile [W], from the highest to the lowest, none above the limit found; empty without limits.
+
+        :param limits_w: the user's list; default the device's grid, with the limit found where it lies between.
+
+        Raises JobSpecError when a limit of the user's is out of the device's range.
+        """
+        limits, found_w = self.device.limit_range(), self.found_w
+        if limits is None or found_w is None:
+            return ()
+        for limit_w in limits_w or ():
+            if not limits.min_w <= limit_w <= limits.max_w:
+                raise JobSpecError.of(
+                    "ZeusJob.power_limits_w",
+                    limit_w,
+                    f"out of range on {self.device.info.model}",
+                    f"use limits from {limits.min_w:g} to {limits.max_w:g} W",
+                )
+        asked = limits_w if limits_w is not None else (*limits.grid_w(), found_w)
+        return tuple(sorted({w for w in asked if w <= found_w}, reverse=True)) or (found_w,)
+
+    def set_w(self, limit_w: float) -> bool:
+        """Set the limit [W]; whether it is in force. Raises ValueError above the limit found (see :meth:`grid_w`)."""
+        if not self.can_set or self.found_w is None:
+            return False
+        if limit_w > self.found_w and not same_w(limit_w, self.found_w):
+            raise ValueError(f"power limit = {limit_w:g} W: above the limit found, {self.found_w:g} W; use grid_w()")
+        present_w = self._present_if_ours()
+        if present_w is None:
+            self.can_set = False
+            self._release()
+            return False
+        if not same_w(limit_w, present_w):
+            self._change(present_w, limit_w, self.found_w)
+        return self.can_set
+
+    def _change(self, present_w: float, limit_w: float, found_w: float) -> None:
+        try:
+            self._watched(found_w).note(present_w, limit_w)
+            self._ours_w = (present_w, limit_w)  # a signal handler may raise on either side of the next line
+            self.device.set_limit_w(limit_w)
+            self._ours_w = (limit_w,)
+        except (DeviceError, OSError) as error:
+            log.warning("Power limits are not set from here on; the training goes on. %s", error)
+            self.can_set = False
+            self._give_back()
+
+    def _watched(self, found_w: float) -> Guard:
+        """The guardian, started at the first change. Raises DeviceError where none can watch."""
+        restore = self.device.restore_record()
+        if restore is None:
+            raise DeviceError("This device cannot say how its limit is restored. Use mode='measure'.")
+        if self._guard is None:
+            self._guard = Guard(self._state_dir, restore, found_w)
+        elif not self._guard.alive:
+            raise DeviceError("The guardian of the power limit was killed.")
+        return self._guard
+
+    def _present_if_ours(self) -> float | None:
+        """The limit in force [W]; None, with a line in the log, when it is not one that we found or set."""
+        present_w = self.device.limit_w()
+        if present_w is not None and any(same_w(present_w, ours_w) for ours_w in self._ours_w):
+            return present_w
+        log.warning("The power limit is %s W, which was not set here: left to whoever set it.", present_w)
+        return None
+
+    def _give_back(self) -> None:
+        """Restore the limit found, then release the guardian; nothing where nothing was changed."""
+        if self._guard is None or self.found_w is None:
+            return
+        try:
+            present_w = self._present_if_ours()
+            if present_w is not None and not same_w(present_w, self.found_w):
+                self.device.set_limit_w(self.found_w)
+            self._ours_w = (self.found_w,)
+        except DeviceError as error:  # the guardian stays: it tries again when this process ends
+            log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
+            return
+        self._release()
+
+    def _release(self) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.finish()
