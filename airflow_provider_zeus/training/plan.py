@@ -6,6 +6,7 @@ The plan is one JSON document. The result is JSON lines, each a :class:`Line`; t
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -129,3 +130,8 @@ def read_result(path: Path) -> Iterator[Line]:
     for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
         if text.endswith("\n"):
             yield Line.from_json(text)
+
+
+def default_state_dir() -> str:
+    """Where limit records and simulated devices lie by default: ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``."""
+    return os.environ.get("ZEUS_STATE_DIR") or str(Path.home() / ".local" / "state" / "zeus")

@@ -1,0 +1,25 @@
+"""Calls back every few seconds from a thread of its own, also while training is deep in one long step."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Heartbeat:
+    """Calls ``beat`` every ``every_s`` seconds until stopped; a daemon thread, so it never keeps a process alive."""
+
+    def __init__(self, beat: Callable[[], None], every_s: float) -> None:
+        self._beat, self._every_s = beat, every_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="zeus-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; waits for a beat that is under way, at most one period."""
+        self._stopped.set()
+        self._thread.join(self._every_s)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            self._beat()

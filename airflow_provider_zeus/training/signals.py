@@ -1,0 +1,9 @@
+"""How a training function is left before its end. Not ``Exception``, which user code may catch."""
+
+
+class AttemptOver(BaseException):
+    """This attempt is given up; the run handle calls the function again with another batch size."""
+
+
+class TrainingKilled(BaseException):
+    """The task is being stopped (``on_kill``); nothing more may run."""

@@ -1,0 +1,46 @@
+"""Which ``except`` swallowed a signal of ours: named, so that its author finds it."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from types import FrameType
+
+
+def swallowing_except(error: BaseException) -> str:
+    """``file:line`` and text of the handler that caught ``error``, as far as the source can be read.
+
+    The first entry of a caught exception's traceback is the frame that caught it, at the line inside its ``try``.
+    """
+    trace = error.__traceback__
+    if trace is None:
+        return "an except clause that could not be found"
+    frame, line = trace.tb_frame, trace.tb_lineno
+    handler = _handler(frame, line)
+    filename = frame.f_code.co_filename
+    if handler is None:
+        return f"an except or finally around {filename}:{line}"
+    return f"`{linecache.getline(filename, handler).strip()}` at {filename}:{handler}"
+
+
+def _handler(frame: FrameType, line: int) -> int | None:
+    """Line of the innermost handler around ``line`` that takes a BaseException."""
+    source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return None
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
+    ]
+    for node in sorted(around, key=lambda n: n.lineno, reverse=True):
+        for handler in node.handlers:
+            if (
+                handler.type is None
+                or "BaseException" in ast.unparse(handler.type)
+                or "Over" in ast.unparse(handler.type)
+            ):
+                return handler.lineno
+    return None
