@@ -1,0 +1,120 @@
+"""Airflow's Variables behind :class:`~airflow_provider_zeus.store.variable.VariablePort`, wherever we run.
+
+In a task they come from the Execution API (``airflow.sdk.Variable``); in the api-server, the CLI and tests from the
+metadata database (``airflow.models.Variable``). Both answer "not found" where a backend failed, so an absence is asked
+for a second time where an error shows: a log taken for missing would be written anew and lost.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_provider_zeus.errors import StoreError
+
+
+def supervisor() -> Any:
+    """The channel of a task to its supervisor; None outside a task. Airflow itself tells them apart so."""
+    return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
+
+
+def is_test_run() -> bool:
+    """Whether this task runs inside ``dag.test()``."""
+    return type(supervisor()).__name__ == "InProcessSupervisorComms"
+
+
+class AirflowVariables:
+    """Variables of this Airflow. Every method raises StoreError when they cannot be reached."""
+
+    def get(self, key: str) -> str | None:
+        """Text of a Variable; None only where there surely is none."""
+        with _errors(f"Variable {key!r} cannot be read"):
+            return _get_in_task(key) if supervisor() else _get_in_server(key)
+
+    def set(self, key: str, text: str) -> None:
+        """Write a Variable."""
+        with _errors(f"Variable {key!r} cannot be written"):
+            _variable().set(key, text)
+
+    def delete(self, key: str) -> None:
+        """Delete a Variable; nothing where there is none."""
+        with _errors(f"Variable {key!r} cannot be deleted"):
+            _variable().delete(key)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Keys in the metadata database that begin with ``prefix``; in a task from Airflow 3.3 on, else StoreError."""
+        if not supervisor():
+            with _errors("Variables cannot be listed"):
+                return _keys_in_server(prefix)
+        variable = _variable()
+        if not hasattr(variable, "keys"):
+            raise StoreError("Variables cannot be listed by a task before Airflow 3.3; use 'airflow zeus reap'.")
+        with _errors("Variables cannot be listed"):
+            return [str(key) for key in variable.keys(prefix=prefix)]
+
+
+def _variable() -> Any:
+    if supervisor():
+        from airflow.sdk import Variable
+    else:
+        from airflow.models import Variable
+    return Variable
+
+
+def _get_in_task(key: str) -> str | None:
+    from airflow.sdk import Variable
+    from airflow.sdk.execution_time.comms import GetVariable
+
+    text = Variable.get(key, default=None)
+    if text is None:
+        answer = asked_again(GetVariable(key=key), "VARIABLE_NOT_FOUND")
+        text = None if answer is None else answer.value
+    return text
+
+
+def asked_again(message: Any, absent: str) -> Any:
+    """Ask the supervisor itself: its answer, None where its error is ``absent``. Raises StoreError for any other."""
+    from airflow.sdk.exceptions import AirflowRuntimeError
+
+    try:
+        answer = supervisor().send(message)
+    except AirflowRuntimeError as error:
+        answer = error.error
+    code = getattr(getattr(answer, "error", None), "value", None)
+    if code == absent:
+        return None
+    if code is not None or answer is None:
+        raise StoreError(f"Airflow's API answered {code or 'nothing'}; see its api-server's log.")
+    return answer
+
+
+def _get_in_server(key: str) -> str | None:
+    from airflow.models import Variable
+    from airflow.secrets.metastore import MetastoreBackend
+
+    text = Variable.get(key, default_var=None)
+    if text is None:
+        text = MetastoreBackend().get_variable(key)
+    return None if text is None else str(text)
+
+
+def _keys_in_server(prefix: str) -> list[str]:
+    import sqlalchemy as sa
+    from airflow.models import Variable
+    from airflow.utils.session import create_session
+
+    found = sa.select(Variable.key).where(Variable.key.startswith(prefix, autoescape=True)).order_by(Variable.key)
+    with create_session() as session:
+        return list(session.scalars(found))
+
+
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise StoreError(f"{what}: {error}") from error
+    except Exception as error:  # of Airflow, of HTTP, of its database: a caller knows one kind
+        raise StoreError(f"{what} ({type(error).__name__}: {error}); see that Airflow's API can be reached.") from error

@@ -1,0 +1,130 @@
+"""``open_store()``: the one way to the trial log, for tasks, the api-server and the CLI."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again, is_test_run, supervisor
+from airflow_provider_zeus.store.base import Store
+
+DEFAULT_CONN_ID = "zeus_default"
+_HERE = re.compile(r"(^|[.:=])(Local|Sequential)Executor(:|$)")
+
+
+def open_store(
+    conn_id: str = DEFAULT_CONN_ID,
+    *,
+    create: bool = True,
+    overlap_possible: bool | None = None,
+    now: Callable[[], float] | None = None,
+) -> Store:
+    """Open the trial log that Connection ``conn_id`` names; without one, the embedded file of this host.
+
+    :param create: make or migrate the embedded file; False (the UI): StoreError while there is none.
+    :param overlap_possible: whether two recurrences of the job may run at once; the Variable store answers ``ask``
+        only where the caller says False.
+    :param now: clock [s since the epoch], for tests.
+
+    Raises StoreError, each with its remedy: the Connection cannot be looked up or says nothing usable, no Connection
+    and an executor that runs tasks elsewhere, a database that cannot be reached or has another schema.
+    """
+    connection = find_connection(conn_id)
+    if connection is None:
+        return _embedded(conn_id, create=create, now=now)
+    if connection.conn_type == "zeus" and connection.extra_dejson.get("store") == "variable":
+        from airflow_provider_zeus.store.variable import VariableStore
+
+        return VariableStore(AirflowVariables(), overlap_possible=overlap_possible, now=now)
+    return _sql(database_url(connection, conn_id), create=False, now=now)
+
+
+def find_connection(conn_id: str) -> Any:
+    """A Connection; None where there surely is none. Raises StoreError for any other answer.
+
+    Airflow's look-up says "not defined" where a backend failed too; the log would then split over two places, so
+    an absence is asked for a second time where an error shows.
+    """
+    from airflow.exceptions import AirflowNotFoundException  # type: ignore[attr-defined]
+    from airflow.sdk import BaseHook
+
+    try:
+        try:
+            return BaseHook.get_connection(conn_id)
+        except AirflowNotFoundException:
+            return _asked_again(conn_id)
+    except Exception as error:  # of Airflow, of HTTP, of its database, of a secrets backend
+        raise StoreError(
+            f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): see that Airflow's API and database "
+            "can be reached and that the Connection is well-formed."
+        ) from None
+
+
+def _asked_again(conn_id: str) -> Any:
+    from airflow.sdk import BaseHook
+
+    if supervisor():
+        from airflow.sdk.execution_time.comms import GetConnection
+
+        answer = asked_again(GetConnection(conn_id=conn_id), "CONNECTION_NOT_FOUND")
+        return None if answer is None else BaseHook.get_connection(conn_id)  # it was a passing failure
+    from airflow.secrets.metastore import MetastoreBackend
+
+    return MetastoreBackend().get_connection(conn_id)  # a CLI that is not in server context has not looked here
+
+
+def embedded_path() -> Path:
+    """Where the embedded file lies: ``$AIRFLOW_HOME/zeus.db``."""
+    return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow")).expanduser() / "zeus.db"
+
+
+def runs_here() -> bool:
+    """Whether every task runs on this host: a test run, or local executors only."""
+    from airflow.configuration import conf
+
+    parts = re.split("[,;]", conf.get("core", "executor", fallback="") or "LocalExecutor")
+    return is_test_run() or all(_HERE.search(part.strip()) for part in parts)
+
+
+def _embedded(conn_id: str, *, create: bool, now: Callable[[], float] | None) -> Store:
+    if not runs_here():
+        raise StoreError(
+            f"There is no Connection {conn_id!r}, and tasks run on other hosts, which share no file: define it to a "
+            "PostgreSQL database and run 'airflow zeus db upgrade' once."
+        )
+    return _sql(f"sqlite:///{embedded_path()}", create=create, now=now)
+
+
+def _sql(url: str, *, create: bool, now: Callable[[], float] | None) -> Store:
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    return SqlStore(url, create=create, now=now, read_setting=AirflowVariables().get)
+
+
+def database_url(connection: Any, conn_id: str = DEFAULT_CONN_ID) -> str:
+    """Database URL of a Connection (types zeus, postgres, sqlite). Raises StoreError naming what is missing."""
+    given = connection.extra_dejson.get("sqlalchemy_url")
+    if given:
+        return str(given)
+    kind, host = connection.conn_type, connection.host or ""
+    if kind == "sqlite" and host:
+        return f"sqlite:///{host}"
+    if kind in ("zeus", "postgres", "postgresql") and host:
+        return host if "://" in host else _postgres_url(connection)
+    raise StoreError(
+        f"Connection {conn_id!r} of type {kind!r} names no database: use type zeus with host, schema, login and "
+        'password of a PostgreSQL database, or extra {"sqlalchemy_url": …} or {"store": "variable"}.'
+    )
+
+
+def _postgres_url(connection: Any) -> str:
+    user = quote(connection.login or "", safe="")
+    if connection.password:
+        user += ":" + quote(connection.password, safe="")
+    port = f":{connection.port}" if connection.port else ""
+    return f"postgresql://{user + '@' if user else ''}{connection.host}{port}/{quote(connection.schema or '', safe='')}"

@@ -1,0 +1,169 @@
+"""A cost that could not be told: kept in one Variable, or in a file, until the next question of the job tells it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
+from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
+from airflow_provider_zeus.store.settings import variable_key
+from airflow_provider_zeus.store.variable import VariablePort
+
+SCHEMA = 1
+PREFIX = "zeus-untold"
+LOOKED_BACK = 50  # newest trials looked at where Variables cannot be listed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untold:
+    """What ``tell`` would have been called with. ``trial``: the row, where the store could not even be asked."""
+
+    job_id: str
+    key: TrialKey
+    state: State
+    report: Report
+    reason: str | None = None
+    trial: Trial | None = None
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        data = {
+            "v": SCHEMA,
+            "job_id": self.job_id,
+            "ti_id": self.key.ti_id,
+            "attempt": self.key.attempt,
+            "state": self.state.value,
+            "reason": self.reason,
+            "report": report_to_dict(self.report),
+            "trial": trial_to_dict(self.trial) if self.trial else None,
+        }
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises ValueError when it is something else."""
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data["v"] != SCHEMA:
+                raise ValueError(f"version {data['v']} is not {SCHEMA}")
+            return cls(
+                job_id=data["job_id"],
+                key=TrialKey(data["ti_id"], data["attempt"]),
+                state=State(data["state"]),
+                reason=data["reason"],
+                report=report_from_dict(data["report"]),
+                trial=trial_from_dict(data["trial"]) if data["trial"] else None,
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not an untold cost: {error!r}") from error
+
+    def tell(self, store: Store) -> None:
+        """Tell it now. Raises StoreError when the store cannot take it."""
+        if self.trial:
+            store.adopt(self.trial)
+        store.tell(self.key, self.state, self.report, reason=self.reason)
+
+
+def remember(
+    port: VariablePort,
+    key: TrialKey,
+    state: State,
+    report: Report,
+    job_id: str,
+    reason: str | None = None,
+    *,
+    trial: Trial | None = None,
+    state_dir: Path | None = None,
+) -> str:
+    """Keep a cost that could not be told; where, in words. Raises StoreError when neither place takes it.
+
+    :param trial: the row itself, where the store could not even be asked for one.
+    :param state_dir: takes a file when Variables cannot be reached either.
+    """
+    untold = Untold(job_id=job_id, key=key, state=state, report=report, reason=reason, trial=trial)
+    name = untold_key(key)
+    try:
+        port.set(name, untold.to_json())
+    except StoreError as error:
+        if state_dir is None:
+            raise
+        path = state_dir / f"{name.replace(':', '-')}.json"
+        _write(path, untold.to_json(), error)
+        return f"file {path}"
+    return f"Variable {name}"
+
+
+def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Path | None = None) -> int:
+    """Tell what is kept of a job (None: of all jobs) and delete it; how many were told. Raises nothing.
+
+    A crash between the two tells twice, which changes nothing. What cannot be read or told is left, with a warning.
+    """
+    told = 0
+    for where, read, delete in [*_variables(store, port, job_id), *_files(state_dir)]:
+        try:
+            text = read()
+            untold = None if text is None else Untold.from_json(text)
+            if untold and job_id in (None, untold.job_id):
+                untold.tell(store)
+                delete()
+                told += 1
+        except (StoreError, ValueError, OSError) as error:
+            log.warning("The cost kept in %s is not told yet: %s", where, error)
+    return told
+
+
+def untold_key(key: TrialKey) -> str:
+    """Key of the Variable that keeps the cost of a trial."""
+    return f"{variable_key(PREFIX, key.ti_id)}:{key.attempt}"
+
+
+_Kept = tuple[str, Callable[[], str | None], Callable[[], None]]  # where, how to read it, how to delete it
+
+
+def _variables(store: Store, port: VariablePort, job_id: str | None) -> Iterator[_Kept]:
+    for key in _keys(store, port, job_id):
+        yield f"Variable {key}", lambda key=key: port.get(key), lambda key=key: port.delete(key)  # type: ignore[misc]
+
+
+def _keys(store: Store, port: VariablePort, job_id: str | None) -> list[str]:
+    try:
+        return port.keys(f"{PREFIX}:")
+    except StoreError as error:
+        if job_id is None:
+            log.warning("Costs that were not told cannot be looked for: %s", error)
+            return []
+    try:
+        trials = store.trials(job_id, last=LOOKED_BACK)
+    except StoreError as error:
+        log.warning("Costs of %s that were not told cannot be looked for: %s", job_id, error)
+        return []
+    return [untold_key(t.key) for t in trials if t.state in (State.ABANDONED, State.RUNNING)]
+
+
+def _files(state_dir: Path | None) -> Iterator[_Kept]:
+    for path in sorted(state_dir.glob(f"{PREFIX}-*.json")) if state_dir else ():
+        yield f"file {path}", path.read_text, path.unlink
+
+
+def _write(path: Path, text: str, cause: StoreError) -> None:
+    """Whole or not at all: a reader must never find half a document."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(".tmp")
+        with half.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except OSError as error:
+        raise StoreError(f"{cause} Nor can it be kept in {path} ({error.strerror}): set [zeus] state_dir.") from cause

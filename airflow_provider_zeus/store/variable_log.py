@@ -1,0 +1,219 @@
+"""The log of one job as one JSON document, for stores that can only read and write whole texts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import reduce
+from typing import Any, Self
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.store import ledger
+from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, DeviceKey
+from airflow_provider_zeus.store.points import thinned
+from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
+
+SCHEMA = 1
+KEPT_TRIALS = 500
+KEPT_POINTS = 100  # of one trial, and of the newest POINTED trials only: the whole log is written at each question
+POINTED = 20
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What the heartbeats of an open trial said, under a key of its own: the log is not rewritten every 15 s."""
+
+    job_id: str
+    attempt: int
+    lease_until: float
+    report: Report
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        data = {"v": SCHEMA, "job_id": self.job_id, "attempt": self.attempt, "lease_until": self.lease_until}
+        return json.dumps(data | {"report": report_to_dict(self.report)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises KeyError, TypeError or ValueError."""
+        data = _versioned(text)
+        return cls(data["job_id"], data["attempt"], data["lease_until"], report_from_dict(data["report"]))
+
+    def with_news(self, news: Report, lease_until: float) -> Self:
+        """After one more heartbeat."""
+        old = self.report
+        report = Report(
+            observation=ledger.merged(old.observation, news.observation),
+            profile=(*old.profile, *news.profile),
+            points=thinned([*old.points, *news.points], KEPT_POINTS),
+        )
+        return replace(self, lease_until=max(self.lease_until, lease_until), report=report)
+
+
+@dataclass(slots=True)
+class VariableBook:
+    """:class:`~airflow_provider_zeus.store.book.Book` in memory, read from and written to one text."""
+
+    job_id: str
+    now: float = 0.0
+    seq: int = 0
+    newest: int = 0
+    forgotten: int = 0  # older trials that are no longer here
+    log: list[Trial] = field(default_factory=list)  # in order of number
+    samples: dict[DeviceKey, list[ProfileSample]] = field(default_factory=dict)  # oldest first
+    points: dict[int, list[PowerPoint]] = field(default_factory=dict)  # by trial number
+    beats: dict[TrialKey, Beat] = field(default_factory=dict)  # of open trials
+    added: list[Trial] = field(default_factory=list)
+    closed: list[Trial] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises KeyError, TypeError or ValueError when it did not."""
+        data = _versioned(text)
+        return cls(
+            job_id=data["job_id"],
+            seq=data["seq"],
+            newest=data["newest"],
+            forgotten=data["forgotten"],
+            log=[_unpacked(packed, data["job_id"], data["specs"]) for packed in data["trials"]],
+            samples={(m, n, source): [ProfileSample(**s) for s in kept] for m, n, source, kept in data["samples"]},
+            points={number: [_point(p) for p in kept] for number, kept in data["points"]},
+        )
+
+    def to_json(self) -> str:
+        """The newest 500 trials, and the power points of the newest 20."""
+        self._forget()
+        specs: list[Mapping[str, Any]] = []
+        trials = [_packed(trial, specs) for trial in self.log]
+        data = {
+            "v": SCHEMA,
+            "job_id": self.job_id,
+            "seq": self.seq,
+            "newest": self.newest,
+            "forgotten": self.forgotten,
+            "specs": specs,
+            "trials": trials,
+            "samples": [[*device, [_fields(s) for s in kept]] for device, kept in self.samples.items()],
+            "points": [[n, [astuple(p) for p in kept]] for n, kept in self.points.items()],
+        }
+        return json.dumps(data, separators=(",", ":"))
+
+    def _forget(self) -> None:
+        more = len(self.log) - KEPT_TRIALS
+        if more > 0:
+            if not self.forgotten:
+                log.warning(
+                    "Job %s: the Variable store keeps the newest %d trials and forgets older ones from now on; "
+                    "use PostgreSQL to keep all.",
+                    self.job_id,
+                    KEPT_TRIALS,
+                )
+            del self.log[:more]
+            self.forgotten += more
+        self.points = {n: kept for n, kept in self.points.items() if n > self.newest - POINTED}
+
+    def overlay(self, beats: Mapping[TrialKey, Beat]) -> None:
+        """Take in what the heartbeats of open trials said."""
+        self.beats = dict(beats)
+        for i, trial in enumerate(self.log):
+            beat = beats.get(trial.key)
+            if beat and trial.state is State.RUNNING:
+                seen = ledger.merged(trial.observation, beat.report.observation)
+                lease = max(trial.lease_until, beat.lease_until)
+                self.log[i] = replace(trial, observation=seen, lease_until=lease)
+
+    def find(self, key: TrialKey) -> Trial | None:
+        return next((t for t in self.log if t.key == key), None)
+
+    def open_trials(self) -> list[Trial]:
+        return [t for t in self.log if t.state is State.RUNNING]
+
+    def of_task_instance(self, ti_id: str) -> list[Trial]:
+        return [t for t in self.log if t.key.ti_id == ti_id]
+
+    def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
+        return reduce(learn, self.log, prior(job))
+
+    def profile(self, device: DeviceKey | None) -> tuple[ProfileSample, ...]:
+        if device is None:
+            return ()
+        fresh = [b.report.profile for b in self.beats.values() if ledger.device_of(b.report.observation) == device]
+        return ledger.summed([*self.samples.get(device, ()), *(s for samples in fresh for s in samples)])
+
+    def limits_found(self) -> Mapping[str, float]:
+        return ledger.limits_found(self.log)
+
+    def add(self, trial: Trial) -> None:
+        for key in [k for k in self.beats if k.ti_id == trial.key.ti_id]:
+            self._take_in(key)  # the beat's key is the task instance's: the new attempt's takes its place
+        self.log.append(trial)
+        self.newest = trial.number
+        self.added.append(trial)
+
+    def put(self, trial: Trial, *, closed: bool = False) -> None:
+        i = next(i for i, t in enumerate(self.log) if t.key == trial.key)
+        self.log[i] = trial
+        if closed:
+            self._take_in(trial.key)
+            self.closed.append(trial)
+
+    def _take_in(self, key: TrialKey) -> None:
+        beat, trial = self.beats.pop(key, None), self.find(key)
+        if beat and trial:
+            self.add_samples(trial, beat.report.profile)
+            self.add_points(key, beat.report.points)
+
+    def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
+        device = ledger.device_of(trial.observation)
+        if device is None:
+            return
+        kept = [*self.samples.get(device, ()), *samples]
+        sizes = {s.batch_size for s in kept}
+        newest = [s for b in sorted(sizes) for s in [s for s in kept if s.batch_size == b][-KEPT_SAMPLES:]]
+        self.samples[device] = newest
+
+    def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
+        trial = self.find(key)
+        if trial and points:
+            self.points[trial.number] = thinned([*self.points.get(trial.number, ()), *points], KEPT_POINTS)
+
+
+def _packed(trial: Trial, specs: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """A trial without what its neighbours say too; ``specs`` grows by what it says first."""
+    if trial.spec not in specs:
+        specs.append(trial.spec)
+    data = trial_to_dict(trial)
+    for name in ("job_id", "batch_size", "phase"):
+        del data[name]
+    data["spec"] = specs.index(trial.spec)
+    data["planned"] = trial.decision.attempts.index(trial.planned)
+    attempts = [{k: v for k, v in a.items() if v is not None} for a in data["decision"]["attempts"]]
+    return data | {"decision": data["decision"] | {"attempts": attempts}}
+
+
+def _unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Mapping[str, Any]]) -> Trial:
+    planned = data["decision"]["attempts"][data["planned"]]
+    return trial_from_dict({**data, "job_id": job_id, "spec": specs[data["spec"]], "planned": planned})
+
+
+def _versioned(text: str) -> dict[str, Any]:
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.get("v") != SCHEMA:
+        raise ValueError(f"not a document of version {SCHEMA}")
+    return data
+
+
+def _point(values: Sequence[Any]) -> PowerPoint:
+    t_s, power_w, limit_w, phase = values
+    return PowerPoint(t_s=t_s, power_w=power_w, limit_w=limit_w, phase=phase)
+
+
+def _fields(sample: ProfileSample) -> dict[str, Any]:
+    return {name: getattr(sample, name) for name in ProfileSample.__slots__}
