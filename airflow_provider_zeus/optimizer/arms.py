@@ -45,19 +45,16 @@ def mean_epochs(converged: Sequence[float], stopped: Sequence[float]) -> tuple[f
     return mean, values
 
 
-def arms_of(
-    belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample], weights: Weights
-) -> dict[int, Arm]:
-    """Arms with a converged run in the window and a known EpochCost, by batch size."""
+def arms_of(belief: Belief, costs: Mapping[int, float]) -> dict[int, Arm]:
+    """Arms with a converged run in the window and a known EpochCost (:func:`epoch_costs`), by batch size."""
     converged: dict[int, list[float]] = defaultdict(list)
     stopped: dict[int, list[float]] = defaultdict(list)
     for _, b, epochs in belief.converged:
         converged[b].append(epochs)
-    oldest = belief.converged[0][0] if len(belief.converged) >= belief.job.window else 0
+    oldest = belief.window_start()
     for n, b, epochs in belief.stopped:
         if n >= oldest:
             stopped[b].append(epochs)
-    costs = epoch_costs(belief, device, profiles, weights)
     found = {b: mean_epochs(converged[b], stopped[b]) for b in sorted(converged) if b in costs}
     known = {b: m for b, m in found.items() if m is not None}
     spread = _pooled_spread(known)
@@ -67,10 +64,8 @@ def arms_of(
 def _arm(b: int, runs: int, mean: float, values: list[float], epoch_cost: float, spread: float) -> Arm:
     """Posterior of Algorithm 2 under the flat prior; one value or equal values borrow the other arms' spread."""
     n = len(values)
-    variance = math.fsum((v - mean) ** 2 for v in values) / n
-    if variance == 0:
-        variance = (spread * mean) ** 2
-    sd = math.sqrt(variance / n) * epoch_cost
+    own = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / n)
+    sd = (own if len(set(values)) > 1 else spread * mean) / math.sqrt(n) * epoch_cost
     return Arm(batch_size=b, runs=runs, mean_epochs=mean, mean=mean * epoch_cost, sd=sd, epoch_cost=epoch_cost)
 
 
@@ -86,23 +81,23 @@ def epoch_costs(
     """EpochCost(b) [J] at the newest slice's size for every batch size measured on this device (Eq. 7).
 
     What complete runs drew, averaged over the newest; a batch size that only a killed run profiled is taken from its
-    profile. Where runs name no slice size, an epoch counts as one sample: the order of the arms is the same.
+    profile. A figure per sample says nothing of an epoch until a run has told the size of its slice.
     """
-    size = belief.slice_size[1] if belief.slice_size else 1.0
+    size = belief.slice_size[1] if belief.slice_size else None
     where: Where | None = (device.model, device.count, device.energy_source) if device else None
     costs: dict[int, float] = {}
-    for b in {s.batch_size for s in profiles}:
+    for b in {s.batch_size for s in profiles} if size else ():
         best = best_limit((s for s in profiles if s.batch_size == b), weights)
         if best is not None:
-            costs[b] = best[1] * size
+            costs[b] = best[1] * (size or 0.0)
     for (b, measured_on), entries in belief.rates.items():
-        if where is None or measured_on == where:
+        if measured_on == where:
             cost = _mean_cost([rates for _, rates in entries], size, weights)
             if cost is not None:
                 costs[b] = cost
     return costs
 
 
-def _mean_cost(rates: Sequence[Rates], size: float, weights: Weights) -> float | None:
+def _mean_cost(rates: Sequence[Rates], size: float | None, weights: Weights) -> float | None:
     known = [c for c in (r.epoch_cost(size, weights) for r in rates) if c is not None]
     return math.fsum(known) / len(known) if known else None

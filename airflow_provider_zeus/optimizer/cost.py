@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, ProfileSample
+
+_JOULES = ("J", "kJ", "MJ", "GJ")
 
 
 def energy_to_accuracy_j(tta_s: float, average_power_w: float) -> float:
@@ -18,7 +21,7 @@ def energy_to_accuracy_j(tta_s: float, average_power_w: float) -> float:
 class Weights:
     """How energy and time are weighed: eta and MAXPOWER [W] of Eq. 2.
 
-    ``time_alone``: nothing measures energy (or MAXPOWER is unknown), so eta counts as 0 and costs are seconds.
+    ``time_alone``: nothing measures energy (or MAXPOWER is needed and unknown), so eta counts as 0, costs are seconds.
     """
 
     eta: float
@@ -29,9 +32,9 @@ class Weights:
     def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
         """Weights of a job on a device; a job's own ``max_power_w`` wins over the device's."""
         max_power_w = job.max_power_w or (device.max_power_w if device else None)
-        if device is None or device.energy_source is None or max_power_w is None:
+        if device is None or device.energy_source is None or (max_power_w is None and job.eta < 1):
             return cls(0.0, 1.0, time_alone=True)
-        return cls(job.eta, max_power_w)
+        return cls(job.eta, max_power_w or 1.0)  # at eta 1 MAXPOWER has no weight
 
     def cost(self, energy_j: float | None, time_s: float) -> float:
         """Cost [J] (Eq. 2): eta x energy + (1 - eta) x MAXPOWER x time. Energy may be None only at eta 0."""
@@ -46,10 +49,11 @@ class Weights:
         return (self.eta * average_power_w + (1 - self.eta) * self.max_power_w) * time_s
 
     def text(self, cost: float) -> str:
-        """A cost for people."""
+        """A cost for people: three digits, with the unit that fits."""
         if self.time_alone:
-            return f"{cost:.3g} s"
-        return f"{cost:.3g} J" if cost < 1000 else f"{cost / 1000:.3g} kJ"
+            return f"{cost:.3g} s" if abs(cost) < 1000 else f"{cost:,.0f} s"
+        size = min(max(int(math.log10(abs(cost))) // 3, 0), len(_JOULES) - 1) if cost else 0
+        return f"{float(f'{cost / 1000**size:.3g}'):,g} {_JOULES[size]}"
 
 
 def observed_cost(observation: Observation, weights: Weights) -> float | None:
@@ -68,7 +72,11 @@ def best_limit(profile: Iterable[ProfileSample], weights: Weights) -> tuple[floa
     for s in profile:
         n, energy_j, time_s = sums.get(s.limit_w, (0, 0.0, 0.0))
         sums[s.limit_w] = (n + s.samples, energy_j + s.energy_j, time_s + s.time_s)
-    costs = [(weights.cost(e / n, t / n), limit_w) for limit_w, (n, e, t) in sums.items() if n > 0]
+    costs = [
+        (weights.cost(e / n, t / n), limit_w)
+        for limit_w, (n, e, t) in sums.items()
+        if n > 0 and t > 0 and (e > 0 or weights.eta == 0)  # 0 J: a window too short to be read, not a free one
+    ]
     if not costs:
         return None
     cost, limit_w = min(costs)
@@ -77,7 +85,10 @@ def best_limit(profile: Iterable[ProfileSample], weights: Weights) -> tuple[floa
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one epoch of one batch size draws, per sample trained and per epoch beside training."""
+    """What one epoch of one batch size draws, per sample trained and per epoch beside training.
+
+    Where no loader counted samples, all of it counts per epoch.
+    """
 
     j_per_sample: float | None
     s_per_sample: float
@@ -87,21 +98,25 @@ class Rates:
     @classmethod
     def of(cls, o: Observation) -> Rates | None:
         """Rates of one trial, without the excess of profiling; None where it measured too little to tell."""
-        if not o.samples or not o.epochs or o.time_s is None:
+        time = _split(o, o.time_s, o.rest_s, o.excess_s)
+        if time is None:
             return None
-        rest_s, excess_s = o.rest_s or 0.0, o.excess_s or 0.0
-        s_per_sample = (o.time_s - rest_s - excess_s) / o.samples
-        if s_per_sample <= 0:
-            return None
-        j_per_sample = rest_j = None
-        if o.energy_j is not None:
-            rest_j = (o.rest_j or 0.0) / o.epochs
-            j_per_sample = max((o.energy_j - (o.rest_j or 0.0) - (o.excess_j or 0.0)) / o.samples, 0.0)
-        return cls(j_per_sample, s_per_sample, rest_j, rest_s / o.epochs)
+        j_per_sample, rest_j = _split(o, o.energy_j, o.rest_j, o.excess_j) or (None, None)
+        return cls(j_per_sample, time[0], rest_j, time[1])
 
-    def epoch_cost(self, samples_per_epoch: float, weights: Weights) -> float | None:
-        """EpochCost [J] for a slice of this size (Eq. 7 as observed); None without energy where eta needs it."""
-        if weights.eta > 0 and self.j_per_sample is None:
+    def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
+        """EpochCost [J] for a slice of this size (Eq. 7 as observed); None without a size or energy that it needs."""
+        if (weights.eta > 0 and self.j_per_sample is None) or (samples_per_epoch is None and self.s_per_sample > 0):
             return None
         rest = weights.cost(self.rest_j or 0.0, self.rest_s)
-        return weights.cost(self.j_per_sample, self.s_per_sample) * samples_per_epoch + rest
+        return weights.cost(self.j_per_sample, self.s_per_sample) * (samples_per_epoch or 0.0) + rest
+
+
+def _split(o: Observation, total: float | None, rest: float | None, excess: float | None) -> tuple[float, float] | None:
+    """(per sample, per epoch) of energy or time without the excess; None where nothing can be told, never 0."""
+    if total is None or not o.epochs:
+        return None
+    spent, rest = total - (excess or 0.0), rest or 0.0
+    if not o.samples:
+        return (0.0, spent / o.epochs) if spent > 0 else None
+    return ((spent - rest) / o.samples, rest / o.epochs) if spent > rest else None

@@ -59,11 +59,10 @@ def next_return(belief: Belief, sizes: Sequence[int], settled: Collection[int], 
     Due is what is not ``settled`` (an arm, or infeasible) and: joined the list after exploration was over; was tried or
     pruned a whole window ago (design: pruned arms return); or converged, but was never measured on this device.
     """
-    job = belief.job
     pruned_at = max((n for n, _ in belief.explored.values()), default=0)
-    last_try = {b: n for n, b, _ in sorted((*belief.stopped, *belief.converged))}
-    window_start = belief.converged[0][0] if len(belief.converged) >= job.window else 0
-
+    tries = [(n, b) for (_, b), (n, _) in belief.explored.items()] + [(n, b) for n, b, _ in belief.stopped]
+    last_try = {b: n for n, b in sorted(tries)}
+    window_start = belief.window_start()
     converged = {b for _, b, _ in belief.converged}
 
     def due(b: int) -> bool:
@@ -71,7 +70,7 @@ def next_return(belief: Belief, sizes: Sequence[int], settled: Collection[int], 
             return True
         if b in last_try:
             return last_try[b] < window_start
-        joined_late = belief.listed.get(b, belief.newest + 1) > pruned_at
+        joined_late = belief.listed.get(b, pruned_at + 1) > pruned_at
         return joined_late or pruned_at < window_start
 
     waiting = [b for b in sizes if b not in settled and due(b)]

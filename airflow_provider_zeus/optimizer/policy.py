@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
-from airflow_provider_zeus.optimizer.belief import Belief, belief_tag, learn, prior
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, learn, prior
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return
 from airflow_provider_zeus.optimizer.job import ZeusJob
@@ -46,19 +46,24 @@ def choose(
     running: Sequence[Trial] = (),
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
+    run_type: str | None = None,
 ) -> Decision:
     """What the next recurrence runs: one bounded exploratory attempt and the incumbent after it, or the incumbent.
 
     ``running`` are the job's open trials (section 4.4, concurrent submissions); ``settings`` may hold
-    ``pin_batch_size`` and ``pause_exploration``. Without ``device`` the newest trial's is assumed.
+    ``pin_batch_size`` and ``pause_exploration``. Without ``device`` the newest trial's is assumed. A ``run_type`` that
+    is not in ``job.learn_from`` explores nothing, since what it finds would not be learnt.
     """
     settings = settings or {}
     pinned = settings.get("pin_batch_size")
-    if pinned is not None:
+    if pinned is not None and pinned in job.batch_sizes:
         why = f"Batch size {pinned} is pinned by a live setting."
         return _decision(seed, job, Attempt(batch_size=pinned, phase=Phase.PINNED, why=why))
     view = _View.of(job, belief, device or belief.last_device(), profiles)
-    first = _explore(view, running, settings) or _sample(view, seed)
+    held = _held(job, running, settings, run_type)
+    first = view.take_incumbent(held) if held else _explore(view) or _sample(view, seed)
+    if first.batch_size != view.incumbent and belief.newest[1]:
+        first = view.take_incumbent("The run before died")  # a retry ends with a model, whatever killed that run
     if first.batch_size == view.incumbent:
         return _decision(seed, job, first)
     return _decision(seed, job, view.bounded(first), view.after(first.batch_size))
@@ -85,11 +90,12 @@ class _View:
     def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> _View:
         sizes = sorted(job.batch_sizes)
         weights = Weights.of(job, device)
-        infeasible = [b for b in sizes if device is not None and belief.infeasible(b, device.model)]
-        known = arms_of(belief, device, profiles, weights)
+        model = UNKNOWN if device is None else device.model
+        infeasible = [b for b in sizes if belief.infeasible(b, model)]
+        costs = epoch_costs(belief, device, profiles, weights)
+        known = arms_of(belief, costs)
         arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
         incumbent = min(arms.values(), key=lambda a: a.mean).batch_size if arms else _start(job, sizes, infeasible)
-        costs = epoch_costs(belief, device, profiles, weights)
         return cls(job, belief, sizes, infeasible, arms, costs, weights, incumbent)
 
     def cheapest(self, pool: Collection[int]) -> int:
@@ -123,9 +129,19 @@ class _View:
 
     def after(self, given_up: int) -> Attempt:
         """The attempt that keeps a model when the exploratory one is given up."""
-        known = "the cheapest known to reach the target" if self.arms else "the default"
-        why = f"{given_up} was given up; {self.incumbent}, {known}, runs to the end."
+        why = f"{given_up} was given up; {self.incumbent}, {self.standing()}, runs to the end."
         return Attempt(batch_size=self.incumbent, phase=Phase.INCUMBENT, why=why)
+
+    def take_incumbent(self, reason: str) -> Attempt:
+        """The incumbent instead of anything new."""
+        why = f"{reason}; this run takes {self.incumbent}, {self.standing()}."
+        return Attempt(batch_size=self.incumbent, phase=Phase.INCUMBENT, why=why)
+
+    def standing(self) -> str:
+        """What the incumbent is, in words."""
+        if self.arms:
+            return "the cheapest known to reach the target"
+        return _start_name(self.job, self.incumbent)
 
 
 def _start(job: ZeusJob, sizes: Sequence[int], infeasible: Sequence[int]) -> int:
@@ -134,32 +150,38 @@ def _start(job: ZeusJob, sizes: Sequence[int], infeasible: Sequence[int]) -> int
     return max((b for b in fits if b <= job.default_batch_size), default=fits[0])
 
 
-def _explore(view: _View, running: Sequence[Trial], settings: Mapping[str, Any]) -> Attempt | None:
-    """The attempt that must come before sampling: paused, concurrent, exploring or returning; None when none must."""
-    job, incumbent = view.job, view.incumbent
+def _start_name(job: ZeusJob, start: int) -> str:
+    return "the default" if start == job.default_batch_size else "the nearest to the default that fits"
+
+
+def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None) -> str | None:
+    """Why nothing new is tried now; None when nothing speaks against it."""
     if settings.get("pause_exploration"):
-        why = f"Exploration is paused by a live setting; {incumbent} is the best known."
-        return Attempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
+        return "Exploration is paused by a live setting"
+    if run_type is not None and run_type not in job.learn_from:
+        return f"A run of type {run_type} does not teach the bandit"
     other = next((t for t in running if t.planned.phase in _EXPLORING), None)
-    if other is not None:
-        why = f"Another run of this job explores {other.batch_size} now; this one takes {incumbent}, the best known."
-        return Attempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
-    start = _start(job, view.sizes, view.infeasible)
+    return None if other is None else f"Another run of this job explores {other.batch_size} now"
+
+
+def _explore(view: _View) -> Attempt | None:
+    """The attempt that must come before sampling: exploring or returning; None when none must."""
+    start = _start(view.job, view.sizes, view.infeasible)
     found = next_exploration(view.sizes, start, view.belief.explored, view.infeasible, view.cheapest)
     if found is not None:
         number, b = found
         return Attempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=_why_explored(view, number, b, start))
-    b_due = next_return(view.belief, view.sizes, {*view.arms, *view.infeasible}, incumbent)
+    b_due = next_return(view.belief, view.sizes, {*view.arms, *view.infeasible}, view.incumbent)
     if b_due is None:
         return None
-    why = f"{b_due} has no run on this device among the last {job.window} converged ones and is tried once."
+    why = f"{b_due} has no run on this device among the last {view.job.window} converged ones and is tried once."
     return Attempt(batch_size=b_due, phase=Phase.RETURN, why=why)
 
 
 def _why_explored(view: _View, number: int, b: int, start: int) -> str:
     head = f"Pruning exploration, round {number}: "
     if number == 1 and b == start:
-        return head + f"{b}, the default, comes first."
+        return head + f"{b}, {_start_name(view.job, b)}, comes first."
     if not any(r == number for r, _ in view.belief.explored):
         return head + f"{b} was the cheapest of round {number - 1} and comes first."
     return head + f"{b} is the next batch size."
@@ -168,8 +190,7 @@ def _why_explored(view: _View, number: int, b: int, start: int) -> str:
 def _sample(view: _View, seed: int) -> Attempt:
     """Thompson sampling (Algorithm 1): one draw per arm from its posterior, the lowest runs."""
     if not view.arms:
-        why = f"No batch size has reached the target yet; {view.incumbent} is where to start from."
-        return Attempt(batch_size=view.incumbent, phase=Phase.INCUMBENT, why=why)
+        return view.take_incumbent("No batch size is known to reach the target")
     rng = random.Random(seed)
     draws = {b: arm.mean + arm.sd * rng.gauss(0.0, 1.0) for b, arm in view.arms.items()}
     b = min(draws, key=lambda b: (draws[b], b))
