@@ -102,7 +102,7 @@ def _learn_from(job: ZeusJob, name: str, value: Any) -> None:
         _one_of(RUN_TYPES)(job, name, entry)
 
 
-Check = Callable[[ZeusJob, str, Any], None]
+Check = Callable[["ZeusJob", str, Any], None]
 
 
 def _one_of(allowed: Sequence[str]) -> Check:
