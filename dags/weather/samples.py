@@ -1,0 +1,92 @@
+"""Turns the readings of one slice into samples: what is known at an hour, and how the temperature changes from there."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import slices
+from .readings import AIRPORTS, COLUMNS, START, Grid, Readings, load
+
+HORIZON_H = 6
+LAGS_H = (1, 3, 6, 12, 24)
+HOLDOUT = 0.15  # share of the samples that the target is judged on
+TEMP, DEWP, HUMID, WIND_DIR, WIND_SPEED, PRECIP, PRESSURE, VISIB = range(len(COLUMNS))
+
+Hours = NDArray[np.int64]  # hours since START
+Rows = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Features (n, f) and temperature changes (n,) to train on and to judge on, standardised on the training part.
+
+    The hold-out is drawn at random inside the slice, so a held-out hour has its neighbours in the training part: it
+    leaks, and an error on it says how fast the model learns the slice, not how well it forecasts next week. That is
+    what the example needs (a target that every slice can reach); do not read it as forecast skill.
+    """
+
+    x: Rows
+    y: Rows
+    x_holdout: Rows
+    y_holdout: Rows
+    spread_f: float  # one unit of y [degrees F]
+    trivial_rmse_f: float  # hold-out error of "it changes as it does on average at this hour of the day" [degrees F]
+
+
+def of_slice(key: str) -> Samples:
+    """Samples of one slice of the year, the same at every call."""
+    hours, x, y = _all_airports(load(), *_span(key))
+    held = np.random.default_rng(zlib.crc32(key.encode())).random(len(y)) < HOLDOUT
+    mean, spread = x[~held].mean(axis=0), x[~held].std(axis=0)
+    y_mean, y_spread = y[~held].mean(), y[~held].std()
+    x_unit, y_unit = ((x - mean) / spread).astype(np.float32), ((y - y_mean) / y_spread).astype(np.float32)
+    trivial = _rmse(y[held] - _hourly_mean(hours[~held], y[~held])[hours[held] % 24])
+    return Samples(x_unit[~held], y_unit[~held], x_unit[held], y_unit[held], float(y_spread), trivial)
+
+
+def _span(key: str) -> tuple[int, int]:
+    """First hour of a slice and the one after its last."""
+    first, end = (int((np.datetime64(t.replace(tzinfo=None), "h") - START).astype(int)) for t in slices.window(key))
+    return max(first, 0), end
+
+
+def _all_airports(readings: Readings, first: int, end: int) -> tuple[Hours, Grid, Grid]:
+    """Hours, features and changes [degrees F] of the samples that lie in a span with all they need."""
+    parts = [_airport(readings, airport, first, end) for airport in AIRPORTS]
+    hours, x, y = zip(*parts, strict=True)
+    return np.concatenate(hours), np.concatenate(x), np.concatenate(y)
+
+
+def _airport(readings: Readings, airport: str, first: int, end: int) -> tuple[Hours, Grid, Grid]:
+    """One airport's samples. Both ends of a change were observed; gaps in features are filled from the past."""
+    grid, temp = readings.filled[airport], readings.observed[airport][:, TEMP]
+    hours = np.arange(first + max(LAGS_H), min(end, len(grid)) - HORIZON_H)
+    change = temp[hours + HORIZON_H] - temp[hours]
+    one_hot = [float(airport == a) for a in AIRPORTS]
+    x = np.column_stack([*_features(grid, hours), np.tile(one_hot, (len(hours), 1))])
+    known = ~np.isnan(change) & ~np.isnan(x).any(axis=1)
+    return hours[known], x[known], change[known]
+
+
+def _features(grid: Grid, hours: Hours) -> list[Grid]:
+    """What is known at each hour: the readings, how they came about, the time of day and of the window."""
+    now = grid[hours]
+    angle, day = np.radians(now[:, WIND_DIR]), 2 * np.pi * (hours % 24) / 24
+    columns = [now[:, c] for c in (TEMP, DEWP, HUMID, WIND_SPEED, PRECIP, PRESSURE, VISIB)]
+    columns += [now[:, WIND_SPEED] * np.sin(angle), now[:, WIND_SPEED] * np.cos(angle)]
+    columns += [now[:, c] - grid[hours - lag, c] for lag in LAGS_H for c in (TEMP, PRESSURE)]
+    columns += [np.sin(day), np.cos(day), np.sin(2 * day), np.cos(2 * day), (hours - hours[0]) / len(hours)]
+    return columns
+
+
+def _hourly_mean(hours: Hours, change: Grid) -> Grid:
+    """Mean change at each hour of the day (24,) [degrees F]."""
+    return np.array([change[hours % 24 == hour].mean() for hour in range(24)])
+
+
+def _rmse(error: Grid) -> float:
+    return float(np.sqrt(np.mean(np.square(error))))

@@ -1,0 +1,39 @@
+"""Weekly slices of the year: which week's retraining sees which 84 days. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+
+WINDOW = timedelta(days=84)
+STEP = timedelta(days=7)
+FIRST_WEEK = (2013, 13)  # its window opens hours before the data does
+DATA_END = datetime(2013, 12, 31, tzinfo=UTC)  # the last reading is of 2013-12-30 23:00Z
+
+
+def keys() -> list[str]:
+    """Keys of all slices in order, ``"2013-W13"`` to ``"2013-W52"``: the ISO week that the model is made for."""
+    monday, found = _monday(*FIRST_WEEK), []
+    while monday + STEP <= DATA_END:
+        year, week, _ = monday.isocalendar()
+        found.append(f"{year}-W{week:02d}")
+        monday += STEP
+    return found
+
+
+def window(key: str) -> tuple[datetime, datetime]:
+    """First moment of a slice and the one after its last [UTC]: the 84 days before the Monday of its week."""
+    if key not in keys():
+        raise ValueError(f"slice {key!r}: no such week. Use one of {keys()[0]} to {keys()[-1]}.")
+    year, week = key.split("-W")
+    end = _monday(int(year), int(week))
+    return end - WINDOW, end
+
+
+def next_key(emitted: Collection[str]) -> str | None:
+    """The earliest slice that is not in ``emitted``; None when all are."""
+    return next((key for key in keys() if key not in emitted), None)
+
+
+def _monday(year: int, week: int) -> datetime:
+    return datetime.fromisocalendar(year, week, 1).replace(tzinfo=UTC)
