@@ -4,11 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
+_VERSION = "0.1.0"
+
+
+def _option(kind: str, default: str, description: str) -> dict[str, Any]:
+    return {"type": kind, "default": default, "description": description, "example": None, "version_added": _VERSION}
+
 
 def get_provider_info() -> dict[str, Any]:
     """What Airflow reads through the ``apache_airflow_provider`` entry point."""
+    name = "Zeus"
     return {
         "package-name": "airflow-provider-zeus",
-        "name": "Zeus",
+        "name": name,
         "description": "Energy-aware retraining: picks batch size and GPU power limit, shows what a run cost.",
+        "versions": [_VERSION],
+        "integrations": [
+            {"integration-name": name, "external-doc-url": "https://ml.energy/zeus", "tags": ["software"]}
+        ],
+        "operators": [{"integration-name": name, "python-modules": ["airflow_provider_zeus.operators.train"]}],
+        "hooks": [{"integration-name": name, "python-modules": ["airflow_provider_zeus.hooks.zeus"]}],
+        "connection-types": [
+            {
+                "connection-type": "zeus",
+                "hook-class-name": "airflow_provider_zeus.hooks.zeus.ZeusHook",
+                "hook-name": "Zeus trial log",
+            }
+        ],
+        "task-decorators": [{"name": "zeus", "class-name": "airflow_provider_zeus.decorators.zeus.zeus_task"}],
+        "config": {
+            "zeus": {
+                "description": "Energy-aware retraining.",
+                "options": {
+                    "state_dir": _option(
+                        "string",
+                        "",
+                        "Folder for records of changed power limits, simulated devices and costs not yet told; a path "
+                        "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
+                    ),
+                    "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial."),
+                    "lease_s": _option("float", "90", "Seconds without a report after which a trial counts as dead."),
+                },
+            }
+        },
     }

@@ -86,9 +86,9 @@ class Line:
 
     def to_json(self) -> str:
         """One line of JSON, without the line feed."""
-        data = {k: v for k, v in asdict(self).items() if v not in (None, (), [])}
+        data = {k: v for k, v in asdict(self).items() if v is not None and v != ()}
         if self.observation is not None:
-            data["observation"] = {k: v for k, v in self.observation.to_dict().items() if v not in (None, {}, False)}
+            data["observation"] = {k: v for k, v in self.observation.to_dict().items() if v is not None}
         return json.dumps({"v": SCHEMA, **data})
 
     @classmethod

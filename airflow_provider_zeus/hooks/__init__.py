@@ -1,0 +1,1 @@
+"""The hook over the trial log."""

@@ -1,0 +1,1 @@
+"""Operators that train within the Zeus loop."""

@@ -1,0 +1,189 @@
+"""One recurrence as a task sees it: ask, train, tell. The thin shell around the store and the run handle."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.operators.teller import Teller
+from airflow_provider_zeus.optimizer.checks import RUN_TYPES
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.policy import fallback
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Origin, State, Trial, TrialKey
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.open import open_device
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run
+from airflow_provider_zeus.store.base import Asked, AskRequest, Store
+from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.untold import drain
+from airflow_provider_zeus.training.plan import Plan
+from airflow_provider_zeus.training.run import ZeusRun
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The ``[zeus]`` section of Airflow's configuration that a task needs."""
+
+    state_dir: Path
+    heartbeat_s: float
+    lease_s: float
+
+    @classmethod
+    def read(cls) -> Settings:
+        """Read it from Airflow."""
+        from airflow.configuration import AIRFLOW_HOME, conf
+
+        return cls(
+            state_dir=Path(conf.get("zeus", "state_dir", fallback="") or Path(AIRFLOW_HOME) / "zeus"),
+            heartbeat_s=conf.getfloat("zeus", "heartbeat_s", fallback=15.0),
+            lease_s=conf.getfloat("zeus", "lease_s", fallback=90.0),
+        )
+
+
+class Recurrence:
+    """A task's recurrence of a job. :meth:`open` asks; :meth:`train` trains and tells."""
+
+    def __init__(self, run: ZeusRun, teller: Teller, trial: Trial) -> None:
+        self.run, self.trial, self._teller = run, trial, teller
+
+    @classmethod
+    def open(cls, job: ZeusJob, context: Mapping[str, Any], *, conn_id: str) -> Recurrence:
+        """Ask the store for a batch size and make the run handle ready.
+
+        Where the store cannot be asked the job's default batch size runs and the cost is told later, unless the job is
+        ``strict``: then StoreError is raised.
+        """
+        settings = Settings.read()
+        job = job.check(rendered=True)
+        device = open_device(
+            "none" if job.mode == "off" else job.device, state_dir=settings.state_dir, max_power_w=job.max_power_w
+        )
+        _say_what_is_measured(device)
+        request = ask_request(job, context, device.info, lease_s=settings.lease_s)
+        store, asked = _ask(request, context, conn_id, settings)
+        plan = _plan(asked, settings)
+        context["ti"].xcom_push(key="zeus_decision", value=decision_xcom(asked.trial, store))
+        teller = Teller(store, AirflowVariables(), asked.trial, lease_s=settings.lease_s, state_dir=settings.state_dir)
+        return cls(ZeusRun.from_plan(plan, sink=teller, device=device), teller, asked.trial)
+
+    def train(self, fn: Callable[[ZeusRun], T], context: Mapping[str, Any]) -> T:
+        """Run the plan's attempts; what they cost goes to the store and to XCom ``zeus_cost``, whatever happens."""
+        try:
+            return self.run.train(fn)
+        finally:
+            cost = self._teller.cost_xcom()
+            try:
+                context["ti"].xcom_push(key="zeus_cost", value=cost)
+            except Exception:
+                log.warning("Zeus could not push XCom zeus_cost; the trial log has it.", exc_info=True)
+
+
+def ask_request(job: ZeusJob, context: Mapping[str, Any], device: DeviceInfo | None, *, lease_s: float) -> AskRequest:
+    """What this task instance asks with: its job's name, its key, where it comes from."""
+    ti, dag_run = context["ti"], context["dag_run"]
+    run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
+    known = {"operator_triggered": "manual", "asset_materialization": "asset_triggered"}
+    run_type = "test" if is_test_run() else known.get(run_type, run_type)
+    interval_end = context.get("data_interval_end")
+    data_slice = job.data_slice or context.get("partition_key") or (interval_end.isoformat() if interval_end else None)
+    return AskRequest(
+        job=job,
+        job_id=job.job_id or f"{ti.dag_id}.{ti.task_id}",
+        ti_id=str(ti.id),
+        origin=Origin(
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+            task_id=ti.task_id,
+            map_index=-1 if ti.map_index is None else ti.map_index,
+            try_number=ti.try_number,
+            run_type=run_type if run_type in RUN_TYPES else "manual",
+            data_slice=data_slice,
+        ),
+        device=device,
+        lease_s=lease_s,
+    )
+
+
+def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
+    """XCom ``zeus_decision``: what runs and why, as plain JSON."""
+    return {
+        "job_id": trial.job_id,
+        "trial": trial.number or None,
+        "batch_size": trial.batch_size,
+        "phase": trial.planned.phase.value,
+        "why": trial.planned.why,
+        "store": store.identity if store else None,
+        **trial.decision.to_dict(),
+    }
+
+
+def _ask(
+    request: AskRequest, context: Mapping[str, Any], conn_id: str, settings: Settings
+) -> tuple[Store | None, Asked]:
+    overlap_possible = context["task"].max_active_tis_per_dag != 1
+    try:
+        store = open_store(conn_id, overlap_possible=overlap_possible)
+        drain(store, AirflowVariables(), request.job_id, state_dir=settings.state_dir)
+        return store, store.ask(request)
+    except StoreError as error:
+        if request.job.strict:
+            raise
+        log.warning(
+            "Zeus has no store: %s This run trains at the default batch size %d; its cost is kept and told later.",
+            error,
+            request.job.default_batch_size,
+        )
+        return None, Asked(trial=_unasked(request))
+
+
+def _unasked(request: AskRequest) -> Trial:
+    """The trial of a run whose store could not be asked; it has no number yet."""
+    decision = fallback(
+        request.job, why=f"The store could not be asked; {request.job.default_batch_size} is the default."
+    )
+    return Trial(
+        job_id=request.job_id,
+        number=0,
+        key=TrialKey(request.ti_id),
+        origin=request.origin,
+        spec=request.job.to_dict(),
+        decision=decision,
+        planned=decision.attempts[0],
+        state=State.RUNNING,
+    )
+
+
+def _plan(asked: Asked, settings: Settings) -> Plan:
+    trial = asked.trial
+    position = trial.decision.attempts.index(trial.planned)
+    return Plan(
+        job_id=trial.job_id,
+        ti_id=trial.key.ti_id,
+        number=trial.number,
+        first_attempt=trial.key.attempt,
+        spec=trial.spec,
+        attempts=trial.decision.attempts[position:],
+        seed=trial.decision.seed,
+        profile=asked.profile,
+        limits_found_w=asked.limits_found_w,
+        heartbeat_s=settings.heartbeat_s,
+        state_dir=str(settings.state_dir),
+    )
+
+
+def _say_what_is_measured(device: Device) -> None:
+    """Once per run: where figures come from, or why there are none."""
+    info = device.info
+    if info.energy_source is None:
+        log.warning(
+            "Zeus tunes the batch size on time alone: %s", device.missing.get("energy_j", "no source of energy.")
+        )
+    elif info.energy_source == "simulated":
+        log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)

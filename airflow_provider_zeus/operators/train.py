@@ -1,0 +1,114 @@
+"""``ZeusTrainOperator``: a Python function trained within the Zeus loop."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.bases.decorator import KeywordParameters
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.job import ZeusJob
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_zeus.training.run import ZeusRun
+
+RUN = "run"  # name of the parameter that gets the run handle
+
+
+class ZeusTrainOperator(BaseOperator):
+    """Calls ``python_callable(run, ...)`` with a batch size from the bandit, and tells the bandit what it cost.
+
+    The function gets the run handle as ``run`` and any Airflow context key that it names. It is called once per
+    attempt, so model and optimizer are built inside it; its value comes from the attempt whose model is kept.
+    Pushes XComs ``zeus_decision`` and ``zeus_cost``.
+
+    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs.
+    :param python_callable: the training function, with a parameter ``run``.
+    :param op_args: positional arguments, templated.
+    :param op_kwargs: keyword arguments, templated.
+    :param zeus_conn_id: Connection of the trial log.
+    """
+
+    template_fields: Sequence[str] = ("job", "op_args", "op_kwargs")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json", "op_args": "py", "op_kwargs": "py"}
+    shallow_copy_attrs: Sequence[str] = ("python_callable", "op_kwargs")
+    ui_color = "#d9f2e3"
+
+    def __init__(
+        self,
+        *,
+        job: ZeusJob | Mapping[str, Any],
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        zeus_conn_id: str = "zeus_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = (job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)).to_dict()
+        self.python_callable = check_function(python_callable)
+        self.op_args = op_args or ()
+        self.op_kwargs = op_kwargs or {}
+        self.zeus_conn_id = zeus_conn_id
+        self._run: ZeusRun | None = None
+
+    def execute(self, context: Context) -> Any:
+        """Ask, train, tell."""
+        from airflow_provider_zeus.operators.recurrence import Recurrence
+
+        recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
+        self._run = recurrence.run
+        return recurrence.train(lambda run: self._call(run, context), context)
+
+    def on_kill(self) -> None:
+        """Stop the training: raises out of it, for Airflow itself only calls this and lets ``execute`` go on."""
+        from airflow_provider_zeus.training.signals import TrainingKilled
+
+        if self._run is None:
+            raise TrainingKilled("Airflow stopped the task before it trained")
+        self._run.kill("Airflow stopped the task")
+
+    def _call(self, run: ZeusRun, context: Context) -> Any:
+        args, kwargs = list(self.op_args), {**self.op_kwargs}
+        position = run_position(self.python_callable)
+        if position < len(args):
+            args[position] = run
+            kwargs.pop(RUN, None)
+        else:
+            kwargs[RUN] = run
+        known = {**context, **kwargs}
+        if position < len(args):
+            known.pop(RUN, None)
+        return self.python_callable(*args, **KeywordParameters.determine(self.python_callable, args, known).unpacking())
+
+
+def check_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, if it can be trained with. Raises JobSpecError: not callable, async, no parameter ``run``."""
+    name = getattr(function, "__qualname__", repr(function))
+    if not callable(function):
+        raise JobSpecError.of("python_callable", function, "not a function", "give the training function itself")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise JobSpecError.of(
+            "python_callable", name, "async functions and generators cannot be trained", "use a plain function"
+        )
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.name == RUN or p.kind is p.VAR_KEYWORD for p in parameters):
+        raise JobSpecError.of(
+            "python_callable",
+            name,
+            f"has no parameter {RUN!r}",
+            f"declare it, as in def {function.__name__}({RUN}=None)",
+        )
+    return function
+
+
+def run_position(function: Callable[..., Any]) -> int:
+    """Position of ``run`` among the parameters that may be given by position; past the end when it has none."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+    return names.index(RUN) if RUN in names else 10**6

@@ -1,0 +1,48 @@
+"""An Airflow of the tests' own: a home and a migrated database per test process, no servers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_HOME = Path(tempfile.mkdtemp(prefix="zeus-airflow-"))
+os.environ.update(
+    AIRFLOW_HOME=str(_HOME),
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    AIRFLOW__CORE__UNIT_TEST_MODE="False",
+    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
+    AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+)
+
+
+@pytest.fixture(scope="session")
+def airflow_home() -> Iterator[Path]:
+    """``AIRFLOW_HOME`` with a migrated metadata database."""
+    from airflow.utils import db
+
+    db.initdb()
+    yield _HOME
+
+
+@pytest.fixture
+def run_dag(airflow_home: Path) -> Callable[..., Any]:
+    """Runs a DAG in this process by ``dag.test()`` and returns the DAG run; a DAG must be serialised first."""
+
+    def run(dag: Any, **kwargs: Any) -> Any:
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+        from airflow.models.dagbundle import DagBundleModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            session.merge(DagBundleModel(name="tests"))
+        bag = DagBag(dag_folder=os.devnull)
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, "tests", None)
+        return dag.test(**kwargs)
+
+    return run
