@@ -21,7 +21,7 @@ from airflow_provider_zeus.power.simulated_models import CHIPS, LOADS, Chip, Loa
 
 Array: TypeAlias = npt.NDArray[np.float64]
 FITTED = ("host_s", "sample_s", "busy_w", "utilisation_exponent", "slowdown", "sharpness")
-LOWEST = (1e-5, 1e-9, 0.5, 0.3, 0.005, 1.5)
+LOWEST = (2e-3, 1e-9, 0.5, 0.3, 0.005, 1.5)
 OUTLIER = 0.08  # relative error beyond which a point weighs less
 
 
@@ -50,7 +50,7 @@ def log_errors(chip: Chip, load: Load, measured: Array) -> Array:
 def fit(chip: Chip, load: Load, measured: Array) -> Load:
     """The load with its constants refitted, started from plain guesses and not from the constants it has."""
     low = np.log(LOWEST)
-    high = np.log((1.0, 1.0, chip.max_limit_w - chip.idle_w, 2.0, 2.0, 20.0))
+    high = np.log((1.0, 1.0, chip.max_limit_w - chip.idle_w, 1.1, 2.0, 20.0))
     guess_w = float(measured[:, 3].max()) - chip.idle_w + 1.0
     quickest_s, per_sample_s = float(measured[:, 2].min()), float((measured[:, 2] / measured[:, 0]).min())
 
@@ -60,7 +60,7 @@ def fit(chip: Chip, load: Load, measured: Array) -> Load:
     def errors(x: Array) -> Array:
         return log_errors(chip, with_constants(x), measured)
 
-    starts = [np.log((quickest_s, per_sample_s, guess_w, k, 0.2, 4.0)) for k in (0.5, 1.2)]
+    starts = [np.log((quickest_s, per_sample_s, guess_w, k, 0.2, 4.0)) for k in (0.4, 0.9)]
     ends = [_levenberg_marquardt(errors, np.clip(start, low, high), low, high) for start in starts]
     return with_constants(min(ends, key=lambda x: _loss(errors(x))))
 
