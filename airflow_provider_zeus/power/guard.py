@@ -94,7 +94,9 @@ class Guard:
         _pipes.add(self._stdin)
         try:
             self._stdin.write(request)
-            ready, _, _ = select.select([answers], [], [], START_S)
+            poll = select.poll()  # not select(): a training may have thousands of open files
+            poll.register(answers, select.POLLIN)
+            ready = poll.poll(START_S * 1000)
             answer = answers.read(len(guardian.READY)) if ready else f"no answer within {START_S:g} s"
         except OSError as error:
             answer = str(error)

@@ -75,7 +75,8 @@ class LimitControl:
                     f"use limits from {limits.min_w:g} to {limits.max_w:g} W",
                 )
         asked = limits_w if limits_w is not None else (*limits.grid_w(), found_w)
-        return tuple(sorted({w for w in asked if w <= found_w}, reverse=True)) or (found_w,)
+        allowed = {min(w, found_w) for w in asked if w <= found_w or same_w(w, found_w)}
+        return tuple(sorted(allowed, reverse=True)) or (found_w,)
 
     def set_w(self, limit_w: float) -> bool:
         """Set the limit [W]; whether it is in force. Raises ValueError above the limit found (see :meth:`grid_w`)."""

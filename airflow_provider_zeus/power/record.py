@@ -94,8 +94,8 @@ def restore_orphans(state_dir: str | os.PathLike[str]) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink:  # else served while we opened it
                 served += _serve_orphan(descriptor, path)
-        except BlockingIOError:
-            pass  # its guardian lives
+        except OSError:
+            pass  # its guardian lives; or locks or removals are refused here, which is no reason not to train
         finally:
             os.close(descriptor)
     return served

@@ -83,7 +83,13 @@ def test_the_guardian_outlives_a_sigterm_to_every_process(gpu: SimulatedGpu, sta
 def test_the_guardian_is_in_a_session_of_its_own_and_holds_nothing_of_the_trainer(
     tmp_path: Path, start, guardians: Guardians
 ) -> None:
-    before = f"kept = os.open({str(tmp_path / 'data')!r}, os.O_CREAT | os.O_RDWR)\nos.set_inheritable(kept, True)\n"
+    before = f"""
+import resource
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
+for _ in range(1200):  # beyond what select() can watch
+    os.set_inheritable(os.open({str(tmp_path / "data")!r}, os.O_CREAT | os.O_RDWR), True)
+"""
     trainer = start(hold(0, before))
     trainer.hear()
     (guardian,) = guardians()

@@ -75,6 +75,10 @@ def test_grid_is_the_devices_down_from_the_limit_found(gpu: SimulatedGpu, tmp_pa
         with pytest.raises(ValueError, match="above the limit found, 160 W"):
             control.set_w(175.0)
     assert gpu.limit_w() == 160.0
+    gpu.set_limit_w(199.99)  # as a driver that counts in milliwatts may report 200
+    with LimitControl(gpu, tmp_path) as control:
+        assert control.grid_w() == (199.99, 175.0, 150.0, 125.0, 100.0)
+        assert control.grid_w([200, 150]) == (199.99, 150)
 
 
 @pytest.mark.parametrize("limit_w", [99.0, 300.0])
