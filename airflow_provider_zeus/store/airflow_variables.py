@@ -67,7 +67,7 @@ def _get_in_task(key: str) -> str | None:
     from airflow.sdk import Variable
     from airflow.sdk.execution_time.comms import GetVariable
 
-    text = Variable.get(key, default=None)
+    text: str | None = Variable.get(key, default=None)
     if text is None:
         answer = asked_again(GetVariable(key=key), "VARIABLE_NOT_FOUND")
         text = None if answer is None else answer.value
@@ -94,10 +94,10 @@ def _get_in_server(key: str) -> str | None:
     from airflow.models import Variable
     from airflow.secrets.metastore import MetastoreBackend
 
-    text = Variable.get(key, default_var=None)
+    text: str | None = Variable.get(key, default_var=None)
     if text is None:
         text = MetastoreBackend().get_variable(key)
-    return None if text is None else str(text)
+    return text
 
 
 def _keys_in_server(prefix: str) -> list[str]:

@@ -17,23 +17,28 @@ log = logging.getLogger(__name__)
 
 ReadText = Callable[[str], str | None]  # Variable key -> its text, None when there is none
 
+SETTINGS = "zeus-settings"
+
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,160}")
+_HIDDEN = re.compile("key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string", re.IGNORECASE)
 
 
 def variable_key(prefix: str, name: str) -> str:
     """Key of a Variable about ``name``: as it is where Airflow takes it everywhere, else its hash.
 
-    A Variable's key is at most 250 characters long and travels unquoted in the Execution API's path.
+    A Variable's key is at most 250 characters long and travels unquoted in the Execution API's path. A key with a
+    word like ``token`` in it makes Airflow search every log line for the whole value, again for each new value, so a
+    log of 500 trials must not have one; settings are short and written by people, so theirs may.
     """
-    safe = name if _PLAIN.fullmatch(name) else "~" + hashlib.sha256(name.encode()).hexdigest()[:40]
-    return f"{prefix}:{safe}"
+    plain = _PLAIN.fullmatch(name) and (prefix == SETTINGS or not _HIDDEN.search(name))
+    return f"{prefix}:{name}" if plain else f"{prefix}:~{hashlib.sha256(name.encode()).hexdigest()[:40]}"
 
 
 def read_settings(read: ReadText | None, job_id: str, batch_sizes: Sequence[int] | None = None) -> dict[str, Any]:
     """Settings of a job that can be used; raises nothing. ``batch_sizes`` None: a pin is not compared with them."""
     if read is None:
         return {}
-    key = variable_key("zeus-settings", job_id)
+    key = variable_key(SETTINGS, job_id)
     try:
         text = read(key)
         found = {} if text is None else json.loads(text)

@@ -1,0 +1,121 @@
+"""Stores to test, all with a clock of the test. ``ZEUS_TEST_POSTGRES`` names an empty database to run there too."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from store_kit import Clock, DictPort
+
+from airflow_provider_zeus.store.base import Store
+
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))  # before Airflow reads it
+os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+
+POSTGRES = os.environ.get("ZEUS_TEST_POSTGRES")
+STORES = ["sqlite", "dict", "variables", *(["postgres"] if POSTGRES else [])]
+
+Opens = Callable[[], Store]
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> None:
+    """Airflow's metadata database, made in AIRFLOW_HOME."""
+    from airflow.utils.db import initdb
+
+    initdb()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'zeus.db'}"
+
+
+@pytest.fixture(params=STORES)
+def opens(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
+    """Opens the same log each time: another process's view of it."""
+    yield from {"sqlite": _sqlite, "dict": _dict, "variables": _variables, "postgres": _postgres}[request.param](
+        request, tmp_path, clock
+    )
+
+
+@pytest.fixture
+def store(opens: Opens) -> Store:
+    return opens()
+
+
+def _sqlite(_request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    store = SqlStore(f"sqlite:///{tmp_path / 'zeus.db'}", create=True, now=clock, read_setting=_settings(tmp_path))
+    yield lambda: SqlStore(f"sqlite:///{tmp_path / 'zeus.db'}", now=clock, read_setting=_settings(tmp_path))
+    store.close()
+
+
+def _postgres(_request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
+    import sqlalchemy as sa
+
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    schema = "zeus_" + uuid.uuid4().hex[:8]
+    admin = sa.create_engine(POSTGRES or "")
+    with admin.begin() as connection:
+        connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
+    url = f"{POSTGRES}?options=-csearch_path%3D{schema}"
+    store = SqlStore(url, create=True, now=clock, read_setting=_settings(tmp_path))
+    yield lambda: SqlStore(url, now=clock, read_setting=_settings(tmp_path))
+    store.close()
+    with admin.begin() as connection:
+        connection.exec_driver_sql(f"DROP SCHEMA {schema} CASCADE")
+    admin.dispose()
+
+
+def _dict(_request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
+    from airflow_provider_zeus.store.variable import VariableStore
+
+    port = DictPort()
+    yield lambda: VariableStore(port, overlap_possible=False, now=clock)
+
+
+def _variables(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
+    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+    from airflow_provider_zeus.store.variable import VariableStore
+
+    request.getfixturevalue("airflow_db")
+    port = AirflowVariables()
+    yield lambda: VariableStore(port, overlap_possible=False, now=clock)
+    for key in port.keys("zeus-"):
+        port.delete(key)
+
+
+def _settings(tmp_path: Path) -> Callable[[str], str | None]:
+    """Live settings of an SQL store: files instead of Variables."""
+
+    def read(key: str) -> str | None:
+        path = tmp_path / key
+        return path.read_text() if path.exists() else None
+
+    return read
+
+
+@pytest.fixture
+def set_setting(opens: Opens, tmp_path: Path) -> Callable[[str, str], None]:
+    """Write the Variable of a key where this store reads it."""
+
+    def write(key: str, text: str) -> None:
+        port = getattr(opens(), "_port", None)
+        if port is None:
+            (tmp_path / key).write_text(text)
+        else:
+            port.set(key, text)
+
+    return write

@@ -1,0 +1,100 @@
+"""What the tests of the store share: a job, a request, an observation, a clock, Variables in a dict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, PowerPoint, ProfileSample
+from airflow_provider_zeus.store.base import AskRequest, Report
+
+JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10)
+DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self, t: float = 1000.0) -> None:
+        self.t = t
+
+    def __call__(self) -> float:
+        return self.t
+
+
+class DictPort:
+    """Variables in a dict. ``lose``: keys whose writing is lost; ``down``: nothing can be reached."""
+
+    def __init__(self, listable: bool = True) -> None:
+        self.data: dict[str, str] = {}
+        self.lose: set[str] = set()
+        self.down = False
+        self.listable = listable
+        self.written: list[str] = []
+
+    def _check(self) -> None:
+        if self.down:
+            raise StoreError("no API")
+
+    def get(self, key: str) -> str | None:
+        self._check()
+        return self.data.get(key)
+
+    def set(self, key: str, text: str) -> None:
+        self._check()
+        self.written.append(key)
+        if key not in self.lose:
+            self.data[key] = text
+
+    def delete(self, key: str) -> None:
+        self._check()
+        self.data.pop(key, None)
+
+    def keys(self, prefix: str) -> list[str]:
+        self._check()
+        if not self.listable:
+            raise StoreError("a task on Airflow 3.2 cannot list")
+        return sorted(k for k in self.data if k.startswith(prefix))
+
+
+def request(n: int = 1, *, ti_id: str | None = None, try_number: int = 1, **changes: Any) -> AskRequest:
+    """The question of recurrence ``n``."""
+    origin = Origin(
+        dag_id="d", run_id=f"run{n}", task_id="train", try_number=try_number, run_type="scheduled", data_slice=f"s{n}"
+    )
+    values = {"job": JOB, "job_id": "d.train", "ti_id": ti_id or f"ti-{n}", "origin": origin, "device": DEVICE}
+    return AskRequest(**{**values, **changes})
+
+
+def seen(batch_size: int = 32, **changes: Any) -> Observation:
+    """What a run cost: fewer joules a sample for larger batches, more epochs."""
+    values: dict[str, Any] = {
+        "epochs": 3.0 + batch_size / 16,
+        "samples": 5000,
+        "samples_per_epoch": 1000.0,
+        "energy_j": 800.0 + 10 * batch_size,
+        "time_s": 9.0,
+        "rest_j": 5.0,
+        "rest_s": 0.5,
+        "metric": 0.81,
+        "power_limit_w": 200.0,
+        "device_model": DEVICE.model,
+        "device_count": 1,
+        "max_power_w": 300.0,
+        "energy_source": "simulated",
+        "gpu_uuid": "GPU-1",
+        "limit_found_w": 250.0,
+        "learning_rate": 0.001,
+    }
+    return Observation(**{**values, **changes})
+
+
+def report(batch_size: int = 32, *, profile: int = 0, points: int = 0, **changes: Any) -> Report:
+    """A report with so many profile samples and power points."""
+    samples = [
+        ProfileSample(batch_size=batch_size, limit_w=200.0, samples=10, energy_j=2.0, time_s=1.0, steps=1)
+        for _ in range(profile)
+    ]
+    curve = [PowerPoint(t_s=i + 1.0, power_w=100.0 + i, limit_w=200.0, phase="train") for i in range(points)]
+    return Report(observation=seen(batch_size, **changes), profile=samples, points=curve)

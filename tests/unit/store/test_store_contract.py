@@ -1,0 +1,500 @@
+"""What every store does, sentence by sentence (design: "The store"), on each store there is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import reduce
+
+import pytest
+from conftest import Opens
+from store_kit import JOB, Clock, report, request, seen
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer import policy
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import (
+    Attempt,
+    Decision,
+    DeviceInfo,
+    Observation,
+    Phase,
+    State,
+    Trial,
+    TrialKey,
+)
+from airflow_provider_zeus.store.base import Asked, Report, Store
+
+Set = Callable[[str, str], None]
+
+
+def run(store: Store, n: int, state: State = State.CONVERGED, **changes: object) -> Asked:
+    """Recurrence ``n`` from question to result."""
+    asked = store.ask(request(n))
+    store.tell(asked.trial.key, state, report(asked.trial.batch_size, **changes))  # type: ignore[arg-type]
+    return asked
+
+
+def only(store: Store) -> Trial:
+    (trial,) = store.trials("d.train")
+    return trial
+
+
+# --- ask
+
+
+def test_ask_writes_the_trial_before_it_hands_it_out(opens: Opens, clock: Clock) -> None:
+    asked = opens().ask(request(1, lease_s=60))
+    trial = asked.trial
+    assert (trial.number, trial.key, trial.state) == (1, TrialKey("ti-1", 1), State.RUNNING)
+    assert trial.planned == trial.decision.attempts[0]
+    assert trial.origin == request(1).origin
+    assert ZeusJob.from_dict(trial.spec) == JOB
+    assert (trial.opened_at, trial.lease_until, trial.closed_at) == (1000.0, 1060.0, None)
+    assert (trial.asked_after_seq, trial.told_seq) == (0, None)
+    assert not asked.redelivered
+    assert only(opens()) == trial
+
+
+def test_the_same_open_key_gives_the_same_trial(opens: Opens, clock: Clock) -> None:
+    first = opens().ask(request(1))
+    clock.t += 30
+    again = opens().ask(request(1))
+    assert again.redelivered
+    assert again.trial == replace(first.trial, lease_until=1120.0)
+    assert only(opens()) == again.trial
+
+
+def test_a_closed_key_gives_the_next_attempt_with_a_decision_of_its_own(store: Store) -> None:
+    run(store, 1)
+    second = store.ask(request(1))
+    assert not second.redelivered
+    assert (second.trial.number, second.trial.key) == (2, TrialKey("ti-1", 2))
+    assert second.trial.asked_after_seq == 1
+    assert second.trial.decision.seed == policy.decision_seed("d.train", 2, JOB.seed)
+    assert [t.state for t in store.trials("d.train")] == [State.CONVERGED, State.RUNNING]
+
+
+def test_a_later_try_closes_the_earlier_one_at_once(store: Store, clock: Clock) -> None:
+    first = store.ask(request(1)).trial
+    store.heartbeat(first.key, report(epochs=1.5))
+    clock.t += 5  # its lease is far from over
+    second = store.ask(request(1, ti_id="ti-1b", try_number=2)).trial
+    old, new = store.trials("d.train")
+    assert (old.state, old.reason) == (State.ABANDONED, "superseded by try 2")
+    assert (old.told_seq, old.closed_at) == (1, 1005.0)
+    assert old.observation.epochs == 1.5
+    assert new == second
+    assert new.asked_after_seq == 1
+
+
+def test_an_expired_lease_is_abandoned_to_every_reader_and_written_down_by_the_next_question(
+    store: Store, clock: Clock
+) -> None:
+    store.ask(request(1))
+    clock.t += 90
+    assert only(store).state is State.RUNNING
+    clock.t += 1
+    read = only(store)
+    assert (read.state, read.reason, read.told_seq) == (State.ABANDONED, "lease expired", None)
+    assert store.recurrence("d", "run1") == [read]
+    store.ask(request(2))
+    written = store.trials("d.train")[0]
+    assert (written.state, written.reason, written.told_seq, written.closed_at) == (
+        State.ABANDONED,
+        "lease expired",
+        1,
+        1091.0,
+    )
+
+
+def test_a_message_redelivered_after_its_lease_gets_the_next_attempt(store: Store, clock: Clock) -> None:
+    store.ask(request(1))
+    clock.t += 1000
+    again = store.ask(request(1))
+    assert not again.redelivered
+    assert again.trial.key == TrialKey("ti-1", 2)
+    assert [t.state for t in store.trials("d.train")] == [State.ABANDONED, State.RUNNING]
+
+
+def test_numbers_count_within_a_job(store: Store) -> None:
+    run(store, 1)
+    run(store, 2)
+    other = store.ask(request(3, job_id="other"))
+    assert [t.number for t in store.trials("d.train")] == [1, 2]
+    assert other.trial.number == 1
+    assert store.jobs() == ["d.train", "other"]
+
+
+# --- leases and heartbeats
+
+
+def test_a_heartbeat_renews_the_lease_and_writes_partial_sums(store: Store, clock: Clock) -> None:
+    key = store.ask(request(1)).trial.key
+    clock.t += 80
+    store.heartbeat(key, report(epochs=1.0, energy_j=10.0), lease_s=90)
+    clock.t += 80
+    store.heartbeat(key, report(epochs=2.0, energy_j=20.0), lease_s=90)
+    trial = only(store)
+    assert trial.state is State.RUNNING
+    assert trial.lease_until == 1250.0
+    assert (trial.observation.epochs, trial.observation.energy_j) == (2.0, 20.0)
+
+
+def test_a_lease_never_shrinks_when_the_clock_steps_back(store: Store, clock: Clock) -> None:
+    key = store.ask(request(1, lease_s=90)).trial.key
+    clock.t -= 500
+    store.heartbeat(key, report(), lease_s=90)
+    assert only(store).lease_until == 1090.0
+    assert store.ask(request(1)).trial.lease_until == 1090.0
+    trial = store.tell(key, State.CONVERGED, report())
+    assert trial.closed_at is not None
+    assert trial.closed_at >= trial.opened_at
+
+
+def test_a_shorter_heartbeat_lease_does_not_shorten_a_long_one(store: Store) -> None:
+    key = store.ask(request(1, lease_s=86400)).trial.key
+    store.heartbeat(key, report(), lease_s=90)
+    assert only(store).lease_until == 87400.0
+
+
+def test_a_heartbeat_of_a_closed_trial_changes_nothing(store: Store) -> None:
+    key = run(store, 1).trial.key
+    before = store.trials("d.train")
+    store.heartbeat(key, report(epochs=99.0, profile=1, points=1))
+    assert store.trials("d.train") == before
+    assert store.points(key) == []
+    assert store.ask(request(2)).profile == ()
+
+
+def test_reports_for_a_key_that_nobody_asked_for_are_an_error(store: Store) -> None:
+    for call in (
+        lambda: store.heartbeat(TrialKey("nobody"), report()),
+        lambda: store.tell(TrialKey("nobody"), State.CONVERGED, report()),
+        lambda: store.begin(TrialKey("nobody", 2), TrialKey("nobody")),
+    ):
+        with pytest.raises(StoreError, match="nobody"):
+            call()
+
+
+def test_what_heartbeats_said_survives_a_death_without_a_result(store: Store, clock: Clock) -> None:
+    key = store.ask(request(1)).trial.key
+    store.heartbeat(key, report(epochs=2.0, energy_j=50.0, profile=2, points=3))
+    failed = store.tell(key, State.FAILED, Report(observation=Observation()), reason="killed")
+    assert (failed.state, failed.reason) == (State.FAILED, "killed")
+    assert (failed.observation.epochs, failed.observation.energy_j) == (2.0, 50.0)
+    assert len(store.points(key)) == 3
+    assert [s.samples for s in store.ask(request(2)).profile] == [20]
+
+
+# --- tell
+
+
+def test_tell_writes_every_figure(opens: Opens, clock: Clock) -> None:
+    key = opens().ask(request(1)).trial.key
+    clock.t += 12
+    told = opens().tell(key, State.EXHAUSTED, report(target_value=0.8, excess_j=1.0, excess_s=0.1), reason="below")
+    assert (told.state, told.reason, told.told_seq, told.closed_at) == (State.EXHAUSTED, "below", 1, 1012.0)
+    assert told.observation == seen(target_value=0.8, excess_j=1.0, excess_s=0.1)
+    assert all(getattr(told.observation, f.name) not in (None, {}) for f in fields(told.observation)[:-2])
+    assert only(opens()) == told
+
+
+def test_a_missing_figure_is_none_with_its_reason(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    store.heartbeat(key, report(energy_j=7.0))
+    store.tell(key, State.CONVERGED, report(energy_j=None, reasons={"energy_j": "counter went backwards"}))
+    seen_ = only(store).observation
+    assert seen_.energy_j is None
+    assert seen_.reasons == {"energy_j": "counter went backwards"}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_missing(store: Store, value: float) -> None:
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.CONVERGED, report(metric=value))
+    assert only(store).observation.metric is None
+    assert only(store).observation.reasons == {"metric": "not a finite number"}
+
+
+def test_telling_twice_changes_nothing(store: Store, clock: Clock) -> None:
+    key = store.ask(request(1)).trial.key
+    first = store.tell(key, State.CONVERGED, report(profile=2, points=5))
+    clock.t += 5
+    assert store.tell(key, State.CONVERGED, report(profile=2, points=5)) == first
+    assert only(store) == first
+    assert len(store.points(key)) == 5
+    asked = store.ask(request(2))
+    assert [s.samples for s in asked.profile] == [20]
+    assert asked.trial.asked_after_seq == 1
+
+
+def test_another_result_for_a_closed_trial_changes_nothing(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    first = store.tell(key, State.CONVERGED, report())
+    assert store.tell(key, State.FAILED, report(epochs=1.0), reason="late failure") == first
+    assert store.tell(key, State.ABANDONED, report(epochs=1.0)) == first
+    assert only(store) == first
+
+
+def test_a_late_result_moves_abandoned_to_its_true_state_and_is_used_in_full(store: Store, clock: Clock) -> None:
+    key = store.ask(request(1)).trial.key
+    store.ask(request(1, ti_id="ti-1b", try_number=2))
+    clock.t += 50
+    told = store.tell(key, State.CONVERGED, report(profile=1))
+    assert (told.state, told.reason, told.told_seq, told.closed_at) == (State.CONVERGED, None, 2, 1050.0)
+    assert told.observation == seen()
+    assert store.trials("d.train")[0] == told
+    store.tell(TrialKey("ti-1b"), State.FAILED, Report(observation=Observation()))
+    belief = reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
+    assert [n for n, _, _ in belief.converged] == [1]
+
+
+def test_an_expired_trial_that_comes_back_is_told_as_usual(store: Store, clock: Clock) -> None:
+    key = store.ask(request(1)).trial.key
+    clock.t += 500
+    assert store.tell(key, State.CONVERGED, report()).state is State.CONVERGED
+
+
+def test_running_is_no_end(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    with pytest.raises(ValueError, match="RUNNING"):
+        store.tell(key, State.RUNNING, report())
+    assert only(store).state is State.RUNNING
+
+
+# --- second attempts, adopted trials
+
+
+def exploring(store: Store) -> Trial:
+    """An open trial that explores, so that its decision has a second attempt."""
+    for n in range(1, 30):
+        trial = store.ask(request(n)).trial
+        if len(trial.decision.attempts) == 2:
+            return trial
+        store.tell(trial.key, State.CONVERGED, report(trial.batch_size))
+    raise AssertionError("the policy never explored")
+
+
+def test_the_second_attempt_has_a_row_of_its_own(opens: Opens, clock: Clock) -> None:
+    first = exploring(opens())
+    opens().tell(first.key, State.GIVEN_UP, report(first.batch_size, epochs=1.0))
+    clock.t += 3
+    key = TrialKey(first.key.ti_id, 2)
+    second = opens().begin(key, first.key, lease_s=90)
+    assert second == opens().begin(key, first.key, lease_s=90)
+    assert (second.number, second.key, second.state) == (first.number + 1, key, State.RUNNING)
+    assert second.planned == first.decision.attempts[1]
+    assert (second.decision, second.spec, second.asked_after_seq) == (
+        first.decision,
+        first.spec,
+        first.asked_after_seq,
+    )
+    assert (second.opened_at, second.lease_until, second.observation) == (clock.t, clock.t + 90, Observation())
+    assert opens().ask(request(first.number)).trial == second  # the open attempt is what a redelivered message gets
+    assert [t.key for t in opens().recurrence("d", first.origin.run_id)] == [first.key, key]
+    with pytest.raises(StoreError, match="last attempt"):
+        opens().begin(TrialKey(key.ti_id, 3), key)
+
+
+def test_two_open_attempts_keep_their_own_sums(store: Store) -> None:
+    first = exploring(store)
+    store.heartbeat(first.key, report(first.batch_size, epochs=1.0, points=2))
+    second = store.begin(TrialKey(first.key.ti_id, 2), first.key)
+    store.heartbeat(second.key, report(second.batch_size, epochs=2.0, points=3))
+    store.heartbeat(first.key, report(first.batch_size, epochs=1.5, points=1))
+    assert [t.observation.epochs for t in store.trials("d.train")[-2:]] == [1.5, 2.0]
+    store.tell(first.key, State.GIVEN_UP, report(first.batch_size, epochs=1.75))
+    assert [t.observation.epochs for t in store.trials("d.train")[-2:]] == [1.75, 2.0]
+    assert (len(store.points(first.key)), len(store.points(second.key))) == (3, 3)
+
+
+def test_a_trial_that_began_without_the_store_is_adopted_and_told(store: Store, clock: Clock) -> None:
+    run(store, 1)
+    attempt = Attempt(batch_size=32, phase=Phase.FALLBACK, why="no store")
+    alone = Trial(
+        job_id="d.train",
+        number=0,
+        key=TrialKey("ti-2"),
+        origin=request(2).origin,
+        spec=JOB.to_dict(),
+        decision=Decision(attempts=(attempt,), seed=0, policy="zeus"),
+        planned=attempt,
+        state=State.RUNNING,
+        opened_at=900.0,
+    )
+    adopted = store.adopt(alone, lease_s=90)
+    assert store.adopt(alone) == adopted
+    assert (adopted.number, adopted.opened_at, adopted.lease_until) == (2, 900.0, 1090.0)
+    store.tell(alone.key, State.CONVERGED, report())
+    assert [t.number for t in store.trials("d.train")] == [1, 2]
+    assert store.ask(request(3)).trial.number == 3
+
+
+# --- reading
+
+
+def test_readers_see_the_log_in_order(store: Store) -> None:
+    for n in range(1, 6):
+        run(store, n)
+    assert [t.number for t in store.trials("d.train")] == [1, 2, 3, 4, 5]
+    assert [t.number for t in store.trials("d.train", last=2)] == [4, 5]
+    assert store.trials("d.train", last=0) == []
+    assert [t.number for t in store.trials("d.train", last=99)] == [1, 2, 3, 4, 5]
+    assert store.trials("nobody") == []
+    assert store.recurrence("d", "run3") == [store.trials("d.train")[2]]
+    assert store.recurrence("d", "nowhere") == []
+
+
+def test_a_reader_opens_no_job(store: Store) -> None:
+    store.trials("nobody")
+    store.settings("nobody")
+    assert store.jobs() == []
+
+
+@pytest.mark.parametrize("ti_id", ["a b/c?d#e%f", "ü" * 40, "x" * 400, "train_token", ""])
+def test_task_instance_ids_of_any_characters(store: Store, ti_id: str) -> None:
+    key = store.ask(replace(request(1), ti_id=ti_id)).trial.key
+    store.heartbeat(key, report(epochs=1.0))
+    assert only(store).observation.epochs == 1.0
+    assert store.tell(key, State.CONVERGED, report()).key == TrialKey(ti_id)
+
+
+@pytest.mark.parametrize("job_id", ["dag with blank/täsk", "tokenizer.train", "j" * 500])
+def test_job_ids_of_any_characters(opens: Opens, job_id: str) -> None:
+    key = opens().ask(request(1, job_id=job_id)).trial.key
+    opens().tell(key, State.CONVERGED, report())
+    assert opens().jobs() == [job_id]
+    assert [t.job_id for t in opens().trials(job_id)] == [job_id]
+
+
+def test_power_points_are_kept_in_order_and_bounded(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    for part in range(12):
+        new = [replace(p, t_s=part * 100 + p.t_s) for p in report(points=100).points]
+        store.heartbeat(key, Report(observation=seen(), points=new))
+    store.tell(key, State.CONVERGED, report())
+    points = store.points(key)
+    assert 50 <= len(points) <= 500
+    assert points[-1].t_s == 1200.0
+    assert [p.t_s for p in points] == sorted(p.t_s for p in points)
+    assert store.points(TrialKey("ti-1", 1)) == points
+
+
+# --- what an answer carries
+
+
+def test_profile_samples_are_summed_per_size_and_limit_and_per_device(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.CONVERGED, report(32, profile=3))
+    key = store.ask(request(2)).trial.key
+    store.tell(key, State.CONVERGED, report(16, profile=1, device_model="A40"))
+    here = store.ask(request(3))
+    assert [(s.batch_size, s.limit_w, s.samples, s.energy_j, s.time_s, s.steps) for s in here.profile] == [
+        (32, 200.0, 30, 6.0, 3.0, 3)
+    ]
+    store.tell(here.trial.key, State.CONVERGED, report())
+    a40 = DeviceInfo(model="A40", count=1, energy_source="simulated")
+    there = store.ask(request(4, device=a40))
+    assert [(s.batch_size, s.samples) for s in there.profile] == [(16, 10)]
+    assert there.profile_device == a40
+    store.tell(there.trial.key, State.CONVERGED, report())
+    other = store.ask(request(5, device=replace(a40, count=2)))
+    assert other.profile == ()
+
+
+def test_where_the_device_is_not_known_the_profile_says_whose_it_is(store: Store) -> None:
+    run(store, 1, profile=1, max_power_w=None)
+    asked = store.ask(request(2, device=None))
+    assert asked.profile_device == DeviceInfo(model="V100", count=1, energy_source="simulated")
+    assert len(asked.profile) == 1
+    assert store.ask(request(2, device=None)).profile == asked.profile  # redelivered
+
+
+def test_of_each_batch_size_the_newest_64_samples_remain(store: Store) -> None:
+    run(store, 1, profile=60)
+    for n in (2, 3):
+        key = store.ask(request(n)).trial.key
+        store.heartbeat(key, report(32, profile=10))
+        store.tell(key, State.CONVERGED, report(64, profile=5))
+    profile = store.ask(request(4)).profile
+    assert {s.batch_size: s.samples for s in profile} == {32: 640, 64: 100}
+
+
+def test_the_newest_limit_found_on_each_gpu_is_handed_on(store: Store) -> None:
+    run(store, 1, gpu_uuid="GPU-1", limit_found_w=250.0)
+    run(store, 2, gpu_uuid="GPU-2", limit_found_w=200.0)
+    run(store, 3, gpu_uuid="GPU-1", limit_found_w=225.0)
+    run(store, 4, gpu_uuid=None, limit_found_w=None)
+    assert store.ask(request(5)).limits_found_w == {"GPU-1": 225.0, "GPU-2": 200.0}
+
+
+# --- live settings
+
+
+def test_live_settings_change_the_decision_and_the_stored_spec(store: Store, set_setting: Set) -> None:
+    set_setting("zeus-settings:d.train", json.dumps({"eta": 0.9, "pin_batch_size": 64}))
+    assert store.settings("d.train") == {"eta": 0.9, "pin_batch_size": 64}
+    trial = store.ask(request(1)).trial
+    assert (trial.batch_size, trial.planned.phase) == (64, Phase.PINNED)
+    assert trial.spec["eta"] == 0.9
+    assert only(store).spec["eta"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"eta": 1.5}', "from 0 to 1"),
+        ('{"eta": true}', "from 0 to 1"),
+        ('{"eta": NaN}', "from 0 to 1"),
+        ('{"pin_batch_size": 48}', r"not in batch_sizes \[16, 32, 64\]"),
+        ('{"pause_exploration": "yes"}', "neither true nor false"),
+        ('{"etta": 0.5}', "no such setting"),
+        ("[1]", "not a JSON object"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_bad_live_settings_are_named_and_ignored(
+    store: Store, set_setting: Set, caplog: pytest.LogCaptureFixture, text: str, said: str
+) -> None:
+    logging.getLogger("airflow_provider_zeus").propagate = True
+    set_setting("zeus-settings:d.train", text)
+    with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
+        trial = store.ask(request(1)).trial
+    assert trial.spec["eta"] == JOB.eta
+    assert trial.planned.phase is not Phase.PINNED
+    message = " ".join(r.getMessage() for r in caplog.records)
+    assert re.search(said, message)
+    assert "zeus-settings:d.train" in message
+
+
+# --- decisions can be replayed
+
+
+def test_each_decision_follows_from_the_log_that_it_knew(store: Store, clock: Clock) -> None:
+    states = [State.CONVERGED, State.CONVERGED, State.GIVEN_UP, State.FAILED, State.CONVERGED]
+    for n in range(1, 41):
+        asked = store.ask(request(n))
+        if n % 7 == 0:
+            clock.t += 1000  # nobody comes back
+            continue
+        state = states[n % len(states)]
+        store.tell(asked.trial.key, state, report(asked.trial.batch_size, epochs=4.0 + n % 3))
+        clock.t += 60
+    log = store.trials("d.train")
+    assert len({t.batch_size for t in log}) > 1
+    assert sorted(t.told_seq for t in log if t.told_seq) == list(range(1, len(log) + 1))
+    for trial in log:
+        known = [t for t in log if t.told_seq and t.told_seq <= trial.asked_after_seq]
+        belief = reduce(policy.learn, known, policy.prior(JOB))
+        again = policy.choose(JOB, belief, profiles=(), device=request().device, running=(), seed=trial.decision.seed)
+        assert again.attempts[0].batch_size == trial.batch_size
+
+
+def test_the_identity_names_the_place(store: Store) -> None:
+    assert store.identity
+    assert "object at" not in store.identity
