@@ -46,3 +46,25 @@ def run_dag(airflow_home: Path) -> Callable[..., Any]:
         return dag.test(**kwargs)
 
     return run
+
+
+@pytest.fixture
+def rerun_task(airflow_home: Path) -> Callable[..., None]:
+    """Clears one task instance of a finished run, as the UI does, and runs it again in this process."""
+
+    def rerun(dag: Any, dag_run: Any, task_id: str) -> None:
+        from airflow.models.taskinstance import clear_task_instances
+        from airflow.sdk.definitions.dag import _run_task
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            ti = session.merge(dag_run).get_task_instance(task_id, session=session)
+            clear_task_instances([ti], session)
+        with create_session() as session:
+            ti = session.merge(dag_run).get_task_instance(task_id, session=session)
+            ti.try_number += 1
+        with create_session() as session:
+            ti = session.merge(dag_run).get_task_instance(task_id, session=session)
+            _run_task(ti=ti, task=dag.task_dict[task_id])
+
+    return rerun

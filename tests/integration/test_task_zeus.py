@@ -3,79 +3,216 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.operators.train import ZeusTrainOperator
+from tests.integration.jobs import job, log_of, loop, save, saves_of, zeus_dag
 
-SAVED: list[tuple[str, int]] = []
-
-
-def save(run_id: str, batch_size: int) -> int:
-    SAVED.append((run_id, batch_size))
-    return batch_size
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def job(**changes: Any) -> ZeusJob:
-    spec: dict[str, Any] = {
-        "batch_sizes": [16, 32, 64],
-        "default_batch_size": 32,
-        "target": "accuracy >= 0.9",
-        "max_epochs": 20,
-        "device": "simulated:v100/shufflenet",
-        "learn_from": ["test"],
-    }
-    return ZeusJob(**{**spec, **changes})
+def xcom(dag_run: Any, key: str, task_id: str = "train") -> Any:
+    value = dag_run.get_task_instance(task_id).xcom_pull(task_ids=task_id, key=key)
+    return json.loads(json.dumps(value, allow_nan=False))
 
 
-def loop(run: Any, epochs_needed: Callable[[int], int]) -> None:
-    """A training whose metric reaches 0.9 after ``epochs_needed(batch_size)`` epochs."""
-    needed = epochs_needed(run.batch_size)
-    for epoch in run.epochs():
-        for _ in range(5000 // run.batch_size):
-            run.step()
-        run.report(accuracy=0.9 * (epoch + 1) / needed)
-
-
-def zeus_dag(dag_id: str, spec: ZeusJob, epochs_needed: Callable[[int], int], **task_kwargs: Any) -> DAG:
-    with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
-
-        @task.zeus(spec, **task_kwargs)
-        def train(run, run_id=None):
-            loop(run, epochs_needed)
-            return save(run_id, run.batch_size)
-
-        train()
-    return dag
-
-
-def test_three_recurrences_learn_and_keep_one_model_each(run_dag: Any) -> None:
-    SAVED.clear()
-    dag = zeus_dag("zeus_learns", job(), lambda b: {16: 19, 32: 4, 64: 5}[b])
+def test_recurrences_learn_and_each_keeps_one_model(run_dag: Any) -> None:
+    dag = zeus_dag("zeus_learns", job())
     runs = [run_dag(dag) for _ in range(4)]
     assert [r.state for r in runs] == ["success"] * 4
-    assert [len([s for s in SAVED if s[0] == r.run_id]) for r in runs] == [1, 1, 1, 1]
+    assert [saves_of(r.run_id) for r in runs] == [[32], [32], [64], [64]], "64 costs less: round 2 starts from it"
 
-    from airflow_provider_zeus.store import open_store
-
-    trials = open_store().trials("zeus_learns.train")
-    first, second, third = trials[:3]
+    first, second, third = log_of("zeus_learns.train")[:3]
     assert (first.batch_size, first.state.value) == (32, "converged")
-    assert (second.batch_size, second.state.value) == (16, "given_up"), "16 needs 19 epochs, beyond twice the cost of 32"
+    assert (second.batch_size, second.state.value) == (16, "given_up"), "16 needs more than twice the cost of 32"
     assert (third.batch_size, third.state.value, third.key.attempt) == (32, "converged", 2)
     assert third.key.ti_id == second.key.ti_id
 
-    ti = runs[1].get_task_instance("train")
-    decision = ti.xcom_pull(task_ids="train", key="zeus_decision")
-    cost = ti.xcom_pull(task_ids="train", key="zeus_cost")
-    assert json.loads(json.dumps(decision))["batch_size"] == 16
+    decision, cost = xcom(runs[1], "zeus_decision"), xcom(runs[1], "zeus_cost")
+    assert (decision["batch_size"], decision["phase"]) == (16, "explore")
+    assert "given up above" in decision["why"]
     assert [a["state"] for a in cost["attempts"]] == ["given_up", "converged"]
-    assert cost["batch_size"] == 32
-    assert cost["kept_attempt"] == 2
-    assert cost["energy_source"] == "simulated"
-    assert cost["energy_j"] == pytest.approx(sum(t.observation.energy_j for t in (second, third)))
-    assert ti.xcom_pull(task_ids="train") == 32
+    assert (cost["batch_size"], cost["kept_attempt"], cost["energy_source"]) == (32, 2, "simulated")
+    assert cost["energy_j"] == pytest.approx(sum(t.observation.energy_j or 0 for t in (second, third)))
+    assert cost["cost"] > 0
+    assert xcom(runs[1], "return_value") == 32
+
+
+def test_the_limit_found_is_back_after_the_task(run_dag: Any, airflow_home: Any) -> None:
+    from airflow_provider_zeus.power.open import open_device
+
+    dag_run = run_dag(zeus_dag("zeus_limit_back", job()))
+    assert xcom(dag_run, "zeus_cost")["attempts"][0]["limit_found_w"] == 250.0
+    device = open_device("simulated:v100/shufflenet", state_dir=airflow_home / "zeus")
+    assert device.limit_w() == 250.0
+
+
+def test_a_retry_after_an_error_is_a_trial_of_its_own_and_saves_once(run_dag: Any) -> None:
+    failures = iter([True, False])
+    with DAG("zeus_retries", schedule=None, start_date=START) as dag:
+
+        @task.zeus(job(), retries=1, retry_delay=timedelta(0))
+        def train(run, run_id=None):
+            loop(run, 4)
+            if next(failures):
+                raise RuntimeError("disk full")
+            return save(run_id, run.batch_size)
+
+        train()
+    dag_run = run_dag(dag)
+    assert dag_run.state == "success"
+    assert saves_of(dag_run.run_id) == [32]
+    trials = log_of("zeus_retries.train")
+    assert [(t.state.value, t.origin.try_number) for t in trials] == [("failed", 1), ("converged", 2)]
+    assert trials[0].reason == "RuntimeError: disk full"
+    assert trials[0].key.ti_id != trials[1].key.ti_id
+    assert all(t.observation.energy_j for t in trials), "the ledger counts both tries"
+
+
+def test_a_cleared_task_trains_again_and_saves_once_more(run_dag: Any, rerun_task: Any) -> None:
+    dag = zeus_dag("zeus_clears", job())
+    dag_run = run_dag(dag)
+    rerun_task(dag, dag_run, "train")
+    trials = log_of("zeus_clears.train")
+    assert len({t.key.ti_id for t in trials}) == 2
+    assert [t.origin.try_number for t in trials] == [1, 2, 2]
+    assert [t.state.value for t in trials] == ["converged", "given_up", "converged"]
+    assert saves_of(dag_run.run_id) == [32, 32], "one model for each time the run was executed"
+
+
+def test_templates_and_xcom_args_are_rendered_and_checked(run_dag: Any) -> None:
+    with DAG("zeus_templates", schedule=None, start_date=START, params={"eta": 0.25}) as dag:
+
+        @task
+        def sizes():
+            return [32, 64]
+
+        spec = job(
+            batch_sizes=sizes(),
+            eta="{{ params.eta }}",
+            job_id="by-{{ dag.dag_id }}",
+            data_slice="slice-{{ params.eta }}",
+        )
+
+        @task.zeus(spec)
+        def train(run=None):
+            loop(run, 4)
+
+        train()
+    assert "sizes" in dag.get_task("train").upstream_task_ids, "an XComArg in the job is a dependency"
+    assert run_dag(dag).state == "success"
+    (trial,) = log_of("by-zeus_templates")
+    assert trial.spec["batch_sizes"] == [32, 64]
+    assert trial.spec["eta"] == 0.25
+    assert trial.origin.data_slice == "slice-0.25"
+
+
+def test_a_bad_rendered_value_fails_before_any_trial(run_dag: Any, caplog: Any) -> None:
+    dag = zeus_dag("zeus_bad_template", job(eta="{{ 7 }}"))
+    assert run_dag(dag).state == "failed"
+    assert log_of("zeus_bad_template.train") == []
+
+
+def test_arguments_context_keys_and_run_stand_side_by_side(run_dag: Any) -> None:
+    seen: list[tuple[Any, ...]] = []
+    with DAG("zeus_arguments", schedule=None, start_date=START) as dag:
+
+        @task.zeus(job())
+        def positional(run, data, scale=2, ti=None):
+            loop(run, 4)
+            seen.append((data, scale, ti.task_id, run.batch_size))
+
+        @task.zeus(job())
+        def run_last(data, *, run=None, **context):
+            loop(run, 4)
+            seen.append((data, context["ti"].task_id))
+
+        positional("a", scale=3)
+        run_last("b")
+    assert run_dag(dag).state == "success"
+    assert sorted(seen, key=len) == [("b", "run_last"), ("a", 3, "positional", 32)]
+
+
+def test_mapped_instances_share_the_job(run_dag: Any) -> None:
+    with DAG("zeus_mapped", schedule=None, start_date=START) as dag:
+
+        @task.zeus(job())
+        def train(run=None, city=None):
+            loop(run, 4)
+            return city
+
+        train.expand(city=["ewr", "jfk", "lga"])
+    assert run_dag(dag).state == "success"
+    trials = log_of("zeus_mapped.train")
+    assert {t.origin.map_index for t in trials} == {0, 1, 2}
+    assert [t.number for t in trials] == list(range(1, len(trials) + 1))
+
+
+def test_the_classic_operator(run_dag: Any) -> None:
+    def train(run, city):
+        loop(run, 4)
+        return city
+
+    with DAG("zeus_operator", schedule=None, start_date=START) as dag:
+        ZeusTrainOperator(task_id="train", job=job(), python_callable=train, op_kwargs={"city": "{{ dag.dag_id }}"})
+    dag_run = run_dag(dag)
+    assert xcom(dag_run, "return_value") == "zeus_operator"
+
+
+def test_below_target_keeps_the_model_and_fails_only_when_required(run_dag: Any) -> None:
+    accepted = run_dag(zeus_dag("zeus_below", job(max_epochs=3), lambda b: 100))
+    refused = run_dag(zeus_dag("zeus_below_required", job(max_epochs=3, require_target=True), lambda b: 100))
+    assert (accepted.state, refused.state) == ("success", "failed")
+    assert saves_of(refused.run_id) == [32], "the model is kept all the same"
+    assert [t.state.value for t in log_of("zeus_below_required.train")] == ["exhausted"]
+    assert xcom(refused, "zeus_cost")["kept_attempt"] == 1
+
+
+def test_on_kill_ends_the_training_whatever_catches_exceptions(run_dag: Any) -> None:
+    after: list[str] = []
+    with DAG("zeus_killed", schedule=None, start_date=START) as dag:
+
+        @task.zeus(job())
+        def train(run, task=None):
+            for _ in run.epochs():
+                try:
+                    task.on_kill()  # what Airflow's SIGTERM handler calls
+                except Exception:
+                    after.append("swallowed")
+                run.report(accuracy=1.0)
+            after.append("saved")
+
+        train()
+    assert run_dag(dag).state == "failed"
+    assert after == []
+    (trial,) = log_of("zeus_killed.train")
+    assert (trial.state.value, trial.reason) == ("failed", "killed: Airflow stopped the task")
+
+
+def test_test_runs_teach_nothing_unless_named(run_dag: Any) -> None:
+    dag = zeus_dag("zeus_untaught", job(learn_from=["scheduled"]))
+    for _ in range(3):
+        assert run_dag(dag).state == "success"
+    trials = log_of("zeus_untaught.train")
+    assert [t.batch_size for t in trials] == [32, 32, 32], "nothing was learnt, so the default comes first each time"
+    assert {t.origin.run_type for t in trials} == {"test"}
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda: task.zeus(lambda run: None), "write @task.zeus(ZeusJob(...))"),
+        (lambda: task.zeus(job())(lambda data: None)("x"), "has no parameter 'run'"),
+        (lambda: task.zeus({**job().to_dict(), "target": "x"}, task_id="t")(lambda run: 0)(), "ZeusJob.target = 'x'"),
+        (lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable="train"), "not a function"),
+    ],
+)
+def test_mistakes_are_named_at_parse(write: Any, said: str) -> None:
+    with DAG("zeus_mistakes", schedule=None, start_date=START), pytest.raises(JobSpecError, match=".") as caught:
+        write()
+    assert said in str(caught.value)

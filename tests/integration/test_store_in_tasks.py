@@ -1,0 +1,91 @@
+"""The store as a task meets it: embedded file, Variables, unreachable, refused, told later."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.jobs import job, log_of, saves_of, zeus_dag
+
+UNREACHABLE = json.dumps({"conn_type": "sqlite", "host": "/nonexistent-folder/zeus.db"})
+VARIABLES = json.dumps({"conn_type": "zeus", "extra": {"store": "variable"}})
+
+
+def test_the_cost_of_a_run_without_a_store_is_told_by_the_next_run(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dag = zeus_dag("zeus_told_later", job())
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", UNREACHABLE)
+    alone = run_dag(dag)
+    assert alone.state == "success", "a store that cannot be reached never fails a training"
+    assert saves_of(alone.run_id) == [32]
+    assert "trains at the default batch size 32; its cost is kept and told later" in caplog.text
+
+    cost = alone.get_task_instance("train").xcom_pull(task_ids="train", key="zeus_cost")
+    assert cost["attempts"][0]["untold"].startswith("Variable zeus-untold:")
+    assert cost["energy_j"] > 0
+
+    monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT")
+    assert run_dag(dag).state == "success"
+    told = [t for t in log_of("zeus_told_later.train") if t.origin.run_id == alone.run_id]
+    assert [(t.batch_size, t.state.value, t.planned.phase.value) for t in told] == [(32, "converged", "fallback")]
+    assert told[0].observation.energy_j == pytest.approx(cost["energy_j"])
+
+    assert run_dag(dag).state == "success"
+    assert len([t for t in log_of("zeus_told_later.train") if t.origin.run_id == alone.run_id]) == 1, "told once"
+
+
+def test_strict_fails_without_a_store(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", UNREACHABLE)
+    dag_run = run_dag(zeus_dag("zeus_strict", job(strict=True)))
+    assert dag_run.state == "failed"
+    assert saves_of(dag_run.run_id) == []
+
+
+def test_the_variable_store_closes_the_loop_too(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", VARIABLES)
+    dag = zeus_dag("zeus_variables", job(), max_active_tis_per_dag=1)
+    for _ in range(3):
+        assert run_dag(dag).state == "success"
+    trials = log_of("zeus_variables.train")
+    assert [(t.number, t.batch_size, t.state.value) for t in trials] == [
+        (1, 32, "converged"),
+        (2, 16, "given_up"),
+        (3, 32, "converged"),
+        (4, 64, "converged"),
+    ]
+
+    from airflow.models import Variable
+
+    assert json.loads(Variable.get("zeus-log:zeus_variables.train"))
+
+
+def test_the_variable_store_wants_recurrences_that_cannot_overlap(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", VARIABLES)
+    assert run_dag(zeus_dag("zeus_overlap_strict", job(strict=True))).state == "failed"
+    caplog.clear()
+    assert run_dag(zeus_dag("zeus_overlap", job())).state == "success"
+    assert "max_active_tis_per_dag=1" in caplog.text
+
+
+def test_a_remote_executor_needs_a_connection(airflow_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_provider_zeus.errors import StoreError
+    from airflow_provider_zeus.store import open_store
+
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    with pytest.raises(StoreError, match="zeus_default.*PostgreSQL.*airflow zeus db upgrade"):
+        open_store()
+
+
+def test_a_profile_carries_over_to_the_next_run(run_dag: Any) -> None:
+    dag = zeus_dag("zeus_profile", job(batch_sizes=[32]), lambda b: 2)
+    for _ in range(6):
+        run_dag(dag)
+    limits = [t.observation.power_limit_w for t in log_of("zeus_profile.train")]
+    excess = [t.observation.excess_s for t in log_of("zeus_profile.train")]
+    assert excess[-1] == 0, "the profile is complete: nothing is measured any more"
+    assert len(set(limits[-2:])) == 1, "and the best limit is set from the first step"
