@@ -1,4 +1,4 @@
-"""Trials to test with: a plain builder, and hypothesis strategies for logs with everything in them that may go wrong."""
+"""Trials to test with: a plain builder, and hypothesis strategies for logs with all in them that may go wrong."""
 
 from __future__ import annotations
 

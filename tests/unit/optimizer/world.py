@@ -1,0 +1,104 @@
+"""A job and a GPU on which it runs: what each batch size needs, and the log that a scripted history leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
+from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
+from airflow_provider_zeus.optimizer.trial import Attempt, Decision, DeviceInfo, Phase, State, Trial
+from tests.strategies import V100, make_trial
+
+SAMPLES = 1000.0
+NEVER = math.inf
+
+
+def job_of(*sizes: int, default: int, **fields: Any) -> ZeusJob:
+    return ZeusJob(
+        **{"batch_sizes": sizes, "default_batch_size": default, "target": "acc >= 0.9", "max_epochs": 100, **fields}
+    )
+
+
+@dataclass
+class World:
+    """``epochs[b]``: what batch size b needs to its target; ``epoch_s[b]`` how long one takes (default 10 s)."""
+
+    job: ZeusJob
+    epochs: Mapping[int, float]
+    epoch_s: Mapping[int, float] = field(default_factory=dict)
+    device: DeviceInfo = V100
+    power_w: float = 200.0
+    samples: float = SAMPLES
+    log: list[Trial] = field(default_factory=list)
+
+    @property
+    def belief(self) -> Belief:
+        return reduce(learn, self.log, prior(self.job))
+
+    @property
+    def number(self) -> int:
+        return len(self.log) + 1
+
+    def arms(self) -> dict[int, Arm]:
+        weights = Weights.of(self.job, self.device)
+        return arms_of(self.belief, epoch_costs(self.belief, self.device, (), weights))
+
+    def decide(self, seed: int | None = None, **asked: Any) -> Decision:
+        seed = decision_seed("dag.train", self.number, 0) if seed is None else seed
+        return choose(self.job, self.belief, seed=seed, **{"device": self.device, **asked})
+
+    def figures(self, batch_size: int, epochs: float) -> dict[str, Any]:
+        time_s = epochs * self.epoch_s.get(batch_size, 10.0) * self.samples / SAMPLES
+        return {
+            "epochs": epochs,
+            "samples": int(epochs * self.samples),
+            "samples_per_epoch": self.samples,
+            "time_s": time_s,
+            "energy_j": None if self.device.energy_source is None else time_s * self.power_w,
+            "device_model": self.device.model,
+            "device_count": self.device.count,
+            "max_power_w": self.device.max_power_w,
+            "energy_source": self.device.energy_source,
+        }
+
+    def add(self, batch_size: int, state: State = State.CONVERGED, epochs: float | None = None, **fields: Any) -> Trial:
+        """Append one trial; without ``epochs`` it takes what its batch size needs."""
+        epochs = self.epochs[batch_size] if epochs is None else epochs
+        figures = self.figures(batch_size, epochs)
+        trial = make_trial(self.number, batch_size, state, **{"job": self.job, **figures, **fields})
+        self.log.append(trial)
+        return trial
+
+    def died(self, batch_size: int, state: State = State.ABANDONED, **fields: Any) -> Trial:
+        """Append a trial of which nothing came back."""
+        trial = make_trial(self.number, batch_size, state, **{"job": self.job, "phase": Phase.EXPLORE, **fields})
+        self.log.append(trial)
+        return trial
+
+    def run(self, **asked: Any) -> Decision:
+        """One recurrence: decide, then run its attempts until one is kept."""
+        decision = self.decide(**asked)
+        for attempt in decision.attempts:
+            if self._attempt(attempt) is not State.GIVEN_UP:
+                break
+        return decision
+
+    def _attempt(self, attempt: Attempt) -> State:
+        needed, limit = self.epochs[attempt.batch_size], float(self.job.max_epochs or 1)
+        allowed = min(limit, attempt.bound_epochs or limit)
+        if needed <= allowed:
+            state, epochs = State.CONVERGED, needed
+        else:
+            state, epochs = (State.GIVEN_UP if attempt.bounded else State.EXHAUSTED), allowed
+        self.add(attempt.batch_size, state, epochs, phase=attempt.phase, round_=attempt.round)
+        return state
+
+    def runs(self, count: int) -> list[int]:
+        """The batch sizes that the next ``count`` recurrences try first."""
+        return [self.run().attempts[0].batch_size for _ in range(count)]
