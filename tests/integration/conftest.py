@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ os.environ.update(
 
 
 @pytest.fixture(scope="session")
-def airflow_home() -> Iterator[Path]:
+def airflow_home() -> Path:
     """``AIRFLOW_HOME`` with a migrated metadata database."""
     from airflow.utils import db
 
     db.initdb()
-    yield _HOME
+    return _HOME
 
 
 @pytest.fixture

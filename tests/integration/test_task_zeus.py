@@ -213,6 +213,6 @@ def test_test_runs_teach_nothing_unless_named(run_dag: Any) -> None:
     ],
 )
 def test_mistakes_are_named_at_parse(write: Any, said: str) -> None:
-    with DAG("zeus_mistakes", schedule=None, start_date=START), pytest.raises(JobSpecError, match=".") as caught:
+    with DAG("zeus_mistakes", schedule=None, start_date=START), pytest.raises(JobSpecError) as caught:
         write()
     assert said in str(caught.value)

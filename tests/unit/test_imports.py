@@ -1,0 +1,26 @@
+"""DAG-parse cost is sacred: what a DAG file imports from us must load nothing heavy."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.imports import measure
+
+HEAVY = ("torch", "numpy", "pynvml", "sqlalchemy", "alembic", "fastapi", "pandas", "scipy")
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[float, float, list[str]]:
+    """A fresh interpreter's imports, the quickest of three: others may be using the machine."""
+    return min((measure() for _ in range(3)), key=lambda m: m[1])
+
+
+def test_author_modules_load_nothing_heavy(measured: tuple[float, float, list[str]]) -> None:
+    loaded = {name.partition(".")[0] for name in measured[2]}
+    assert "airflow_provider_zeus" in loaded, "the measurement saw our modules"
+    assert not loaded & set(HEAVY)
+
+
+def test_author_modules_add_little_time(measured: tuple[float, float, list[str]]) -> None:
+    sdk_ms, ours_ms, _ = measured
+    assert ours_ms <= 20.0 or ours_ms / sdk_ms <= 0.02, f"{ours_ms:.1f} ms beside {sdk_ms:.0f} ms for airflow.sdk"
