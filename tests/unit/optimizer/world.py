@@ -53,6 +53,10 @@ class World:
         seed = decision_seed("dag.train", self.number, 0) if seed is None else seed
         return choose(self.job, self.belief, seed=seed, **{"device": self.device, **asked})
 
+    def epoch_cost(self, batch_size: int) -> float:
+        one = self.figures(batch_size, 1.0)
+        return Weights.of(self.job, self.device).cost(one["energy_j"], one["time_s"])
+
     def figures(self, batch_size: int, epochs: float) -> dict[str, Any]:
         time_s = epochs * self.epoch_s.get(batch_size, 10.0) * self.samples / SAMPLES
         return {
@@ -90,12 +94,15 @@ class World:
         return decision
 
     def _attempt(self, attempt: Attempt) -> State:
-        needed, limit = self.epochs[attempt.batch_size], float(self.job.max_epochs or 1)
-        allowed = min(limit, attempt.bound_epochs or limit)
+        needed, allowed = self.epochs[attempt.batch_size], float(self.job.max_epochs or 1)
+        if attempt.bound_epochs is not None:
+            allowed = min(allowed, attempt.bound_epochs)
+        if attempt.bound_cost is not None:
+            allowed = min(allowed, attempt.bound_cost / self.epoch_cost(attempt.batch_size))
         if needed <= allowed:
             state, epochs = State.CONVERGED, needed
         else:
-            state, epochs = (State.GIVEN_UP if attempt.bounded else State.EXHAUSTED), allowed
+            state, epochs = State.GIVEN_UP if attempt.bounded else State.EXHAUSTED, allowed
         self.add(attempt.batch_size, state, epochs, phase=attempt.phase, round_=attempt.round)
         return state
 

@@ -1,0 +1,147 @@
+"""Algorithm 3 on scripted histories: which batch size is explored when, and when a pruned one returns."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import Phase, State
+from tests.strategies import A40
+from tests.unit.optimizer.world import NEVER, World, job_of
+
+SIZES = (8, 16, 32, 64, 128)
+NEEDS = {8: NEVER, 16: 12.0, 32: 10.0, 64: 9.0, 128: NEVER}
+
+
+def sliding() -> ZeusJob:
+    return job_of(16, 32, 64, default=32, window=6)
+
+
+def test_the_order_of_algorithm_3() -> None:
+    world = World(job_of(*SIZES, default=32), NEEDS)
+    assert world.runs(5) == [32, 16, 8, 64, 128]  # the default, smaller until failure, larger until failure
+    assert world.runs(3) == [64, 32, 16]  # what converged, from the cheapest
+    assert world.decide().attempts[0].phase is Phase.SAMPLE
+
+
+def test_what_lies_behind_a_failure_is_not_explored() -> None:
+    world = World(job_of(*SIZES, default=128), {**NEEDS, 128: 10.0, 64: 11.0, 32: NEVER})
+    assert world.runs(3) == [128, 64, 32]
+    assert world.runs(2) == [128, 64]
+    assert not {8, 16} & set(world.runs(20))
+
+
+def test_a_default_that_fails_still_leads_both_ways() -> None:
+    world = World(job_of(*SIZES, default=32), {**NEEDS, 32: NEVER})
+    assert world.runs(5) == [32, 16, 8, 64, 128]
+    assert world.runs(2) == [64, 16]
+
+
+def test_a_failure_in_round_2_keeps_the_neighbours_that_converged() -> None:
+    world = World(job_of(*SIZES, default=128), dict(zip(SIZES, (14.0, 13.0, 12.0, 11.0, 10.0), strict=True)))
+    world.runs(5)
+    world.epochs = {**world.epochs, 64: NEVER}
+    assert world.runs(2) == [128, 64]
+    assert set(world.arms()) == set(SIZES)
+    assert world.decide().attempts[0].phase is Phase.SAMPLE
+
+
+def test_every_exploring_attempt_but_the_first_is_bounded_and_backed_by_the_incumbent() -> None:
+    world = World(job_of(*SIZES, default=32), NEEDS)
+    (alone,) = world.run().attempts
+    assert (alone.batch_size, alone.phase, alone.round, alone.bounded) == (32, Phase.EXPLORE, 1, False)
+    first, then = world.run().attempts
+    assert (first.batch_size, first.phase, first.round) == (16, Phase.EXPLORE, 1)
+    assert first.bound_cost == pytest.approx(2 * 10 * 2250.0)
+    assert first.bound_epochs is None  # 16 was never measured: only its cost can be bounded
+    assert first.bound_samples_per_epoch == 1000.0
+    assert (then.batch_size, then.phase, then.bounded) == (32, Phase.INCUMBENT, False)
+
+
+def test_a_size_that_does_not_fit_the_device_ends_the_walk() -> None:
+    world = World(job_of(*SIZES, default=32), {**NEEDS, 128: 5.0})
+    world.runs(3)
+    world.add(64, State.FAILED, epochs=0.0, phase=Phase.EXPLORE, round_=1, out_of_memory=True)
+    assert 128 not in world.runs(20)
+    assert 64 not in world.runs(1)
+
+
+def test_a_default_that_does_not_fit_gives_way_to_the_next_smaller() -> None:
+    world = World(job_of(*SIZES, default=64), NEEDS)
+    world.add(64, State.FAILED, epochs=0.0, phase=Phase.EXPLORE, round_=1, out_of_memory=True)
+    (start,) = world.run().attempts
+    assert (start.batch_size, start.bounded) == (32, False)
+    assert "the nearest to the default that fits" in start.why
+    assert world.decide(device=A40).attempts[0].batch_size == 64  # another GPU may have the memory
+
+
+def test_where_nothing_fits_the_default_is_run_anyway() -> None:
+    world = World(job_of(16, 32, default=32), {})
+    for b in (16, 32):
+        world.add(b, State.FAILED, epochs=0.0, out_of_memory=True)
+    assert [a.batch_size for a in world.decide().attempts] == [32]
+
+
+def test_a_new_batch_size_next_to_the_others_is_explored() -> None:
+    world = World(job_of(16, 32, default=32), NEEDS)
+    world.runs(6)
+    world.job = job_of(16, 32, 64, default=32)
+    assert world.runs(2) == [64, 64]
+    assert 64 in world.arms()
+
+
+def test_a_new_batch_size_beyond_a_failure_is_tried_once() -> None:
+    world = World(job_of(8, 16, 32, default=32), {**NEEDS, 4: 3.0})
+    world.runs(8)
+    world.job = job_of(4, 8, 16, 32, default=32)
+    first, then = world.run().attempts
+    assert (first.batch_size, first.phase, first.bounded, then.bounded) == (4, Phase.RETURN, True, False)
+    assert 4 in world.arms()
+    assert world.decide().attempts[0].phase is Phase.SAMPLE
+
+
+def test_a_new_batch_size_that_fails_is_not_tried_again_within_the_window() -> None:
+    world = World(job_of(8, 16, 32, default=32), {**NEEDS, 4: NEVER})
+    world.runs(8)
+    world.job = job_of(4, 8, 16, 32, default=32)
+    assert world.runs(30).count(4) == 1
+
+
+def test_an_arm_that_left_the_window_is_tried_once_and_pruned_sizes_return() -> None:
+    world = World(sliding(), {16: NEVER, 32: 10.0, 64: 50.0})
+    assert world.runs(3) == [32, 16, 64]  # 64 needs 50 epochs, more than twice the 10 of 32: given up
+    assert world.runs(1) == [32]
+    assert set(world.arms()) == {32}
+    world.epochs = {16: NEVER, 32: 10.0, 64: 4.0}  # the world has changed; nobody looks at 64
+    history = [world.run().attempts[0] for _ in range(12)]
+    returned = [a.batch_size for a in history if a.phase is Phase.RETURN]
+    assert returned[:2] == [16, 64]  # the smaller of two equally near ones first; 32 may leave the window later
+    assert returned.count(64) == 1  # from then on an arm again
+    assert all(a.bounded for a in history if a.phase is Phase.RETURN)
+    assert min(world.arms().values(), key=lambda a: a.mean).batch_size == 64
+
+
+def test_an_arm_whose_only_run_slides_out_while_exploration_goes_on_returns() -> None:
+    world = World(sliding(), NEEDS)
+    world.add(32, phase=Phase.EXPLORE, round_=1)
+    world.add(16, phase=Phase.EXPLORE, round_=1)
+    world.add(64, State.GIVEN_UP, phase=Phase.EXPLORE, round_=1, epochs=5.0)
+    for _ in range(5):
+        world.add(32, phase=Phase.INCUMBENT)
+    world.add(32, phase=Phase.EXPLORE, round_=2)
+    world.add(16, State.GIVEN_UP, phase=Phase.EXPLORE, round_=2, epochs=5.0)
+    assert set(world.arms()) == {32}
+    for _ in range(7):
+        world.add(32)
+    assert world.decide().attempts[0].phase is Phase.RETURN
+
+
+def test_sizes_measured_on_another_gpu_only_are_tried_once_each_here() -> None:
+    world = World(job_of(16, 32, 64, default=32), NEEDS)
+    world.runs(10)
+    world.device = A40
+    moved = [world.run() for _ in range(4)]
+    assert [d.attempts[0].batch_size for d in moved[:3]] == [32, 16, 64]
+    assert {d.attempts[0].phase for d in moved[:3]} == {Phase.RETURN}
+    assert moved[3].attempts[0].phase is Phase.SAMPLE
+    assert world.arms()[16].mean_epochs == 12.0  # Epochs(b) came along
