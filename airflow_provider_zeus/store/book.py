@@ -58,11 +58,12 @@ class Book(Protocol):
 
 def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     """Close what nobody came back for; give the open trial of this key again, or decide and open the next."""
-    for trial, reason in ledger.stale(book.open_trials(), request, book.now):
+    running = book.open_trials()
+    for trial, reason in ledger.stale(running, request, book.now):
+        running.remove(trial)
         book.seq += 1
         book.put(ledger.abandon(trial, reason, book.now, book.seq), closed=True)
     job = request.job.with_settings(settings)
-    running = book.open_trials()
     belief = book.belief(job, min((t.number for t in running), default=None))
     device = request.device or belief.last_device()
     profile = book.profile(ledger.device_key(device))

@@ -71,9 +71,9 @@ trial = sa.Table(
     sa.UniqueConstraint("ti_id", "attempt", name="uq_zeus_trial_key"),
     sa.UniqueConstraint("job_id", "number", name="uq_zeus_trial_number"),
 )
-sa.Index("ix_zeus_trial_state", trial.c.job_id, trial.c.state)  # open trials of a job
+sa.Index("ix_zeus_trial_state", trial.c.job_id, trial.c.state, trial.c.number)  # open trials of a job
 sa.Index("ix_zeus_trial_run", trial.c.dag_id, trial.c.run_id)  # a run's page in the UI
-sa.Index("ix_zeus_trial_told", trial.c.job_id, trial.c.told_seq)  # what a decision did not know
+sa.Index("ix_zeus_trial_told", trial.c.job_id, trial.c.told_seq, trial.c.number)  # what a checkpoint missed
 
 power = sa.Table(
     "zeus_trial_power",

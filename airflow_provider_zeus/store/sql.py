@@ -118,23 +118,26 @@ class SqlStore:
         return float(connection.scalar(_CLOCK) or 0) if connection.dialect.name == "postgresql" else time.time()
 
     @contextmanager
-    def _book_of(self, key: TrialKey) -> Iterator[_SqlBook]:
-        with transaction(self._engine) as connection:
-            job_id = sql_trials.job_of(connection, key)
-        if job_id is None:
-            raise book.unknown(key)
-        with self._book(job_id) as log:
+    def _book(self, job_id: str) -> Iterator[_SqlBook]:
+        with transaction(self._engine, write=True) as connection, self._locked(connection, job_id) as log:
             yield log
 
     @contextmanager
-    def _book(self, job_id: str) -> Iterator[_SqlBook]:
-        """One writing transaction with the job's row locked first."""
+    def _book_of(self, key: TrialKey) -> Iterator[_SqlBook]:
         with transaction(self._engine, write=True) as connection:
-            counted = sql_trials.lock_job(connection, job_id)
-            log = _SqlBook(connection, job_id, *counted, self._now(connection))
-            yield log
-            if (log.seq, log.newest) != counted:
-                sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
+            job_id = sql_trials.job_of(connection, key)  # never changes, so it may be read before the lock
+            if job_id is None:
+                raise book.unknown(key)
+            with self._locked(connection, job_id) as log:
+                yield log
+
+    @contextmanager
+    def _locked(self, connection: sa.Connection, job_id: str) -> Iterator[_SqlBook]:
+        counted = sql_trials.lock_job(connection, job_id)
+        log = _SqlBook(connection, job_id, *counted, self._now(connection))
+        yield log
+        if (log.seq, log.newest) != counted:
+            sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
 
 
 class _SqlBook:

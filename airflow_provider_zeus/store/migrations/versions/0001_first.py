@@ -66,9 +66,9 @@ def upgrade() -> None:
         sa.UniqueConstraint("ti_id", "attempt", name="uq_zeus_trial_key"),
         sa.UniqueConstraint("job_id", "number", name="uq_zeus_trial_number"),
     )
-    op.create_index("ix_zeus_trial_state", "zeus_trial", ["job_id", "state"])
+    op.create_index("ix_zeus_trial_state", "zeus_trial", ["job_id", "state", "number"])
     op.create_index("ix_zeus_trial_run", "zeus_trial", ["dag_id", "run_id"])
-    op.create_index("ix_zeus_trial_told", "zeus_trial", ["job_id", "told_seq"])
+    op.create_index("ix_zeus_trial_told", "zeus_trial", ["job_id", "told_seq", "number"])
     op.create_table(
         "zeus_trial_power",
         sa.Column("trial_id", sa.BigInteger, sa.ForeignKey("zeus_trial.id", ondelete="CASCADE"), primary_key=True),

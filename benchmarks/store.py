@@ -1,0 +1,113 @@
+"""What a question and its answer cost in the SQL store when the log is long: ``python -m benchmarks.store``.
+
+``ask`` + ``tell`` of one more recurrence, with the real policy, against an SQLite file that holds ``--trials`` trials,
+in milliseconds and as a multiple of an empty commit on the same disk in the same run. Budget: a median of 15 ms with
+10,000 trials. ``--url`` runs it on another database (empty, migrated).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, State, Trial
+from airflow_provider_zeus.store import schema
+from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+
+BUDGET_MS = 15.0
+SIZES = [8, 16, 32, 64, 128, 256, 512]
+JOB = ZeusJob(batch_sizes=SIZES, default_batch_size=64, target="accuracy >= 0.84", max_epochs=30)
+DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
+
+
+def main() -> int:
+    """Print the figures; 1 when the median is above the budget."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--repeat", type=int, default=200)
+    parser.add_argument("--url", help="database to run on; default a new SQLite file")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        url = args.url or f"sqlite:///{Path(folder) / 'zeus.db'}"
+        store = SqlStore(url, create=True)
+        _fill(store, url, args.trials)
+        cold = _timed(lambda: _recurrence(store, args.trials + 1))
+        both = [_timed(lambda n=n: _recurrence(store, args.trials + 2 + n)) for n in range(args.repeat)]  # type: ignore[misc]
+        empty = [_timed(lambda: _commit(url)) for _ in range(args.repeat)]
+        store.close()
+    median, commit = statistics.median(both), statistics.median(empty)
+    print(f"trials logged            {args.trials:>9,}")
+    print(f"first ask + tell         {cold:9.2f} ms  (the log was never folded before)")
+    print(f"ask + tell, median       {median:9.2f} ms  = {median / commit:.1f} empty commits (budget {BUDGET_MS} ms)")
+    print(f"ask + tell, 95th of 100  {statistics.quantiles(both, n=20)[-1]:9.2f} ms")
+    print(f"empty commit, median     {commit:9.2f} ms")
+    return 0 if median <= BUDGET_MS else 1
+
+
+def _timed(work: Callable[[], object]) -> float:
+    """Milliseconds that ``work`` takes."""
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e3
+
+
+def _recurrence(store: SqlStore, n: int) -> Trial:
+    origin = Origin(dag_id="bench", run_id=f"run{n}", task_id="train", run_type="scheduled")
+    asked = store.ask(AskRequest(job=JOB, job_id="bench.train", ti_id=f"ti-{n}", origin=origin, device=DEVICE))
+    return store.tell(asked.trial.key, State.CONVERGED, Report(observation=_seen(asked.trial.batch_size, n)))
+
+
+def _seen(batch_size: int, n: int) -> Observation:
+    """A run that needs more epochs with larger batches and spends less on each."""
+    epochs = 6.0 + batch_size / 64 + n % 3
+    return Observation(
+        epochs=epochs,
+        samples=int(epochs * 10_000),
+        samples_per_epoch=10_000.0,
+        energy_j=epochs * (4000.0 + 64_000 / batch_size),
+        time_s=epochs * (30.0 + 900 / batch_size),
+        rest_j=epochs * 100.0,
+        rest_s=epochs * 2.0,
+        metric=0.85,
+        power_limit_w=200.0,
+        device_model=DEVICE.model,
+        device_count=1,
+        max_power_w=300.0,
+        energy_source="simulated",
+        gpu_uuid="GPU-0",
+        limit_found_w=250.0,
+    )
+
+
+def _fill(store: SqlStore, url: str, trials: int) -> None:
+    """A log of so many told trials: the first few asked for, the rest written like them, as a month does."""
+    asked = [_recurrence(store, n) for n in range(1, 31)][-1]
+    row = to_row(asked)
+    rows = [
+        row | {"number": n, "ti_id": f"ti-{n}", "run_id": f"run{n}", "told_seq": n, "asked_after_seq": n - 1}
+        for n in range(31, trials + 1)
+    ]
+    with transaction(engine_of(read_url(url)), write=True) as connection:
+        connection.execute(sa.insert(schema.trial), rows)
+        connection.execute(sa.update(schema.job).values(told_seq=trials, last_number=trials))
+
+
+def _commit(url: str) -> None:
+    """The least that any durable answer costs: one number changed."""
+    with transaction(engine_of(read_url(url)), write=True) as connection:
+        connection.execute(sa.update(schema.job).values(told_seq=schema.job.c.told_seq + 1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""``open_store()``: which Connection leads where, and what is said when none does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from store_kit import request
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store import open as opening
+from airflow_provider_zeus.store import open_store
+
+pytestmark = pytest.mark.usefixtures("airflow_db")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT", raising=False)
+    return tmp_path
+
+
+Define = Callable[..., None]
+
+
+@pytest.fixture
+def define(airflow_db: None) -> Iterator[Define]:
+    """Define Connection zeus_default in Airflow's database."""
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+
+    def add(**values: Any) -> None:
+        with create_session() as session:
+            session.add(Connection(conn_id="zeus_default", **values))
+
+    yield add
+    with create_session() as session:
+        session.query(Connection).filter(Connection.conn_id == "zeus_default").delete()
+
+
+def executor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LocalExecutor",
+        "SequentialExecutor",
+        "airflow.executors.local_executor.LocalExecutor",
+        "LocalExecutor,alias:airflow.executors.local_executor.LocalExecutor",
+    ],
+)
+def test_without_a_connection_a_host_has_its_own_file(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    executor(monkeypatch, name)
+    store = open_store()
+    assert store.identity == f"sqlite:{home / 'zeus.db'}"
+    store.ask(request(1))
+    assert [t.number for t in open_store(create=False).trials("d.train")] == [1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["CeleryExecutor", "KubernetesExecutor", "LocalExecutor,CeleryExecutor", "LocalKubernetesExecutor", "MyExecutor"],
+)
+def test_without_a_connection_a_cluster_gets_the_remedy(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    executor(monkeypatch, name)
+    with pytest.raises(StoreError, match=r"no Connection 'zeus_default'.*PostgreSQL"):
+        open_store()
+    assert list(home.iterdir()) == []
+
+
+def test_a_test_run_counts_as_on_this_host(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor(monkeypatch, "CeleryExecutor")
+    monkeypatch.setattr(opening, "is_test_run", lambda: True)
+    assert open_store().identity == f"sqlite:{home / 'zeus.db'}"
+
+
+def test_the_ui_makes_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor(monkeypatch, "LocalExecutor")
+    with pytest.raises(StoreError, match="no trial log yet"):
+        open_store(create=False)
+    assert list(home.iterdir()) == []
+
+
+def test_a_look_up_that_fails_is_not_an_absence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.secrets.metastore import MetastoreBackend
+
+    def fails(*args: object, **kwargs: object) -> None:
+        raise ConnectionError("database gone, password=s3cr3t")
+
+    executor(monkeypatch, "LocalExecutor")
+    monkeypatch.setattr(MetastoreBackend, "get_connection", fails)
+    with pytest.raises(StoreError, match="cannot be looked up") as caught:
+        open_store()
+    assert "s3cr3t" not in str(caught.value)
+    assert list(home.iterdir()) == []
+
+
+def test_a_connection_in_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    executor(monkeypatch, "CeleryExecutor")
+    store = open_store(overlap_possible=False)
+    assert store.identity == "Airflow Variables zeus-log:<job>"
+    assert store.ask(request(1, job_id="in-the-environment")).trial.number == 1
+    with pytest.raises(StoreError, match="max_active_tis_per_dag=1"):
+        open_store(overlap_possible=True).ask(request(1, job_id="in-the-environment"))
+    assert open_store().jobs() == ["in-the-environment"]
+    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+
+    port = AirflowVariables()
+    for key in port.keys("zeus-"):
+        port.delete(key)
+
+
+def test_a_connection_in_airflows_database_is_found_by_a_command_line_too(home: Path, define: Define) -> None:
+    """Outside a task and outside server context Airflow's own look-up does not look there."""
+    url = f"sqlite:///{home / 'costs.db'}"
+    define(conn_type="zeus", extra=f'{{"sqlalchemy_url": "{url}"}}')
+    with pytest.raises(StoreError, match=r"no trial log yet at sqlite:.*costs.db"):
+        open_store()
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    SqlStore(url, create=True).ask(request(1))
+    store = open_store()
+    assert store.identity == f"sqlite:{home / 'costs.db'}"
+    assert [t.number for t in store.trials("d.train")] == [1]
+
+
+def test_a_broken_connection_is_an_error(home: Path, define: Define) -> None:
+    define(conn_type="zeus")
+    with pytest.raises(StoreError, match=r"'zeus_default' of type 'zeus' names no database"):
+        open_store()
+
+
+def connection(**values: Any) -> SimpleNamespace:
+    given = dict.fromkeys(("host", "login", "password", "port", "schema")) | {"conn_type": "zeus", "extra_dejson": {}}
+    return SimpleNamespace(**{**given, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "url"),
+    [
+        ({"extra_dejson": {"sqlalchemy_url": "sqlite:////a.db"}}, "sqlite:////a.db"),
+        ({"host": "postgresql://u@h/db"}, "postgresql://u@h/db"),
+        ({"host": "db", "schema": "costs"}, "postgresql://db/costs"),
+        (
+            {"conn_type": "postgres", "host": "db", "login": "u@x", "password": "p:/@", "port": 5433, "schema": "c"},
+            "postgresql://u%40x:p%3A%2F%40@db:5433/c",
+        ),
+        ({"conn_type": "sqlite", "host": "/data/zeus.db"}, "sqlite:////data/zeus.db"),
+    ],
+)
+def test_the_url_of_a_connection(values: dict[str, Any], url: str) -> None:
+    assert opening.database_url(connection(**values)) == url
+
+
+def test_a_password_with_any_characters_arrives_as_it_is() -> None:
+    import sqlalchemy as sa
+
+    url = opening.database_url(connection(conn_type="postgres", host="db", login="u", password="p:/@#%é", schema="c"))
+    assert sa.make_url(url).password == "p:/@#%é"
+
+
+def test_a_connection_that_names_nothing_does_not_show_its_password() -> None:
+    with pytest.raises(StoreError) as caught:
+        opening.database_url(connection(conn_type="mysql", host="db", password="s3cr3t"))
+    assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "module", ["store", "store.base", "store.ledger", "store.book", "store.variable", "store.untold"]
+)
+def test_importing_loads_neither_airflow_nor_a_database(module: str) -> None:
+    code = (
+        f"import sys, airflow_provider_zeus.{module}\n"
+        "heavy = {'sqlalchemy', 'alembic', 'airflow', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_opening_by_name_from_the_package_only() -> None:
+    import airflow_provider_zeus.store as package
+
+    assert package.open_store is opening.open_store
+    with pytest.raises(AttributeError, match="nothing_of_ours"):
+        _ = package.nothing_of_ours

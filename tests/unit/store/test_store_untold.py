@@ -1,0 +1,140 @@
+"""Costs that could not be told are kept, told later, and told once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from store_kit import JOB, Clock, DictPort, report, request, seen
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.untold import drain, remember, untold_key
+
+
+@pytest.fixture
+def store(sqlite_url: str, clock: Clock) -> SqlStore:
+    return SqlStore(sqlite_url, create=True, now=clock)
+
+
+@pytest.fixture
+def port() -> DictPort:
+    return DictPort()
+
+
+def kept(store: SqlStore, port: DictPort, n: int = 1, **changes: object) -> TrialKey:
+    """A recurrence whose result is remembered instead of told."""
+    key = store.ask(request(n)).trial.key
+    remember(port, key, State.CONVERGED, report(profile=2, points=3), "d.train", "on time", **changes)  # type: ignore[arg-type]
+    return key
+
+
+def test_what_is_remembered_is_told_in_full_and_deleted(store: SqlStore, port: DictPort, clock: Clock) -> None:
+    key = kept(store, port)
+    assert list(port.data) == ["zeus-untold:ti-1:1"] == [untold_key(key)]
+    clock.t += 1000  # its lease is over meanwhile
+    assert drain(store, port, "d.train") == 1
+    (trial,) = store.trials("d.train")
+    assert (trial.state, trial.reason, trial.observation) == (State.CONVERGED, "on time", seen())
+    assert len(store.points(key)) == 3
+    assert [s.samples for s in store.ask(request(2)).profile] == [20]
+    assert port.data == {}
+    assert drain(store, port, "d.train") == 0
+
+
+def test_a_crash_between_telling_and_deleting_tells_twice_harmlessly(store: SqlStore, port: DictPort) -> None:
+    kept(store, port)
+    text = dict(port.data)
+    drain(store, port, "d.train")
+    before = store.trials("d.train")
+    port.data.update(text)
+    drain(store, port, "d.train")
+    assert store.trials("d.train") == before
+    assert port.data == {}
+
+
+def test_only_the_costs_of_the_job_are_told(store: SqlStore, port: DictPort) -> None:
+    kept(store, port)
+    assert drain(store, port, "other") == 0
+    assert len(port.data) == 1
+    assert drain(store, port, None) == 1
+
+
+def test_where_variables_cannot_be_listed_the_jobs_own_trials_name_the_keys(store: SqlStore, clock: Clock) -> None:
+    port = DictPort(listable=False)
+    kept(store, port)
+    clock.t += 1000
+    assert drain(store, port, "d.train") == 1
+    assert store.trials("d.train")[0].state is State.CONVERGED
+    assert drain(store, port, None) == 0
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"v": 99}', '{"v": 1, "job_id": "d.train"}', "null"])
+def test_a_broken_one_is_left_with_a_warning_and_stops_no_other(
+    store: SqlStore, port: DictPort, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    kept(store, port)
+    port.data["zeus-untold:broken:1"] = text
+    with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
+        assert drain(store, port, "d.train") == 1
+    assert port.data == {"zeus-untold:broken:1": text}
+    assert any("zeus-untold:broken:1" in r.getMessage() for r in caplog.records)
+
+
+def test_what_the_store_refuses_is_kept(store: SqlStore, port: DictPort, caplog: pytest.LogCaptureFixture) -> None:
+    remember(port, TrialKey("never-asked"), State.CONVERGED, report(), "d.train", None)
+    with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
+        assert drain(store, port, "d.train") == 0
+    assert len(port.data) == 1
+    assert any("never-asked" in r.getMessage() for r in caplog.records)
+
+
+def test_a_run_that_could_not_ask_is_logged_with_its_cost(store: SqlStore, port: DictPort) -> None:
+    attempt = Attempt(batch_size=32, phase=Phase.FALLBACK, why="no store")
+    trial = Trial(
+        job_id="d.train",
+        number=0,
+        key=TrialKey("ti-1"),
+        origin=request(1).origin,
+        spec=JOB.to_dict(),
+        decision=Decision(attempts=(attempt,), seed=0, policy="zeus"),
+        planned=attempt,
+        state=State.RUNNING,
+        opened_at=500.0,
+    )
+    remember(port, trial.key, State.CONVERGED, report(), "d.train", None, trial=trial)
+    assert drain(store, port, "d.train") == 1
+    (logged,) = store.trials("d.train")
+    assert (logged.number, logged.state, logged.planned.phase) == (1, State.CONVERGED, Phase.FALLBACK)
+    assert logged.observation == seen()
+
+
+def test_without_the_api_a_file_keeps_it(store: SqlStore, port: DictPort, tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    port.down = True
+    kept(store, port, state_dir=state_dir)
+    (path,) = state_dir.iterdir()
+    assert json.loads(path.read_text())["job_id"] == "d.train"
+    assert drain(store, port, "d.train", state_dir=state_dir) == 1  # the API is still gone
+    assert list(state_dir.iterdir()) == []
+    assert store.trials("d.train")[0].state is State.CONVERGED
+
+
+def test_where_neither_takes_it_the_error_says_both(store: SqlStore, port: DictPort, tmp_path: Path) -> None:
+    port.down = True
+    key = store.ask(request(1)).trial.key
+    with pytest.raises(StoreError, match="no API"):
+        remember(port, key, State.CONVERGED, report(), "d.train", None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"no API.*state_dir"):
+        remember(port, key, State.CONVERGED, report(), "d.train", None, state_dir=tmp_path / "file" / "x")
+
+
+@pytest.mark.parametrize("ti_id", ["../../etc/passwd", "a b/c", "ü"])
+def test_ids_of_any_characters_name_a_file_inside_the_folder(port: DictPort, tmp_path: Path, ti_id: str) -> None:
+    port.down = True
+    remember(port, TrialKey(ti_id), State.CONVERGED, report(), "d.train", None, state_dir=tmp_path)
+    assert len(list(tmp_path.glob("zeus-untold-*.json"))) == 1

@@ -1,0 +1,186 @@
+"""What only the Variable store does: refusals, whole-text writes, forgetting."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+from store_kit import Clock, DictPort, report, request, seen
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.trial import State, TrialKey
+from airflow_provider_zeus.store import variable_log
+from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.settings import variable_key
+from airflow_provider_zeus.store.variable import VariableStore
+
+LOG = "zeus-log:d.train"
+
+
+@pytest.fixture
+def port() -> DictPort:
+    return DictPort()
+
+
+@pytest.fixture
+def store(port: DictPort, clock: Clock) -> VariableStore:
+    return VariableStore(port, overlap_possible=False, now=clock)
+
+
+@pytest.mark.parametrize("overlap", [True, None])
+def test_a_question_is_refused_where_recurrences_could_overlap(port: DictPort, overlap: bool | None) -> None:
+    with pytest.raises(StoreError, match="max_active_tis_per_dag=1"):
+        VariableStore(port, overlap_possible=overlap).ask(request(1))
+    assert port.data == {}
+
+
+def test_a_question_is_refused_while_another_task_instance_runs(store: VariableStore, port: DictPort) -> None:
+    store.ask(request(1))
+    before = dict(port.data)
+    with pytest.raises(StoreError, match=r"run 'run1'.*max_active_tis_per_dag=1"):
+        store.ask(request(2))
+    assert port.data == before
+
+
+def test_a_heartbeat_keeps_others_refused(store: VariableStore, clock: Clock) -> None:
+    key = store.ask(request(1)).trial.key
+    clock.t += 80
+    store.heartbeat(key, report(), lease_s=90)
+    clock.t += 80
+    with pytest.raises(StoreError, match="still running"):
+        store.ask(request(2))
+    clock.t += 20
+    assert store.ask(request(2)).trial.number == 2
+
+
+def test_a_late_question_of_an_earlier_try_is_refused(store: VariableStore) -> None:
+    store.ask(request(1, ti_id="new", try_number=2))
+    with pytest.raises(StoreError, match="still running"):
+        store.ask(request(1, ti_id="old", try_number=1))
+
+
+@pytest.mark.parametrize("lost", [LOG, "zeus-beat:ti-1", "zeus-jobs"])
+def test_a_write_that_did_not_survive_is_an_error(store: VariableStore, port: DictPort, lost: str) -> None:
+    port.lose.add(lost)
+    with pytest.raises(StoreError, match=f"{lost}.*did not survive"):
+        store.ask(request(1))
+
+
+def test_a_heartbeat_writes_its_own_key_only(store: VariableStore, port: DictPort) -> None:
+    key = store.ask(request(1)).trial.key
+    port.written.clear()
+    store.heartbeat(key, report(epochs=1.0))
+    assert port.written == ["zeus-beat:ti-1"]
+    store.tell(key, State.CONVERGED, report())
+    assert sorted(port.data) == ["zeus-jobs", LOG]
+
+
+def test_reading_writes_nothing(store: VariableStore, port: DictPort, clock: Clock) -> None:
+    key = store.ask(request(1)).trial.key
+    store.heartbeat(key, report(epochs=1.0))
+    clock.t += 1000
+    port.written.clear()
+    store.trials("d.train")
+    store.recurrence("d", "run1")
+    store.points(key)
+    store.jobs()
+    store.settings("d.train")
+    assert port.written == []
+
+
+def test_the_newest_500_trials_are_kept_and_forgetting_is_said_once(
+    store: VariableStore, port: DictPort, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(variable_log, "KEPT_TRIALS", 5)
+    with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
+        for n in range(1, 9):
+            key = store.ask(request(n)).trial.key
+            store.tell(key, State.CONVERGED, report())
+    assert [t.number for t in store.trials("d.train")] == [4, 5, 6, 7, 8]
+    assert json.loads(port.data[LOG])["forgotten"] == 3
+    assert [r.getMessage() for r in caplog.records if "forgets" in r.getMessage()] == [
+        "Job d.train: the Variable store keeps the newest 5 trials and forgets older ones from now on; "
+        "use PostgreSQL to keep all."
+    ]
+    asked = store.ask(request(9))
+    assert (asked.trial.number, asked.trial.asked_after_seq) == (9, 8)
+    assert variable_log.KEPT_TRIALS == 5
+
+
+def test_a_full_log_stays_below_a_megabyte(port: DictPort, clock: Clock) -> None:
+    assert variable_log.KEPT_TRIALS == 500
+    store = VariableStore(port, overlap_possible=False, now=clock)
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.CONVERGED, report(profile=64, points=100))
+    book = variable_log.VariableBook.from_json(port.data[LOG])
+    first = book.log[0]
+    for n in range(2, 501):
+        book.log.append(replace(first, number=n, key=TrialKey(f"{n:036d}"), origin=request(n).origin))
+    book.newest = 500
+    book.points = {n: list(report(points=100).points) for n in range(1, 501)}
+    text = book.to_json()
+    assert len(text) < 1_000_000
+    assert len(variable_log.VariableBook.from_json(text).log) == 500
+    assert sorted(variable_log.VariableBook.from_json(text).points) == list(range(481, 501))
+
+
+def test_points_of_one_trial_are_capped(store: VariableStore) -> None:
+    key = store.ask(request(1)).trial.key
+    for part in range(4):
+        new = [replace(p, t_s=part * 80 + p.t_s) for p in report(points=80).points]
+        store.heartbeat(key, Report(observation=seen(), points=new))
+        assert len(store.points(key)) <= variable_log.KEPT_POINTS
+    store.tell(key, State.CONVERGED, report())
+    points = store.points(key)
+    assert 10 < len(points) <= variable_log.KEPT_POINTS
+    assert points[-1].t_s == 320.0
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"v": 1}', '{"v": 99}', '{"v": 1, "job_id": "d.train", "trials": [3]}'])
+def test_a_log_that_is_none_is_named_and_left_alone(store: VariableStore, port: DictPort, text: str) -> None:
+    port.data[LOG] = text
+    with pytest.raises(StoreError, match=r"zeus-log:d\.train.*repair it, or delete it"):
+        store.ask(request(1))
+    assert port.data[LOG] == text
+
+
+def test_an_api_that_is_gone_is_an_error_of_the_store(store: VariableStore, port: DictPort) -> None:
+    key = store.ask(request(1)).trial.key
+    port.down = True
+    for call in (
+        lambda: store.ask(request(1)),
+        lambda: store.heartbeat(key, report()),
+        lambda: store.tell(key, State.CONVERGED, report()),
+        lambda: store.trials("d.train"),
+    ):
+        with pytest.raises(StoreError):
+            call()
+
+
+def test_a_beat_lost_between_two_writes_is_made_up_for(store: VariableStore, port: DictPort) -> None:
+    key = store.ask(request(1)).trial.key
+    del port.data["zeus-beat:ti-1"]  # died after the log was written
+    store.heartbeat(key, report(epochs=2.0))
+    (trial,) = store.trials("d.train")
+    assert trial.observation.epochs == 2.0
+
+
+def test_a_list_of_jobs_that_lost_one_is_mended_by_its_next_question(store: VariableStore, port: DictPort) -> None:
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.CONVERGED, report())
+    port.data["zeus-jobs"] = '["other"]'
+    store.ask(request(2))
+    assert store.jobs() == ["d.train", "other"]
+
+
+def test_keys_are_ones_that_airflow_takes() -> None:
+    assert variable_key("zeus-log", "dag.task-1_x") == "zeus-log:dag.task-1_x"
+    hashed = {variable_key("zeus-log", name) for name in ("a b", "a/b", "ä", "x" * 200, "tokenizer", "my_secret", "")}
+    assert len(hashed) == 7
+    for key in hashed:
+        prefix, _, name = key.partition(":~")
+        assert prefix == "zeus-log"
+        assert len(name) == 40
+    assert variable_key("zeus-settings", "tokenizer.train") == "zeus-settings:tokenizer.train"
