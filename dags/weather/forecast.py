@@ -28,6 +28,7 @@ def retrain(run: ZeusRun, key: str) -> nn.Module:
     Model and optimizer are built in here: an attempt that is given up is restarted by calling this function again.
     """
     torch.set_num_threads(1)  # the work is too small to share, and the machine has other things to do
+    torch.manual_seed((run.plan.seed + run.attempt) % 2**63)  # the same decision trains the same model
     data = samples.of_slice(key)
     run.set_target(TARGET_SHARE * data.trivial_rmse_f)
     log.info("slice %s: the trivial forecast is off by %.2f degrees F", key, data.trivial_rmse_f)

@@ -1,0 +1,60 @@
+# make demo | demo-reset | test | test-slow | lint | clean: what each does is said by "make help".
+
+# A Python of at least 3.11; another one: make demo PYTHON=/path/to/python
+PYTHON ?= $(firstword $(foreach p,python3 python3.12 python3.11 python3.13,$(shell \
+  $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+VENV ?= .venv
+# Tested Airflow versions: 3.3.2, 3.2.2 (give the second one a VENV of its own)
+AIRFLOW ?= 3.3.2
+# Extra package index for torch; on Linux pip's own torch brings CUDA libraries of several GB, this one does not:
+#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+JOBS ?= 2
+
+CONSTRAINTS := constraints/constraints-$(AIRFLOW).txt
+BIN := $(VENV)/bin
+# Installed again only when one of the inputs has changed: the stamp's name holds their checksum.
+STATE := $(shell (cat pyproject.toml $(CONSTRAINTS); echo '$(TORCH_INDEX)'; $(PYTHON) -VV) 2>&1 | cksum | cut -d' ' -f1)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+  $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c $(CONSTRAINTS)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-reset test test-slow lint clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.demo-$(STATE)  ## Airflow on 127.0.0.1, 12 weekly retrainings against a baseline (DEMO_SLICES=N)
+	@exec $(BIN)/python -m demo
+
+demo-reset:  ## forget what the demo did and learned
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m demo.reset
+
+test: $(VENV)/.dev-$(STATE)  ## all tests but the slow ones
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+test-slow: $(VENV)/.dev-$(STATE)  ## the slow tests, one after the other
+	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there are none
+
+lint: $(VENV)/.dev-$(STATE)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:  ## remove the virtual environment and the caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+
+$(VENV)/bin/python:
+	@if [ -z "$(PYTHON)" ]; then \
+	  echo "No Python of at least 3.11 was found: install one, or name it with PYTHON=/path/to/python." >&2; exit 1; fi
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo-$(STATE): | $(VENV)/bin/python
+	@echo "Installing the demo and Airflow $(AIRFLOW) into $(VENV) ..."
+	$(PIP) -e '.[demo]'
+	@rm -f $(VENV)/.demo-*; touch $@
+
+$(VENV)/.dev-$(STATE): | $(VENV)/bin/python
+	@echo "Installing the development tools and Airflow $(AIRFLOW) into $(VENV) ..."
+	$(PIP) -e '.[dev]'
+	@rm -f $(VENV)/.dev-*; touch $@
