@@ -40,6 +40,7 @@ class Belief:
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)  # (round, b): number, converged
     listed: Mapping[int, int] = field(default_factory=dict)  # b: number of the first trial that could have chosen it
     rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)
+    seen: Mapping[tuple[int, Where], int] = field(default_factory=dict)  # newest trial of b that ended by itself there
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, model): out of memory
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(
         default_factory=dict
@@ -76,6 +77,7 @@ class Belief:
                 "explored": [[*k, *v] for k, v in self.explored.items()],
                 "listed": list(self.listed.items()),
                 "rates": [[b, where, [[n, *astuple(r)] for n, r in v]] for (b, where), v in self.rates.items()],
+                "seen": [[*k, n] for k, n in self.seen.items()],
                 "too_large": sorted(self.too_large),
                 "ends": [[*k, v] for k, v in self.ends.items()],
                 "slice_size": self.slice_size,
@@ -98,11 +100,17 @@ class Belief:
             explored={(r, b): (n, ok) for r, b, n, ok in d["explored"]},
             listed=dict(d["listed"]),
             rates={(b, tuple(w)): tuple((n, Rates(*r)) for n, *r in v) for b, w, v in d["rates"]},
+            seen={(b, tuple(w)): n for b, w, n in d["seen"]},
             too_large=frozenset((b, m) for b, m in d["too_large"]),
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,
         )
+
+
+def where_of(device: DeviceInfo | None) -> Where | None:
+    """Of a device, what figures must share to be compared."""
+    return (device.model, device.count, device.energy_source) if device else None
 
 
 def prior(job: ZeusJob) -> Belief:
@@ -162,6 +170,8 @@ def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> No
         where: Where = (o.device_model, o.device_count or 1, o.energy_source)
         if belief.device is None or n > belief.device[0]:
             changes["device"] = (n, where, o.max_power_w)
+        if trial.state in _ENDED and n > belief.seen.get((trial.batch_size, where), 0):
+            changes["seen"] = {**belief.seen, (trial.batch_size, where): n}
         rates = Rates.of(o)
         if rates is not None:
             changes["rates"] = _with(belief.rates, (trial.batch_size, where), (n, rates), RATES_KEPT)

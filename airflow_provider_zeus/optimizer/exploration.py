@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.belief import Belief, Where
 
 ROUNDS = 2  # so that a cost variance is observed (Algorithm 3, line 2)
 
@@ -53,11 +53,14 @@ def _walk(pool: Sequence[int], start: int, seen: Mapping[int, bool]) -> int | No
     return None
 
 
-def next_return(belief: Belief, sizes: Sequence[int], settled: Collection[int], incumbent: int) -> int | None:
+def next_return(
+    belief: Belief, where: Where | None, sizes: Sequence[int], settled: Collection[int], incumbent: int
+) -> int | None:
     """A batch size that is due for one bounded try, the nearest to the incumbent first; None while nothing is due.
 
     Due is what is not ``settled`` (an arm, or infeasible) and: joined the list after exploration was over; was tried or
-    pruned a whole window ago (design: pruned arms return); or converged, but was never measured on this device.
+    pruned a whole window ago (design: pruned arms return); or converged, but did not run on this device (``where``)
+    within the window. One that ran here and still has no cost is not due: its figures are missing, not its runs.
     """
     pruned_at = max((n for n, _ in belief.explored.values()), default=0)
     tries = [(n, b) for (_, b), (n, _) in belief.explored.items()] + [(n, b) for n, b, _ in belief.stopped]
@@ -67,7 +70,7 @@ def next_return(belief: Belief, sizes: Sequence[int], settled: Collection[int], 
 
     def due(b: int) -> bool:
         if b in converged:
-            return True
+            return where is not None and belief.seen.get((b, where), -1) < window_start
         if b in last_try:
             return last_try[b] < window_start
         joined_late = belief.listed.get(b, pruned_at + 1) > pruned_at

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, learn, prior
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, Where, belief_tag, learn, prior, where_of
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return
 from airflow_provider_zeus.optimizer.job import ZeusJob
@@ -79,6 +79,7 @@ class _View:
 
     job: ZeusJob
     belief: Belief
+    where: Where | None
     sizes: Sequence[int]  # ascending
     infeasible: Sequence[int]
     arms: Mapping[int, Arm]
@@ -96,7 +97,7 @@ class _View:
         known = arms_of(belief, costs)
         arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
         incumbent = min(arms.values(), key=lambda a: a.mean).batch_size if arms else _start(job, sizes, infeasible)
-        return cls(job, belief, sizes, infeasible, arms, costs, weights, incumbent)
+        return cls(job, belief, where_of(device), sizes, infeasible, arms, costs, weights, incumbent)
 
     def cheapest(self, pool: Collection[int]) -> int:
         """Of these batch sizes the one believed cheapest; one without a belief counts last."""
@@ -171,7 +172,7 @@ def _explore(view: _View) -> Attempt | None:
     if found is not None:
         number, b = found
         return Attempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=_why_explored(view, number, b, start))
-    b_due = next_return(view.belief, view.sizes, {*view.arms, *view.infeasible}, view.incumbent)
+    b_due = next_return(view.belief, view.where, view.sizes, {*view.arms, *view.infeasible}, view.incumbent)
     if b_due is None:
         return None
     why = f"{b_due} has no run on this device among the last {view.job.window} converged ones and is tried once."
@@ -190,7 +191,10 @@ def _why_explored(view: _View, number: int, b: int, start: int) -> str:
 def _sample(view: _View, seed: int) -> Attempt:
     """Thompson sampling (Algorithm 1): one draw per arm from its posterior, the lowest runs."""
     if not view.arms:
-        return view.take_incumbent("No batch size is known to reach the target")
+        reached = (
+            "that reached the target has a known cost here" if view.belief.converged else "has reached the target yet"
+        )
+        return view.take_incumbent(f"No batch size {reached}")
     rng = random.Random(seed)
     draws = {b: arm.mean + arm.sd * rng.gauss(0.0, 1.0) for b, arm in view.arms.items()}
     b = min(draws, key=lambda b: (draws[b], b))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Phase, State
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Phase, State
 from tests.strategies import A40
 from tests.unit.optimizer.world import NEVER, World, job_of
 
@@ -145,3 +145,29 @@ def test_sizes_measured_on_another_gpu_only_are_tried_once_each_here() -> None:
     assert {d.attempts[0].phase for d in moved[:3]} == {Phase.RETURN}
     assert moved[3].attempts[0].phase is Phase.SAMPLE
     assert world.arms()[16].mean_epochs == 12.0  # Epochs(b) came along
+
+
+def test_a_size_whose_runs_here_tell_no_cost_is_not_tried_again_and_again() -> None:
+    world = World(job_of(16, 32, default=32), NEEDS)
+    for round_ in (1, 2):
+        world.add(32, phase=Phase.EXPLORE, round_=round_)
+        world.add(16, phase=Phase.EXPLORE, round_=round_, time_s=None, energy_j=None)  # the GPU was shared
+    assert world.decide().attempts[0].phase is Phase.SAMPLE
+
+
+def test_where_no_run_tells_a_cost_the_default_runs_and_the_reason_is_true() -> None:
+    world = World(job_of(32, default=32), NEEDS)
+    for round_ in (1, 2):
+        world.add(32, phase=Phase.EXPLORE, round_=round_, time_s=None, energy_j=None)
+    (only,) = world.decide().attempts
+    assert (only.phase, only.bounded) == (Phase.INCUMBENT, False)
+    assert only.why == ("No batch size that reached the target has a known cost here; this run takes 32, the default.")
+
+
+def test_the_same_gpu_with_another_energy_source_is_measured_anew() -> None:
+    world = World(job_of(16, 32, default=32), NEEDS)
+    world.runs(6)
+    world.device = DeviceInfo(model="V100", max_power_w=250.0, energy_source="nvml_poll")
+    moved = [world.run().attempts[0] for _ in range(3)]
+    assert [(a.batch_size, a.phase) for a in moved[:2]] == [(32, Phase.RETURN), (16, Phase.RETURN)]
+    assert moved[2].phase is Phase.SAMPLE

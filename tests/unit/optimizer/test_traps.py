@@ -52,7 +52,7 @@ def test_trap_4_where_nothing_converges_the_default_runs_and_says_so() -> None:
     decisions = [world.run() for _ in range(20)]
     assert all(d.attempts[-1].batch_size == 32 and not d.attempts[-1].bounded for d in decisions)
     (last,) = decisions[-1].attempts
-    assert last.why == "No batch size is known to reach the target; this run takes 32, the default."
+    assert last.why == "No batch size has reached the target yet; this run takes 32, the default."
 
 
 def test_trap_5_failing_never_improves_an_arm() -> None:
