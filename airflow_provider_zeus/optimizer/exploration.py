@@ -9,6 +9,12 @@ from airflow_provider_zeus.optimizer.belief import Belief, Where
 ROUNDS = 2  # so that a cost variance is observed (Algorithm 3, line 2)
 
 
+def start_at(default: int, sizes: Sequence[int], infeasible: Collection[int]) -> int:
+    """The default; where it does not fit the device, the largest that is below it, else the smallest that fits."""
+    fits = [b for b in sizes if b not in infeasible] or [default]
+    return max((b for b in fits if b <= default), default=fits[0])
+
+
 def next_exploration(
     sizes: Sequence[int],
     default: int,

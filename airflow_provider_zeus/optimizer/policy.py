@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, Where, belief_tag, learn, prior, where_of
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, Where, belief_tag, prior, where_of
 from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return
+from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return, start_at
+from airflow_provider_zeus.optimizer.fold import learn
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Attempt, Decision, DeviceInfo, Phase, ProfileSample, Trial
 
@@ -96,7 +97,11 @@ class _View:
         costs = epoch_costs(belief, device, profiles, weights)
         known = arms_of(belief, costs)
         arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
-        incumbent = min(arms.values(), key=lambda a: a.mean).batch_size if arms else _start(job, sizes, infeasible)
+        incumbent = (
+            min(arms.values(), key=lambda a: a.mean).batch_size
+            if arms
+            else start_at(job.default_batch_size, sizes, infeasible)
+        )
         return cls(job, belief, where_of(device), sizes, infeasible, arms, costs, weights, incumbent)
 
     def cheapest(self, pool: Collection[int]) -> int:
@@ -145,12 +150,6 @@ class _View:
         return _start_name(self.job, self.incumbent)
 
 
-def _start(job: ZeusJob, sizes: Sequence[int], infeasible: Sequence[int]) -> int:
-    """The default; where it does not fit the device, the largest that is below it, else the smallest that fits."""
-    fits = [b for b in sizes if b not in infeasible] or [job.default_batch_size]
-    return max((b for b in fits if b <= job.default_batch_size), default=fits[0])
-
-
 def _start_name(job: ZeusJob, start: int) -> str:
     return "the default" if start == job.default_batch_size else "the nearest to the default that fits"
 
@@ -167,7 +166,7 @@ def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], r
 
 def _explore(view: _View) -> Attempt | None:
     """The attempt that must come before sampling: exploring or returning; None when none must."""
-    start = _start(view.job, view.sizes, view.infeasible)
+    start = start_at(view.job.default_batch_size, view.sizes, view.infeasible)
     found = next_exploration(view.sizes, start, view.belief.explored, view.infeasible, view.cheapest)
     if found is not None:
         number, b = found

@@ -1,0 +1,103 @@
+"""The fold over the trial log, ``reduce(learn, trials, prior(job))``: what each kind of trial teaches."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Where
+from airflow_provider_zeus.optimizer.cost import Rates
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.target import Target
+from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_ENDED = (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED)
+_DIED = (State.FAILED, State.ABANDONED)
+_UNPROVEN = (Phase.EXPLORE, Phase.RETURN)
+
+
+def learn(belief: Belief, trial: Trial) -> Belief:
+    """Take one trial in. Pure; running trials and those of another ``job_version`` teach nothing.
+
+    Epochs(b) is taught by runs of the present target whose run type is in ``learn_from`` and which ended by
+    themselves; rates by every trial that measured them; feasibility by out of memory and deaths.
+    """
+    job, n = belief.job, trial.number
+    if trial.state is State.RUNNING or trial.spec.get("job_version", job.job_version) != job.job_version:
+        return belief
+    changes: dict[str, object] = {"newest": max((n, trial.state in _DIED), belief.newest)}
+    _learn_feasible(belief, trial, changes)
+    _learn_rates(belief, trial, changes)
+    if _same_target(trial, job) and trial.state in _ENDED and trial.origin.run_type in job.learn_from:
+        _learn_epochs(belief, trial, changes)
+    return replace(belief, **changes)  # type: ignore[arg-type]
+
+
+def _same_target(trial: Trial, job: ZeusJob) -> bool:
+    text = trial.spec.get("target", job.target)
+    if text == job.target:
+        return True
+    try:
+        return Target.parse(text) == job.parsed_target  # "acc>=0.9" is "acc >= 0.90"
+    except JobSpecError:  # of a log that another version wrote
+        return False
+
+
+def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
+    """An exploratory attempt that raised is a death too: a batch size that the code cannot do must not come back."""
+    b, model = trial.batch_size, trial.observation.device_model or UNKNOWN
+    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and trial.planned.phase in _UNPROVEN)
+    changes["ends"] = _with(belief.ends, (b, model), (trial.number, death), 2)
+    if trial.observation.out_of_memory:
+        changes["too_large"] = belief.too_large | {(b, model)}
+
+
+def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
+    o, n = trial.observation, trial.number
+    if o.device_model is not None:
+        where: Where = (o.device_model, o.device_count or 1, o.energy_source)
+        if belief.device is None or n > belief.device[0]:
+            changes["device"] = (n, where, o.max_power_w)
+        if trial.state in _ENDED and n > belief.seen.get((trial.batch_size, where), 0):
+            changes["seen"] = {**belief.seen, (trial.batch_size, where): n}
+        rates = Rates.of(o)
+        if rates is not None:
+            changes["rates"] = _with(belief.rates, (trial.batch_size, where), (n, rates), RATES_KEPT)
+    size = o.samples_per_epoch
+    if not size and o.samples and o.epochs and trial.state in _ENDED:
+        size = o.samples / o.epochs
+    if size and (belief.slice_size is None or n > belief.slice_size[0]):
+        changes["slice_size"] = (n, size)
+
+
+def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
+    n, b, epochs, keep = trial.number, trial.batch_size, trial.observation.epochs, belief.job.window
+    reached = trial.state is State.CONVERGED
+    if not reached:
+        changes["stopped"] = _newest(belief.stopped, (n, b, epochs or 0.0), keep)
+    elif epochs:
+        changes["converged"] = _newest(belief.converged, (n, b, epochs), keep)
+    earlier = {size: n for size in trial.spec.get("batch_sizes", ()) if n < belief.listed.get(size, n + 1)}
+    if earlier:
+        changes["listed"] = {**belief.listed, **earlier}
+    if trial.planned.phase is Phase.EXPLORE and trial.planned.round is not None:
+        key = (trial.planned.round, b)
+        if n < belief.explored.get(key, (n + 1, False))[0]:
+            changes["explored"] = {**belief.explored, key: (n, reached)}
+
+
+def _with(mapping: Mapping[K, tuple[V, ...]], key: K, entry: V, keep: int) -> dict[K, tuple[V, ...]]:
+    return {**mapping, key: _newest(mapping.get(key, ()), entry, keep)}
+
+
+def _newest(entries: tuple[V, ...], entry: V, keep: int) -> tuple[V, ...]:
+    """``entries`` (ordered by trial number, their first item) with ``entry``; the ``keep`` newest of them."""
+    grown = list(entries)
+    insort(grown, entry, key=lambda e: e[0])  # type: ignore[index]
+    return tuple(grown[-keep:])
