@@ -42,12 +42,15 @@ class Belief:
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
 
     def infeasible(self, batch_size: int, model: str) -> bool:
-        """Out of memory once, or two deaths in a row without a result, on this device model or an unknown one."""
+        """Out of memory once, or two deaths in a row without a result, on this device model or an unknown one.
+
+        Deaths are forgotten with the window: what killed those runs may be gone.
+        """
         models = {model, UNKNOWN}
         if any((batch_size, m) in self.too_large for m in models):
             return True
         ends = sorted(end for m in models for end in self.ends.get((batch_size, m), ()))[-2:]
-        return len(ends) == 2 and all(death for _, death in ends)
+        return len(ends) == 2 and all(death for _, death in ends) and ends[-1][0] >= self.window_start()
 
     def window_start(self) -> int:
         """Number of the oldest trial in the window of ``job.window`` converged runs; 0 while it is not full."""

@@ -131,6 +131,28 @@ def test_two_deaths_in_a_row_at_one_size_rule_it_out_on_this_device(state: State
     assert 16 not in world.runs(10)
 
 
+def test_a_size_ruled_out_by_deaths_is_tried_once_more_when_a_window_has_passed() -> None:
+    world = World(job_of(16, 32, default=32, window=8), NEEDS)
+    world.run()
+    for _ in range(2):
+        world.died(16, round_=1)
+        world.run()
+    assert 16 not in world.runs(6)
+    assert 16 in world.runs(3)
+    assert 16 in world.arms()
+
+
+def test_a_size_that_dies_again_after_the_window_gets_one_try_not_two() -> None:
+    world = World(job_of(16, 32, default=32, window=4), NEEDS)
+    for _ in range(2):
+        world.died(16, device_model="V100")
+    for expected in (True, True, True, False):
+        world.add(32)
+        assert world.belief.infeasible(16, "V100") is expected
+    world.died(16, device_model="V100")
+    assert world.belief.infeasible(16, "V100")
+
+
 def test_a_death_and_then_a_result_rule_nothing_out() -> None:
     world = World(JOB, NEEDS)
     world.add(16, State.ABANDONED, epochs=1.0)
