@@ -50,9 +50,7 @@ def retrain(run: ZeusRun, key: str) -> nn.Module:
 
 def network(features: int) -> nn.Module:
     """A fresh network, features to the standardised change."""
-    return nn.Sequential(
-        nn.Linear(features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)
-    )
+    return nn.Sequential(nn.Linear(features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
 
 
 def holdout_rmse_f(model: nn.Module, data: samples.Samples) -> float:

@@ -18,7 +18,9 @@ AIRPORTS = ("EWR", "JFK", "LGA")
 COLUMNS = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "precip", "pressure", "visib")
 # degrees F, degrees F, %, degrees, mph, inches, hPa, miles
 START = np.datetime64("2013-01-01T00", "h")  # UTC
-MAX_WIND_MPH = 253.0  # the strongest gust ever measured outside a tornado (Barrow Island, 1996; WMO): above it is a fault
+MAX_WIND_MPH = (
+    253.0  # the strongest gust ever measured outside a tornado (Barrow Island, 1996; WMO): above it is a fault
+)
 MAX_CARRY_H = 12  # a missing reading is replaced by one at most this many hours older
 
 Grid = NDArray[np.float64]

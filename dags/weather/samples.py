@@ -1,4 +1,4 @@
-"""Turns the readings of one slice into samples: what is known at an hour, and how the temperature changes from there."""
+"""Turns the readings of a slice into samples: what is known at an hour, and how the temperature changes from there."""
 
 from __future__ import annotations
 

@@ -1,0 +1,146 @@
+"""``python -m demo``, as ``make demo`` calls it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from demo.baseline import read as read_baselines
+from demo.feed import Feed
+from demo.guards import Stopped, alone, stopped_by_signals
+from demo.ledger import Row, rows_of
+from demo.processes import Process, end_leftovers
+from demo.servers import Servers, free_port
+from demo.settings import BASELINE, CONSUMER, JOB_ID, DemoError, Options, airflow_env
+from demo.table import progress, table
+from demo.verdict import verdict
+
+BASELINE_TIMEOUT_S = 600.0
+ABOUT = """\
+A model of New York's weather is retrained week by week; Zeus picks batch size and power limit of each run. Every
+training is real, on this machine's CPU. Its time and power are those of a SIMULATED V100, where only training steps
+count: validation costs 0 s and 0 J. The hold-out lies inside each slice and leaks: its error is no forecast skill."""
+
+
+def main() -> int:
+    """Run the demo; returns the exit status."""
+    try:
+        options = Options.read(os.environ, terminal=sys.stdout.isatty())
+        with alone(), stopped_by_signals():
+            return _demo(options)
+    except DemoError as error:
+        print(f"\nThe demo failed: {error}", file=sys.stderr, flush=True)
+        return 1
+    except Stopped:
+        print("\nStopped.", flush=True)
+        return 130
+
+
+def _demo(options: Options) -> int:
+    print(ABOUT, flush=True)
+    for pid in end_leftovers():
+        print(f"  ended what an earlier demo had left running (session {pid})", flush=True)
+    port = free_port(options.port)
+    if port != options.port:
+        print(f"  port {options.port} is taken: using {port}", flush=True)
+    os.environ.update(airflow_env(port))  # for open_store() in here
+    servers = Servers(port)
+    baseline: Process | None = None
+    try:
+        servers.start()
+        print(f"Airflow is up: {servers.url}/dags/{CONSUMER}", flush=True)
+        feed = Feed(servers.api, servers.check)
+        baseline = _start_baseline(feed, options, port)
+        problem = _feed(feed, options.slices)
+        _wait_for(baseline)
+        rows = _rows()
+        _print_result(rows, servers)
+        if problem:
+            raise DemoError(problem)
+        if options.stay:
+            _stay(servers)
+        return 0
+    finally:
+        print("Stopping ...", flush=True)
+        if baseline is not None:
+            baseline.stop(grace_s=1.0)
+        servers.stop()
+
+
+def _start_baseline(feed: Feed, options: Options, port: int) -> Process:
+    """Train the baseline of all slices so far and of those to come, beside the demo, at low priority."""
+    known = list(feed.emitted())
+    keys = known + [key for key in _weeks() if key not in known][: options.slices]
+    return Process("baseline", [sys.executable, "-m", "demo.baseline", *keys], airflow_env(port), nice=10)
+
+
+def _weeks() -> list[str]:
+    from demo.settings import DAGS
+
+    sys.path.insert(0, str(DAGS))  # as Airflow does for the files there
+    from weather import slices
+
+    return slices.keys()
+
+
+def _feed(feed: Feed, count: int) -> str | None:
+    """Train on the next slices, one line each; returns what went wrong, None when every run kept a model."""
+    done = 0
+    for fed in feed.run(count):
+        done += 1
+        row = next((row for row in _rows() if row.slice_key == fed.slice_key), None)
+        if not fed.ok or row is None or not row.kept:
+            return f"the run on {fed.slice_key} kept no model; log: {fed.log()}"
+        print(f"{done:>3}/{count}  {progress(row)}  ({fed.wall_s:.0f} s)", flush=True)
+    if done < count:
+        print(f"No slice is left after {done} more: the year is used up. 'make demo-reset' starts anew.", flush=True)
+    return None
+
+
+def _rows() -> list[Row]:
+    from airflow_provider_zeus.store.open import open_store
+
+    store = open_store()
+    try:
+        return rows_of(store.trials(JOB_ID), read_baselines())
+    finally:
+        store.close()
+
+
+def _wait_for(baseline: Process) -> None:
+    """Wait until the baseline has been trained. Raises DemoError: it failed, or takes too long."""
+    deadline = time.monotonic() + BASELINE_TIMEOUT_S
+    while baseline.code() is None:
+        print("  the baseline is still training ...", flush=True)
+        if time.monotonic() > deadline:
+            raise DemoError(f"the baseline was not trained in {BASELINE_TIMEOUT_S:.0f} s; log: {baseline.log}")
+        baseline.wait(10.0)
+    if baseline.code():
+        raise DemoError(f"the baseline ended with status {baseline.code()}; log: {baseline.log}\n{baseline.tail()}")
+
+
+def _print_result(rows: Sequence[Row], servers: Servers) -> None:
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\nCost per run (Eq. 2 of the Zeus paper: half energy, half time at full power):")
+    for line in [*table(rows, width), "", *verdict(rows)]:
+        print(line)
+    print(f"\nTime and energy are the simulated GPU's. Baseline results: {BASELINE}")
+    print(f"The servers used at most {servers.peak_mib:.0f} MiB of memory (resident, the trainings not counted).")
+    print(f"Look at it: {servers.url}/dags/{CONSUMER}", flush=True)
+
+
+def _stay(servers: Servers) -> None:
+    """Stay up until somebody ends the demo."""
+    print("Airflow stays up until Ctrl-C.", flush=True)
+    try:
+        while True:
+            time.sleep(2.0)
+            servers.check()
+    except Stopped:
+        print(flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Airflow's REST API, as far as the demo needs it. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from demo.settings import DemoError
+
+TIMEOUT_S = 20.0
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # 127.0.0.1 is never behind a proxy
+
+
+class Api:
+    """Calls to one api-server; a token is fetched at the first call and whenever it has expired."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._token: str | None = None
+
+    def get(self, path: str, **query: Any) -> Any:
+        """GET a path below ``/api/v2``, as JSON; None where there is nothing."""
+        return self._call("GET", path + ("?" + urlencode(query) if query else ""))
+
+    def post(self, path: str, body: Any) -> Any:
+        """POST JSON to a path below ``/api/v2``."""
+        return self._call("POST", path, body)
+
+    def unpause(self, dag_id: str) -> None:
+        """Let a DAG run."""
+        self._call("PATCH", f"dags/{dag_id}", {"is_paused": False})
+
+    def healthy(self) -> dict[str, str]:
+        """Status per part of Airflow (``scheduler``, ...); empty while the server does not answer."""
+        try:
+            answer = self._send("GET", "/api/v2/monitor/health", None, None)
+        except (urllib.error.URLError, OSError):
+            return {}
+        return {part: state["status"] for part, state in answer.items() if state and state.get("status")}
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        for first in (True, False):
+            try:
+                return self._send(method, f"/api/v2/{path}", body, self._token or self._login())
+            except urllib.error.HTTPError as error:
+                if error.code == 401 and first:
+                    self._token = None
+                    continue
+                if error.code == 404 and method == "GET":
+                    return None
+                raise DemoError(f"{method} {path} was refused: {error.code} {error.read()[:300]!r}") from None
+            except (urllib.error.URLError, OSError) as error:
+                raise DemoError(f"The api-server at {self.url} does not answer ({error}).") from None
+        return None
+
+    def _login(self) -> str:
+        self._token = str(self._send("GET", "/auth/token", None, None)["access_token"])
+        return self._token
+
+    def _send(self, method: str, path: str, body: Any, token: str | None) -> Any:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
+        with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
+            return json.load(answer)
+
+
+def part(text: str) -> str:
+    """A run id as one part of a path."""
+    return quote(text, safe="")

@@ -1,0 +1,97 @@
+"""Feeds weekly slices to the example DAGs over the REST API, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from demo.api import Api, part
+from demo.settings import CONSUMER, EMIT, HOME, PRODUCER, TRAIN, DemoError
+
+POLL_S = 0.5
+EMIT_TIMEOUT_S, TRAIN_TIMEOUT_S = 90.0, 300.0
+OVER = ("success", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """One slice that was trained on, or failed to be."""
+
+    slice_key: str
+    run_id: str
+    ok: bool
+    wall_s: float  # from the moment the demo turned to it
+
+    def log(self) -> str:
+        """Where the task's log lies."""
+        folder = HOME / "logs" / f"dag_id={CONSUMER}" / f"run_id={self.run_id}" / f"task_id={TRAIN}"
+        return str(max(folder.glob("attempt=*.log"), default=folder))
+
+
+class Feed:
+    """Emits slices and waits for their trainings. ``check`` is called while waiting and raises when all is lost."""
+
+    def __init__(self, api: Api, check: Callable[[], None]) -> None:
+        self._api, self._check = api, check
+
+    def emitted(self) -> dict[str, tuple[str, str] | None]:
+        """Slices in the order of emission, with (run id, state) of their training; None: not made yet."""
+        events = self._api.get("assets/events", source_dag_id=PRODUCER, order_by="id", limit=100)["asset_events"]
+        return {event["partition_key"]: _training(event) for event in events}
+
+    def run(self, count: int) -> Iterator[Fed]:
+        """Train on up to ``count`` slices, those first that an earlier demo has left; ends early when none is left.
+
+        The next slice is emitted while the present one trains. Order holds: at most one is ahead, and the training
+        DAG allows one active run.
+        """
+        waiting = [key for key, training in self.emitted().items() if training is None or training[1] not in OVER]
+        ahead: str | None = None
+        for number in range(count):
+            since = time.monotonic()
+            if not waiting:
+                key = self._slice_of(ahead or self._trigger())
+                ahead = None
+                if key is None:
+                    return
+                waiting.append(key)
+            key = waiting.pop(0)
+            self._wait(partial(self._is, key, ("running", *OVER)), f"start of {key}", TRAIN_TIMEOUT_S)
+            if not waiting and number + 1 < count:
+                ahead = self._trigger()
+            self._wait(partial(self._is, key, OVER), f"training on {key}", TRAIN_TIMEOUT_S)
+            run_id, state = self.emitted()[key] or ("", "")
+            yield Fed(key, run_id, state == "success", time.monotonic() - since)
+
+    def _is(self, key: str, states: Collection[str]) -> bool:
+        training = self.emitted().get(key)
+        return training is not None and training[1] in states
+
+    def _trigger(self) -> str:
+        return str(self._api.post(f"dags/{PRODUCER}/dagRuns", {"logical_date": None})["dag_run_id"])
+
+    def _slice_of(self, run_id: str) -> str | None:
+        """The slice that a run of the producer emitted; None when it found none left. Raises DemoError: it failed."""
+        path = f"dags/{PRODUCER}/dagRuns/{part(run_id)}"
+        self._wait(lambda: self._api.get(path)["state"] in OVER, "emission of a slice", EMIT_TIMEOUT_S)
+        if self._api.get(path)["state"] == "failed":
+            raise DemoError(f"{PRODUCER} failed; logs: {HOME / 'logs' / f'dag_id={PRODUCER}' / f'run_id={run_id}'}")
+        if self._api.get(f"{path}/taskInstances/{EMIT}")["state"] == "skipped":
+            return None
+        return str(self._api.get(f"{path}/taskInstances/{EMIT}/xcomEntries/return_value")["value"])
+
+    def _wait(self, over: Callable[[], bool], what: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not over():
+            self._check()
+            if time.monotonic() > deadline:
+                raise DemoError(f"{what}: nothing after {timeout_s:.0f} s; logs: {HOME / 'logs'}")
+            time.sleep(POLL_S)
+
+
+def _training(event: dict[str, Any]) -> tuple[str, str] | None:
+    runs = event["created_dagruns"]
+    return (runs[-1]["run_id"], runs[-1]["state"]) if runs else None

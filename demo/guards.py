@@ -1,0 +1,46 @@
+"""One demo at a time, and a clean end whatever ends it."""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from demo.settings import STATE, DemoError
+
+
+class Stopped(BaseException):
+    """Somebody asked the demo to end."""
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let one demo run per checkout. Raises DemoError where one does."""
+    STATE.mkdir(exist_ok=True)
+    with (STATE / "lock").open("a", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DemoError("another 'make demo' runs in this checkout: end it first (Ctrl-C there).") from None
+        yield
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Turn the signals that end a demo into :class:`Stopped`, once: what ends the servers is not interrupted."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        for each in ended_by:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped
+
+    ended_by = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in ended_by}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

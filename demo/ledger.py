@@ -1,0 +1,88 @@
+"""From the trial log to one row per run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Phase, State, Trial
+from demo.baseline import Baseline
+
+KEPT = (State.CONVERGED, State.EXHAUSTED)
+EXPLORING = (Phase.EXPLORE, Phase.RETURN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One scheduled run: what it trained, what that cost (all attempts and tries), and the baseline's cost.
+
+    A figure that is not known is None.
+    """
+
+    slice_key: str
+    attempts: tuple[tuple[int, State], ...]
+    kept: bool
+    limit_w: float | None  # of the last attempt
+    epochs: float | None
+    energy_j: float | None
+    time_s: float | None
+    cost_j: float | None
+    phase: Phase  # of the first attempt: why this run was what it was
+    why: str
+    source: str | None
+    baseline: Baseline | None = None
+
+    @property
+    def exploiting(self) -> bool:
+        """Whether the run used what was known instead of trying something."""
+        return self.phase not in EXPLORING
+
+
+def rows_of(trials: Iterable[Trial], baselines: Mapping[str, Baseline]) -> list[Row]:
+    """Rows in the order in which the runs began."""
+    ordered = sorted(trials, key=lambda t: t.number)
+    first = {t.origin.run_id: t.number for t in reversed(ordered)}
+    by_run = sorted(ordered, key=lambda t: (first[t.origin.run_id], t.number))
+    return [_row(list(run), baselines) for _, run in groupby(by_run, key=lambda t: t.origin.run_id)]
+
+
+def _row(run: list[Trial], baselines: Mapping[str, Baseline]) -> Row:
+    key, last = run[0].origin.data_slice or "", run[-1]
+    return Row(
+        slice_key=key,
+        attempts=tuple((t.batch_size, t.state) for t in run),
+        kept=last.state in KEPT,
+        limit_w=last.observation.power_limit_w,
+        epochs=_sum(t.observation.epochs for t in run),
+        energy_j=_sum(t.observation.energy_j for t in run),
+        time_s=_sum(t.observation.time_s for t in run),
+        cost_j=_sum(_cost_j(t) for t in run),
+        phase=run[0].planned.phase,
+        why=run[0].planned.why,
+        source=last.observation.energy_source,
+        baseline=baselines.get(key),
+    )
+
+
+def _cost_j(trial: Trial) -> float | None:
+    seen = trial.observation
+    device = DeviceInfo(
+        model=seen.device_model or "unknown",
+        count=seen.device_count or 1,
+        max_power_w=seen.max_power_w,
+        energy_source=seen.energy_source,
+    )
+    return observed_cost(seen, Weights.of(ZeusJob.from_dict(trial.spec), device))
+
+
+def _sum(figures: Iterable[float | None]) -> float | None:
+    """Sum; None as soon as one figure is not known, for a partial sum would look like a saving."""
+    total = 0.0
+    for figure in figures:
+        if figure is None:
+            return None
+        total += figure
+    return total

@@ -1,0 +1,120 @@
+"""Processes that the demo starts: each leads a session of its own, so that all it starts in turn can be ended too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import psutil
+
+from demo.settings import LOGS, ROOT, STATE
+
+RECORD = STATE / "processes.json"
+
+
+class Process:
+    """One running command whose output goes to a log file. Its pid is also its session's id."""
+
+    def __init__(self, name: str, command: list[str], env: Mapping[str, str], *, nice: int = 0) -> None:
+        LOGS.mkdir(parents=True, exist_ok=True)
+        self.name, self.log = name, LOGS / f"{name}.log"
+        if nice:
+            command = ["nice", "-n", str(nice), *command]
+        with self.log.open("w", encoding="utf-8") as out:
+            self._popen = subprocess.Popen(
+                command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        _remember(self.pid)
+
+    @property
+    def pid(self) -> int:
+        """Process and session id."""
+        return self._popen.pid
+
+    def code(self) -> int | None:
+        """Exit status, None while it runs."""
+        return self._popen.poll()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Exit status, None when it still runs after ``timeout_s``."""
+        try:
+            return self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def tail(self, lines: int = 12) -> str:
+        """The end of its log."""
+        return tail(self.log, lines)
+
+    def stop(self, grace_s: float = 10.0) -> None:
+        """End it: SIGTERM to it and ``grace_s`` for a clean end, then to what is left of its session, then SIGKILL."""
+        if self.code() is None:
+            self._popen.send_signal(signal.SIGTERM)
+            self.wait(grace_s)
+        end_session(self.pid)
+        self.wait(1.0)
+
+
+def tail(log: Path, lines: int) -> str:
+    """The last lines of a text file; empty when there is none."""
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]) if log.exists() else ""
+
+
+def members(session: int) -> list[psutil.Process]:
+    """Living processes of a session."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def end_session(session: int, grace_s: float = 3.0) -> None:
+    """End every process of a session: SIGTERM, then SIGKILL."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        for process in members(session):
+            try:
+                process.send_signal(signum)
+            except psutil.NoSuchProcess:
+                continue
+        deadline = time.monotonic() + grace_s
+        while members(session) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def _remember(pid: int) -> None:
+    """Write a started process down, with its start time: a pid alone may be somebody else's later."""
+    started = {**_recorded(), str(pid): psutil.Process(pid).create_time()}
+    RECORD.write_text(json.dumps(started), encoding="utf-8")
+
+
+def _recorded() -> dict[str, float]:
+    try:
+        return dict(json.loads(RECORD.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def end_leftovers() -> Collection[int]:
+    """End what a demo that was killed left running; returns the sessions. Only such that it had written down."""
+    ended = [int(pid) for pid, created in _recorded().items() if _is_ours(int(pid), created)]
+    for session in ended:
+        end_session(session)
+    RECORD.unlink(missing_ok=True)
+    return ended
+
+
+def _is_ours(session: int, created: float) -> bool:
+    """Whether a recorded session still lives. A number is not given away again while a session goes by it."""
+    try:
+        return bool(abs(psutil.Process(session).create_time() - created) < 1.0)
+    except psutil.NoSuchProcess:
+        return bool(members(session))  # its leader is gone, others are left

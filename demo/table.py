@@ -1,0 +1,57 @@
+"""The table of costs per run, as text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_provider_zeus.optimizer.trial import State
+from demo.ledger import Row
+
+MARKS = {State.GIVEN_UP: "*", State.EXHAUSTED: "~", State.FAILED: "!", State.ABANDONED: "!", State.RUNNING: "?"}
+LEGEND = {"*": "given up", "~": "below its target", "!": "died", "?": "still running"}
+HEAD = ("slice", "batch sizes", "limit", "epochs", "energy", "time", "cost", "baseline", "phase", "source", "why")
+RIGHT = ("limit", "epochs", "energy", "time", "cost", "baseline")
+
+
+def table(rows: Sequence[Row], width: int | None = None) -> list[str]:
+    """Lines of the table, one per run; ``width`` cuts the last column so that a line fits a terminal."""
+    cells = [HEAD, *(_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
+    lines = ["  ".join(_aligned(*each) for each in zip(HEAD, line, widths, strict=True)).rstrip() for line in cells]
+    lines = [line if width is None or len(line) <= width else line[: width - 1] + "…" for line in lines]
+    used = {MARKS[state] for row in rows for _, state in row.attempts if state in MARKS}
+    return [*lines, *([", ".join(f"{mark} {LEGEND[mark]}" for mark in sorted(used))] if used else [])]
+
+
+def progress(row: Row) -> str:
+    """One run in one line, while the demo goes on."""
+    slice_key, sizes, limit, epochs, energy, time, cost, _, phase, _, _ = _cells(row)
+    return f"{slice_key}  {sizes:<10} {limit:>6}  {epochs:>5} epochs  {energy:>8} {time:>6}  cost {cost:>8}  {phase}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.slice_key,
+        " ".join(f"{b}{MARKS.get(state, '')}" for b, state in row.attempts),
+        _figure(row.limit_w, "{:.0f} W"),
+        _figure(row.epochs, "{:g}"),
+        _kilojoules(row.energy_j),
+        _figure(row.time_s, "{:.0f} s"),
+        _kilojoules(row.cost_j),
+        _kilojoules(row.baseline.cost_j if row.baseline else None),
+        row.phase.value,
+        row.source or "none",
+        row.why,
+    )
+
+
+def _aligned(name: str, text: str, width: int) -> str:
+    return text.rjust(width) if name in RIGHT else text.ljust(width)
+
+
+def _kilojoules(joules: float | None) -> str:
+    return _figure(None if joules is None else joules / 1000, "{:.2f} kJ")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
