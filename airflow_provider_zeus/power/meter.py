@@ -1,52 +1,77 @@
-"""Energy and time between two moments of a training."""
+"""Energy and time between moments of a training: the one way in which this package measures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from airflow_provider_zeus.power.device import Device
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What one window measured. ``energy_j`` None: ``reason`` says why; energies of two sources are never added."""
+class Mark(NamedTuple):
+    """What a device shows at one moment: its energy counter [J], None where it cannot be read, and its clock [s]."""
 
-    time_s: float
     energy_j: float | None
-    source: str | None
-    reason: str | None = None
+    time_s: float
+
+
+def read(device: Device) -> Mark:
+    """Read the device as it is, without waiting for the work handed to it: for sums while training goes on."""
+    return Mark(device.energy_j(), device.now_s())
+
+
+def edge(device: Device) -> Mark:
+    """Read the device once the work handed to it is done: for the edges of what is measured, never in between."""
+    device.synchronize()
+    return read(device)
+
+
+class Span:
+    """Energy and time added up over one or several parts of a training.
+
+    ``energy_j`` [J] is None once a reading was missing or the counter went back; ``reason`` then says why.
+    """
+
+    __slots__ = ("_since", "energy_j", "reason", "time_s")
+
+    def __init__(self, since: Mark | None = None) -> None:
+        self.energy_j: float | None = 0.0
+        self.time_s = 0.0
+        self.reason: str | None = None
+        self._since = since
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a part is being measured."""
+        return self._since is not None
 
     @property
     def power_w(self) -> float | None:
-        """Mean power [W]; None where energy is unknown or no time has passed."""
-        return self.energy_j / self.time_s if self.energy_j is not None and self.time_s > 0.0 else None
+        """Mean power [W]; None where energy is unknown, or the counter did not move: too short for its ticks."""
+        return self.energy_j / self.time_s if self.energy_j and self.time_s > 0.0 else None
 
+    def open(self, mark: Mark) -> None:
+        """A part begins."""
+        self._since = mark
 
-class Window:
-    """A measurement that starts now. Windows are independent of one another: they may nest and overlap.
+    def advance(self, mark: Mark) -> None:
+        """Count the open part, if any, up to ``mark``; it goes on from there."""
+        since = self._since
+        if since is None:
+            return
+        self._since = mark
+        self.time_s += mark.time_s - since.time_s
+        if self.energy_j is None:
+            return
+        if mark.energy_j is None or since.energy_j is None:
+            self.energy_j, self.reason = None, "the energy counter could not be read"
+        elif mark.energy_j < since.energy_j:
+            back_j = since.energy_j - mark.energy_j
+            self.energy_j = None
+            self.reason = f"the energy counter went back by {back_j:g} J: driver reloaded or device reset"
+        else:
+            self.energy_j += mark.energy_j - since.energy_j
 
-    The device is synchronised at both edges and never in between, where waiting would change what is measured.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        device.synchronize()
-        self._start_s, self._start_j = device.now_s(), device.energy_j()
-
-    def stop(self) -> Reading:
-        """The reading from the start of the window to now; a later call reads up to then."""
-        device = self._device
-        device.synchronize()
-        time_s, end_j = device.now_s() - self._start_s, device.energy_j()
-        source = device.info.energy_source
-        if self._start_j is None or end_j is None:
-            reason = device.missing.get("energy_j", "the energy counter could not be read at both edges of the window")
-            return Reading(time_s=time_s, energy_j=None, source=source, reason=reason)
-        energy_j = end_j - self._start_j
-        if energy_j < 0.0:
-            reason = f"the energy counter went back by {-energy_j:g} J: driver reloaded or device reset"
-            return Reading(time_s=time_s, energy_j=None, source=source, reason=reason)
-        if energy_j == 0.0 and time_s > 0.0:  # a device that is on draws something: the window fell between two ticks
-            reason = f"the energy counter did not move within {time_s:.3g} s: measure for longer"
-            return Reading(time_s=time_s, energy_j=None, source=source, reason=reason)
-        return Reading(time_s=time_s, energy_j=energy_j, source=source)
+    def close(self, mark: Mark) -> None:
+        """The open part, if any, ends."""
+        self.advance(mark)
+        self._since = None

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NoReturn, TypeVar
 
 from airflow_provider_zeus.errors import ReportError
-from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.optimizer.cost import Rates, Weights
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import Attempt, Observation, PowerPoint, ProfileSample, State
 from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.limit import LimitControl
+from airflow_provider_zeus.power.meter import edge, read
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.profiler import Profiler
-from airflow_provider_zeus.training.signals import AttemptOver
-from airflow_provider_zeus.training.tally import Limits, Tally
+from airflow_provider_zeus.training.signals import AttemptOver, raise_again
+from airflow_provider_zeus.training.sweep import Sweep
+from airflow_provider_zeus.training.tally import Tally
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 TICK_S = 1.0  # how often a running epoch is checked against its bound [s of the device's clock]
+_MUCH_WAITING = 0.3  # share of training time spent waiting for data above which a power limit hardly matters
 
 
 class LiveAttempt:
-    """State of the attempt that runs now. ``step`` is on the training's path: it reads a clock and adds two numbers."""
+    """State of the attempt that runs now. ``step`` is on the training's path: it reads a clock and adds a number.
+
+    :param last: the plan's last attempt, whose model is kept: it is never stopped before ``max_epochs``.
+    """
 
     def __init__(
         self,
@@ -28,8 +42,8 @@ class LiveAttempt:
         number: int,
         job: ZeusJob,
         device: Device,
-        limits: Limits | None,
-        profile: Sequence[ProfileSample],
+        limits: LimitControl | None,
+        known: Iterable[ProfileSample],
         *,
         last: bool,
     ) -> None:
@@ -37,76 +51,104 @@ class LiveAttempt:
         self.ended = False
         self.signal: AttemptOver | None = None
         self.reached = False
-        self.learning_rate: float | None = None
-        self.snapshot = Observation()
-        self._job, self._device, self._limits = job, device, limits
-        weights = Weights.of(job, device.info)
-        self._profiler = Profiler(
-            _limits_to_measure(job, limits, weights),
-            profile,
+        self._device = device
+        self._max_epochs = job.max_epochs or 1
+        self._weights = Weights.of(job, device.info)
+        profiler = Profiler(
+            _limits_to_measure(job, limits, self._weights),
+            known,
             batch_size=planned.batch_size,
-            weights=weights,
+            weights=self._weights,
             min_s=job.profile_s,
             min_steps=job.profile_steps,
         )
-        self.tally = Tally(device, limits, self._profiler, chosen=self._chosen_limit)
-        self._bound = Bound(planned, weights)
-        self._max_epochs = job.max_epochs or 1
+        self._profiled = bool(profiler.limits_w)
+        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe")
+        self._tally = Tally(device, self._sweep, limits.found_w if limits else None)
+        self._bound = None if last else Bound(planned, self._weights)
         self._outcome: tuple[State, str] | None = None
         self._metric: float | None = None
         self._target_value: float | None = None
-        self._epoch = -1
+        self._in_epoch = False
         self._due_s = self._tick_s = 0.0
+        self._waited_s = self._looped_s = 0.0
+        self.snapshot = Observation()
+        self._refresh()
 
     # ------------------------------------------------------------------ the loop
     def next_epoch(self, target: Target) -> int | None:
         """Number of the epoch that begins now, None when the kept model's training is over."""
-        self.check_signal()
-        if self.reached or self.tally.epochs_done >= self._max_epochs:
+        raise_again(self.signal)
+        done = self._tally.epochs_done
+        if self.reached or done >= self._max_epochs:
             return None
-        if self._epoch >= 0 and self.tally.epochs_done <= self._epoch:
+        if self._in_epoch:
             raise ReportError(
-                f"epoch {self._epoch} ended without run.report({target.metric}=...). Call it once per epoch; "
+                f"epoch {done} ended without run.report({target.metric}=...). Call it once per epoch; "
                 f"when you validate less often, report the last value again."
             )
-        self._epoch += 1
-        self.tally.start_epoch()
-        return self._epoch
+        self._begin_epoch()
+        return done
 
-    def start_training(self) -> None:
-        """The steps of an epoch begin; the first ones of a loop without ``epochs()`` start the clock."""
-        self.check_signal()
-        if self._epoch < 0:
-            self._epoch = 0
-            self.tally.start_epoch()
-        self.tally.start_training()
-        self._tick_s = self._device.now_s() + TICK_S
-        self._due_s = 0.0 if self.tally.profiling else self._tick_s
+    def start_pass(self, expected_samples: float | None) -> None:
+        """A pass over the training data begins; so many samples are expected, None when the loader cannot tell."""
+        self._start_training(first_step_done=False)
+        self._tally.expect(expected_samples)
 
     def step(self, samples: int) -> None:
-        """One optimizer step over ``samples``."""
+        """One optimizer step over ``samples`` was made. Raises ReportError: fewer than one sample."""
         if self.signal is not None:
-            raise self.signal
-        tally = self.tally
+            raise_again(self.signal)
+        if samples < 1:
+            raise ReportError(
+                f"run.step({samples!r}): an optimizer step has at least one sample. Leave empty ones out."
+            )
+        tally = self._tally
         if not tally.training:
-            self.start_training()
+            self._start_training(first_step_done=True)
         tally.samples += samples
-        tally.epoch_samples += samples
         self._device.on_step(samples)
         now_s = self._device.now_s()
         if now_s >= self._due_s:
             self._on_due(now_s)
 
+    def end_pass(self, waited_s: float, looped_s: float) -> None:
+        """The data are at their end; so many seconds of the pass were spent waiting for them."""
+        self._tally.end_training()
+        before = self._waited_s / self._looped_s if self._looped_s else 0.0
+        self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
+        if self._looped_s >= 1.0 and self._waited_s / self._looped_s > _MUCH_WAITING >= before:
+            log.warning(
+                "Zeus: %.0f %% of the training time is spent waiting for data: it is input-bound, and the power limit "
+                "hardly matters. More workers in run.data_loader(..., num_workers=n) may help.",
+                100 * self._waited_s / self._looped_s,
+            )
+
+    def leave_pass(self, samples: int) -> None:
+        """A pass was left before its end, after a step over ``samples`` (0: none). Raises no signal."""
+        if self.ended or not self._tally.training:
+            return
+        if samples:
+            self._tally.samples += samples
+            self._device.on_step(samples)
+        self._tally.end_training()
+
     def report(self, target: Target, metric: float) -> None:
         """An epoch ended with this metric; raises AttemptOver when a bound or ``max_epochs`` is passed."""
-        self.check_signal()
-        self.reached = target.reached(metric)
+        raise_again(self.signal)
+        reached = target.reached(metric)
+        if not self._in_epoch:
+            raise ReportError(
+                "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
+            )
+        self._in_epoch = False
+        self.reached = self.reached or reached
         self._metric, self._target_value = metric, target.value
-        self.tally.end_epoch()
-        self.refresh()
+        self._tally.end_epoch()
+        self._refresh()
         if self.reached:
             return
-        if self.tally.epochs_done < self._max_epochs:
+        if self._tally.epochs_done < self._max_epochs:
             self._check_bound(at_end_of_epoch=True)
         elif not self.last:
             self._give_up(State.EXHAUSTED, self._exhausted())
@@ -119,63 +161,106 @@ class LiveAttempt:
             return self._outcome
         if self.reached:
             return State.CONVERGED, None
-        if self.tally.epochs_done >= self._max_epochs:
+        if self._tally.epochs_done >= self._max_epochs:
             return State.EXHAUSTED, self._exhausted()
-        return State.EXHAUSTED, f"the loop was left after {self.tally.epochs_done} epochs, below the target"
+        return State.EXHAUSTED, f"the loop was left after {self._tally.epochs_done} epochs, below the target"
 
-    def refresh(self) -> None:
-        """Take the sums of the last edge into ``snapshot``, which the heartbeat's thread sends."""
-        self.snapshot = replace(
-            self.tally.observation(),
-            metric=self._metric,
-            target_value=self._target_value,
-            learning_rate=self.learning_rate,
-        )
+    @property
+    def left_after_report(self) -> bool:
+        """Whether at least one epoch was reported and none is under way."""
+        return self._tally.epochs_done > 0 and not self._in_epoch
 
-    def take_news(self) -> tuple[list[ProfileSample], list[PowerPoint]]:
-        """Profile samples and power points since the last call."""
-        tally = self.tally
-        news = tally.new_profile, tally.points
-        tally.new_profile, tally.points = [], []
-        return news
+    @property
+    def measured(self) -> Sequence[ProfileSample]:
+        """Profile samples of this attempt."""
+        return self._sweep.measured
 
-    def check_signal(self) -> None:
-        """Raise the signal again that this attempt already got."""
-        if self.signal is not None:
-            raise self.signal
+    def stop(self) -> None:
+        """The attempt ends. What an epoch under way has drawn up to now is counted, where the device still answers."""
+        if self._in_epoch:
+            with contextlib.suppress(Exception):  # after an error on the GPU it may answer nothing but that error
+                self._tally.end_training()
+                self._tally.touch(read(self._device))
+        self._sweep.keep()
+        self._refresh()
+
+    def take_news(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
+        """Profile samples and power points since the last call; any thread may ask."""
+        return _taken(self._sweep.news), _taken(self._tally.points)
 
     # ------------------------------------------------------------------ inside
+    def _begin_epoch(self) -> None:
+        self._in_epoch = True
+        self._tally.start_epoch()
+        self._refresh()
+
+    def _start_training(self, *, first_step_done: bool) -> None:
+        raise_again(self.signal)
+        if not self._in_epoch:  # a loop of its own, without epochs()
+            self._begin_epoch()
+        self._tally.start_training(first_step_done=first_step_done)
+        self._tick_s = self._device.now_s() + TICK_S
+        self._due_s = 0.0 if self._sweep.active else self._tick_s
+
     def _on_due(self, now_s: float) -> None:
-        tally = self.tally
-        profiled = tally.profiling and tally.on_step(now_s)
-        if profiled or now_s >= self._tick_s:
+        """Something is to be done after this step: an edge of a profiling window, or the check of every second."""
+        tally, sweep = self._tally, self._sweep
+        complete = False
+        if sweep.active and sweep.due(now_s):
+            mark = edge(self._device)
+            tally.touch(mark)
+            complete = sweep.pass_edge(mark, tally.samples)
+        if complete or now_s >= self._tick_s:
             self._tick_s = now_s + TICK_S
-            tally.touch("profile" if tally.profiling else "train")
-            self.refresh()
+            tally.touch(read(self._device))
+            self._refresh()
             self._check_bound(at_end_of_epoch=False)
-        self._due_s = 0.0 if tally.profiling else self._tick_s
+        self._due_s = 0.0 if sweep.active else self._tick_s
+
+    def _refresh(self) -> None:
+        """Take the sums of the last edge into ``snapshot``, which the heartbeat's thread sends."""
+        self.snapshot = replace(self._tally.observation(), metric=self._metric, target_value=self._target_value)
 
     def _check_bound(self, *, at_end_of_epoch: bool) -> None:
-        size = self.tally.samples_per_epoch
-        best = self._profiler.best() if size and self._profiler.next_limit() is None else None
-        epoch_cost = best[1] * size if best and size else None
+        if self._bound is None:
+            return
+        epoch_cost = self._epoch_cost(at_end_of_epoch)
         reason = self._bound.passed(self.snapshot, epoch_cost=epoch_cost, at_end_of_epoch=at_end_of_epoch)
         if reason is not None:
             self._give_up(State.GIVEN_UP, reason)
 
-    def _give_up(self, state: State, reason: str) -> None:
+    def _epoch_cost(self, at_end_of_epoch: bool) -> float | None:
+        """EpochCost [J] as the profile tells it, validation left out; as drawn, where nothing is profiled."""
+        size, per_sample = self._tally.samples_per_epoch, self._sweep.cost_per_sample()
+        if per_sample is not None:
+            return per_sample * size if size else None
+        rates = Rates.of(self.snapshot) if at_end_of_epoch and not self._profiled else None
+        return rates.epoch_cost(size, self._weights) if rates else None
+
+    def _give_up(self, state: State, reason: str) -> NoReturn:
         self._outcome, self.signal = (state, reason), AttemptOver(reason)
         raise self.signal
 
     def _exhausted(self) -> str:
         return f"max_epochs {self._max_epochs} done below the target"
 
-    def _chosen_limit(self, best_w: float) -> float:
-        found_w = self._limits.found_w if self._limits else None
-        return found_w if self._job.mode == "observe" and found_w is not None else best_w
 
-
-def _limits_to_measure(job: ZeusJob, limits: Limits | None, weights: Weights) -> Sequence[float]:
+def _limits_to_measure(job: ZeusJob, limits: LimitControl | None, weights: Weights) -> Sequence[float]:
+    """Limits to profile [W], highest first; the highest alone where energy has no weight: none below it is faster."""
     if limits is None or weights.time_alone or job.mode not in ("optimize", "observe"):
         return ()
-    return limits.grid_w(job.power_limits_w)
+    grid_w = limits.grid_w(job.power_limits_w)
+    if weights.eta == 0:
+        return grid_w[:1]
+    if job.mode == "observe" and limits.found_w is not None:  # training goes on at it, so its rates are needed
+        return sorted({*grid_w, limits.found_w}, reverse=True)
+    return grid_w
+
+
+def _taken(news: deque[T]) -> tuple[T, ...]:
+    """Everything in a queue to which another thread may be appending."""
+    taken: list[T] = []
+    with contextlib.suppress(IndexError):
+        while True:
+            taken.append(news.popleft())
+    return tuple(taken)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.training.signals import AttemptOver, TrainingKilled
+from airflow_provider_zeus.training.signals import AttemptOver, raise_again
 from airflow_provider_zeus.training.swallowed import swallowing_except
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
+
 
 def train(run: ZeusRun, fn: Callable[[], T]) -> T:
     """Call ``fn`` once per attempt and return the kept attempt's value.
 
     Raises what ``fn`` raises, TrainingKilled, and BelowTargetError when the job requires its target. After out of
-    memory in the first attempt the next one runs; a value returned in spite of ``AttemptOver`` is dropped.
+    memory in an attempt that another follows, that one runs; a value returned in spite of ``AttemptOver`` is dropped.
     """
     for index in range(len(run.plan.attempts)):
         if index:
@@ -37,62 +40,98 @@ def train(run: ZeusRun, fn: Callable[[], T]) -> T:
         kept, value = _one(run, live, fn)
         if kept:
             return value  # type: ignore[return-value]
-    raise RuntimeError("the plan's last attempt was given up")  # pragma: no cover  the last one has no bound
+    raise AssertionError("the last attempt of a plan is never given up")
 
 
 def _one(run: ZeusRun, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T | None]:
     """(whether the model is kept, the function's value)."""
     try:
         value = fn()
-    except AttemptOver as over:
-        _given_up(run, live, over)
+    except BaseException as error:
+        if not _goes_on(run, live, error):
+            raise
+        _forget(error)
         return False, None
-    except TrainingKilled as killed:
-        run.end(State.FAILED, f"killed: {killed}")
-        raise
-    except Exception as error:
-        return _failed(run, live, error)
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
-        raise run.killed
+        raise_again(run.killed)
     if live.signal is not None:
-        log.error(
-            "Zeus: this attempt was given up, but %s swallowed it and the function went on. Its return value is "
-            "dropped; what it saved is of a model that is not kept. Remedy: catch Exception, which AttemptOver is not.",
-            swallowing_except(live.signal),
-        )
-        _given_up(run, live, live.signal)
+        _say_swallowed(live.signal)
+        _given_up(run, live)
+        _forget(live.signal)
         return False, None
+    _keep(run, live)
+    return True, value
+
+
+def _goes_on(run: ZeusRun, live: LiveAttempt, error: BaseException) -> bool:
+    """Write down how the function was left; whether the next attempt runs now."""
+    if run.killed is not None:
+        run.end(State.FAILED, f"killed: {run.killed}")
+        if error is not run.killed:
+            raise run.killed from error
+        return False
+    if isinstance(error, AttemptOver) and error is live.signal:
+        _given_up(run, live)
+        return True
+    if live.signal is not None and isinstance(error, Exception):
+        log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
+        _given_up(run, live)
+        return True
+    no_memory = out_of_memory(error)
+    first = live.number == run.plan.first_attempt
+    run.end(State.FAILED, f"{type(error).__name__}: {error}"[:500], out_of_memory=no_memory and first)
+    if no_memory and not live.last:
+        log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", live.planned.batch_size)
+        return True
+    return False
+
+
+def _keep(run: ZeusRun, live: LiveAttempt) -> None:
+    """Write down that this attempt's model is kept. Raises BelowTargetError where that is not enough."""
     state, reason = live.outcome
     run.end(state, reason)
     run.finish(kept=True)
-    if state is not State.CONVERGED and run.job.require_target:
+    if state is State.CONVERGED:
+        return
+    log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
+    if run.job.require_target:
         raise BelowTargetError(
             f"The model of batch size {live.planned.batch_size} is kept, but {reason} ({run.job.target}). "
             f"Remedy: a larger max_epochs, a nearer target, or require_target=False to accept it."
         )
-    return True, value
 
 
-def _given_up(run: ZeusRun, live: LiveAttempt, signal: BaseException) -> None:
+def _given_up(run: ZeusRun, live: LiveAttempt) -> None:
     state, reason = live.outcome
     log.info("Zeus attempt %d (batch size %d) is given up: %s.", live.number, live.planned.batch_size, reason)
     run.end(state, reason)
-    traceback.clear_frames(signal.__traceback__)  # the frames hold the model and its optimizer
 
 
-def _failed(run: ZeusRun, live: LiveAttempt, error: Exception) -> tuple[bool, None]:
-    """Out of memory in an attempt that another follows: go on. Anything else: written down, and raised."""
-    memory = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
-    first = live.number == run.plan.first_attempt
-    reason = f"{type(error).__name__}: {error}"[:500]
-    run.end(State.FAILED, reason, out_of_memory=memory and first)
-    if not (memory and not live.last):
-        run.finish(kept=False)
-        raise error
-    log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", live.planned.batch_size)
-    traceback.clear_frames(error.__traceback__)
-    return False, None
+def _say_swallowed(signal: BaseException) -> None:
+    log.error(
+        "Zeus: this attempt was given up, but %s swallowed it and the function went on. Its return value is "
+        "dropped; what it saved is of a model that is not kept. Remedy: catch Exception, which AttemptOver is not.",
+        swallowing_except(signal),
+    )
+
+
+def _forget(error: BaseException | None) -> None:
+    """Let go of the frames that an exception holds, and of those it came from: model and optimizer are in them."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        earlier = error.__cause__ or error.__context__
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        error = earlier
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory is exhausted, in the words of Python, torch, CUDA, JAX or TensorFlow."""
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+        return True
+    return isinstance(error, Exception) and _NO_MEMORY.search(str(error)) is not None
 
 
 def clean_process(seed: int) -> None:

@@ -21,9 +21,11 @@ class Bound:
         At an epoch's end the next epoch is counted as spent already, so that it is not begun in vain.
         ``epoch_cost`` [J] is EpochCost(b) from a complete profile, None while there is none.
         """
-        if not self.planned.bounded:
-            return None
-        return self._epochs(so_far.epochs or 0.0, at_end_of_epoch) or self._cost(so_far, epoch_cost, at_end_of_epoch)
+        return (
+            self._epochs(so_far.epochs or 0.0, at_end_of_epoch)
+            or self._epoch_cost(so_far, epoch_cost)
+            or self._cost(so_far, at_end_of_epoch)
+        )
 
     def _epochs(self, epochs: float, at_end_of_epoch: bool) -> str | None:
         bound = self.planned.bound_epochs
@@ -31,22 +33,27 @@ class Bound:
             return None
         return f"{epochs:.3g} epochs without reaching the target; the bound is {bound:.3g}"
 
-    def _cost(self, so_far: Observation, epoch_cost: float | None, at_end_of_epoch: bool) -> str | None:
-        bound, assumed, actual = self.planned.bound_cost, self.planned.bound_samples_per_epoch, so_far.samples_per_epoch
-        if bound is None:
-            return None
-        scale = actual / assumed if assumed and actual else 1.0
-        text = self.weights.text
+    def _epoch_cost(self, so_far: Observation, epoch_cost: float | None) -> str | None:
         highest = self.planned.max_epoch_cost
-        if epoch_cost is not None and highest is not None and epoch_cost > highest * scale:
-            return f"an epoch costs {text(epoch_cost)}; above {text(highest * scale)} it would not have been chosen"
-        spent = self._spent(so_far)
-        if spent is None:
+        if epoch_cost is None or highest is None or epoch_cost <= highest * self._scale(so_far):
             return None
+        text = self.weights.text
+        return f"an epoch costs {text(epoch_cost)}; above {text(highest * self._scale(so_far))} it is not worth trying"
+
+    def _cost(self, so_far: Observation, at_end_of_epoch: bool) -> str | None:
+        bound, spent = self.planned.bound_cost, self._spent(so_far)
+        if bound is None or spent is None:
+            return None
+        bound *= self._scale(so_far)
         following = spent / so_far.epochs if at_end_of_epoch and so_far.epochs else 0.0
-        if spent + following <= bound * scale:
+        if spent + following <= bound:
             return None
-        return f"{text(spent)} spent without reaching the target; the bound is {text(bound * scale)}"
+        text = self.weights.text
+        return f"{text(spent)} spent without reaching the target; the bound is {text(bound)}"
+
+    def _scale(self, so_far: Observation) -> float:
+        assumed, actual = self.planned.bound_samples_per_epoch, so_far.samples_per_epoch
+        return actual / assumed if assumed and actual else 1.0
 
     def _spent(self, o: Observation) -> float | None:
         """Cost so far without the excess of profiling, which is not the batch size's fault [J]."""

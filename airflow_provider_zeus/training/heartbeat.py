@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+
+log = logging.getLogger(__name__)
 
 
 class Heartbeat:
@@ -22,4 +25,7 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
-            self._beat()
+            try:
+                self._beat()
+            except Exception:  # the next one may do: a lease must not run out over it
+                log.exception("A heartbeat failed.")

@@ -2,68 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Mapping
+from time import perf_counter
+from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import JobSpecError
+
+
+class Listener(Protocol):
+    """Who is told of the passes of a loader: the run handle. The first two may raise a signal."""
+
+    def start_pass(self, expected_samples: float | None) -> None:
+        """A pass begins, of so many samples; None when the loader cannot tell."""
+
+    def step(self, samples: int) -> None:
+        """A batch of so many samples was trained on."""
+
+    def end_pass(self, waited_s: float, looped_s: float) -> None:
+        """The data are at their end; of these seconds so many were spent waiting for batches."""
+
+    def leave_pass(self, samples: int) -> None:
+        """The loop was left early, after a batch of so many samples that was not told of yet."""
 
 
 class ZeusDataLoader:
     """Iterates over a torch ``DataLoader``; each batch counts as one step when the next one is asked for."""
 
-    def __init__(self, loader: Any, *, start: Callable[[], None], step: Callable[[int], None], end: Callable[[], None]):
+    def __init__(self, loader: Any, listener: Listener) -> None:
         self.loader = loader
-        self._start, self._step, self._end = start, step, end
+        self._listener = listener
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        return _Steps(iter(self.loader), self._start, self._step, self._end)
-
-    @property
-    def samples_per_epoch(self) -> float | None:
-        """Samples of one pass, None where the loader cannot tell (an iterable data set)."""
-        try:
-            samples = len(self.loader.dataset)
-            batches = len(self.loader)
-        except TypeError:
-            return None
-        size = _batch_size(self.loader)
-        return float(min(samples, batches * size) if size else samples)
+        return _Pass(self.loader, self._listener)
 
 
-class _Steps:
-    """One pass. Not a generator: after ``AttemptOver`` the next ``next()`` must raise it again, not end the loop."""
+class _Pass:
+    """One pass. Not a generator: after a signal the next ``next()`` must raise it again, not end the loop."""
 
-    def __init__(
-        self, batches: Iterator[Any], start: Callable[[], None], step: Callable[[int], None], end: Callable[[], None]
-    ) -> None:
-        self._batches, self._start, self._step, self._end = batches, start, step, end
-        self._samples: int | None = None  # of the batch that the caller has now; None before the first
+    def __init__(self, loader: Any, listener: Listener) -> None:
+        self._loader, self._listener = loader, listener
+        self._batches: Iterator[Any] | None = None  # None before the first batch
+        self._pending = 0  # samples of the batch that the caller has now
+        self._over = False
+        self._fallback = _batch_size(loader) or 1
+        self._began_s = self._waited_s = 0.0
 
-    def __iter__(self) -> _Steps:
+    def __iter__(self) -> _Pass:
         return self
 
     def __next__(self) -> Any:
-        if self._samples is None:
-            self._start()
-        else:
-            self._step(self._samples)
+        if self._over:
+            raise StopIteration
+        if self._pending:
+            pending, self._pending = self._pending, 0
+            self._listener.step(pending)
+        batches = self._batches
+        if batches is None:
+            batches = self._start()
+        asked_s = perf_counter()
         try:
-            batch = next(self._batches)
+            batch = next(batches)
         except StopIteration:
-            self._samples = 0
-            self._end()
+            self._over = True
+            now_s = perf_counter()
+            self._listener.end_pass(self._waited_s, now_s - self._began_s)
             raise
-        self._samples = samples_in(batch)
+        self._waited_s += perf_counter() - asked_s
+        self._pending = samples_in(batch, self._fallback)
         return batch
+
+    def _start(self) -> Iterator[Any]:
+        self._listener.start_pass(samples_per_pass(self._loader))
+        self._began_s = perf_counter()
+        self._batches = iter(self._loader)
+        return self._batches
+
+    def __del__(self) -> None:
+        """A loop left by ``break`` drops its iterator here, as a generator's ``finally`` would be run."""
+        if self._batches is not None and not self._over:
+            with contextlib.suppress(Exception):
+                self._listener.leave_pass(self._pending)
 
 
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
     """A torch ``DataLoader`` over ``data`` (a data set), or ``data`` itself where it is one of this batch size.
 
-    Raises JobSpecError: another batch size in ``options`` or in the loader; ModuleNotFoundError without torch.
+    Raises JobSpecError: another batch size in ``options`` or in the loader, options for a loader that is built
+    already; ModuleNotFoundError without torch.
     """
     try:
         from torch.utils.data import DataLoader
@@ -72,45 +101,59 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             "run.data_loader() needs torch: install airflow-provider-zeus[torch], "
             "or call run.step(samples) in your own loop for any other framework."
         ) from error
-    if "batch_size" in options:
-        raise _other(options["batch_size"], batch_size)
-    if not isinstance(data, DataLoader):
-        defaults: dict[str, Any] = {"batch_size": batch_size}
-        if "batch_sampler" in options:
-            defaults = {}
-        elif getattr(options.get("sampler"), "batch_size", None) is not None:
-            defaults = {"batch_size": None}  # the sampler yields whole batches of indices
-        data = DataLoader(data, **defaults, **options)
+    if isinstance(data, DataLoader):
+        if options:
+            names = ", ".join(sorted(options))
+            problem = "the loader is built already and cannot take options"
+            raise JobSpecError.of("run.data_loader(): options", names, problem, "give its data set, or leave them out")
+    else:
+        data = DataLoader(data, **{**_default_size(batch_size, options), **options})
     if _batch_size(data) != batch_size:
-        raise _other(_batch_size(data), batch_size)
+        raise JobSpecError.of(
+            "run.data_loader(): batch_size",
+            _batch_size(data),
+            f"this attempt runs with batch size {batch_size}",
+            "leave batch_size out, or build the loader with run.batch_size",
+        )
     return data
 
 
-def samples_in(batch: Any) -> int:
-    """Samples in one batch: the length of the first tensor found in it; 1 where there is none."""
+def _default_size(batch_size: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    if options.get("batch_sampler") is not None:
+        return {}
+    if getattr(options.get("sampler"), "batch_size", None) is not None:
+        return {"batch_size": None}  # the sampler yields whole batches of indices
+    return {"batch_size": batch_size}
+
+
+def samples_per_pass(loader: Any) -> float | None:
+    """Samples of one pass over a torch loader, None where it cannot tell (an iterable data set)."""
+    try:
+        if loader.batch_size is None or not hasattr(loader.sampler, "__len__"):
+            samples = len(loader.dataset)
+        else:
+            samples = len(loader.sampler)  # it may take a part of the data set only
+        return float(min(samples, len(loader) * (_batch_size(loader) or samples)))
+    except TypeError:
+        return None
+
+
+def samples_in(batch: Any, fallback: int) -> int:
+    """Samples in one batch: the length of the first tensor found in it; ``fallback`` where there is none."""
     if isinstance(batch, Mapping):
         batch = next(iter(batch.values()), None)
-    if isinstance(batch, tuple | list) and batch and hasattr(batch[0], "__len__"):
-        return samples_in(batch[0]) if not isinstance(batch[0], str) else len(batch)
+    if isinstance(batch, tuple | list) and batch and not isinstance(batch[0], str) and hasattr(batch[0], "__len__"):
+        return samples_in(batch[0], fallback)
     try:
         return len(batch)
     except TypeError:
-        return 1
+        return fallback
 
 
 def _batch_size(loader: Any) -> int | None:
     """Batch size of a torch loader, also where its sampler yields whole batches of indices."""
-    for part in (loader, getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)):
+    for part in (loader, loader.batch_sampler, loader.sampler):
         size = getattr(part, "batch_size", None)
         if isinstance(size, int):
             return size
     return None
-
-
-def _other(size: object, batch_size: int) -> JobSpecError:
-    return JobSpecError.of(
-        "run.data_loader(): batch_size",
-        size,
-        f"this attempt runs with batch size {batch_size}",
-        "leave batch_size out, or build the loader with run.batch_size",
-    )

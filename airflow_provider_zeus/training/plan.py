@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.trial import (
@@ -44,15 +44,17 @@ class Plan:
 
     def to_json(self) -> str:
         """One JSON document."""
-        return json.dumps({"v": SCHEMA, **asdict(self)})
+        return json.dumps({"v": SCHEMA, **asdict(self)}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote. Raises JobSpecError when it is not a plan of this version."""
         try:
-            data = json.loads(text)
+            data = json.loads(text, parse_constant=_refused)
             if data.pop("v") != SCHEMA:
                 raise ValueError("another version")
+            if not data["attempts"]:
+                raise ValueError("no attempts")
             data["attempts"] = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data["attempts"])
             data["profile"] = tuple(ProfileSample(**s) for s in data["profile"])
             return cls(**data)
@@ -63,6 +65,16 @@ class Plan:
                 f"not a plan of version {SCHEMA} ({error})",
                 "use the same package version on both sides",
             ) from error
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The plan in a file. Raises JobSpecError: not to be read, or not a plan of this version."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}"
+            raise JobSpecError.of("plan", str(path), problem, "give the path of a plan") from error
+        return cls.from_json(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,36 +101,46 @@ class Line:
         data = {k: v for k, v in asdict(self).items() if v is not None and v != ()}
         if self.observation is not None:
             data["observation"] = {k: v for k, v in self.observation.to_dict().items() if v is not None}
-        return json.dumps({"v": SCHEMA, **data})
+        return json.dumps({"v": SCHEMA, **data}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read one line. Raises ValueError when it is not a line of this version (cut off by a death, say)."""
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_refused)
         if not isinstance(data, dict) or data.pop("v", None) != SCHEMA:
             raise ValueError(f"not a result line of version {SCHEMA}: {text[:80]!r}")
-        if "state" in data:
-            data["state"] = State(data["state"])
-        if "observation" in data:
-            data["observation"] = Observation.from_dict(data["observation"])
-        data["profile"] = tuple(ProfileSample(**s) for s in data.get("profile", ()))
-        data["points"] = tuple(PowerPoint(**p) for p in data.get("points", ()))
         try:
+            if "state" in data:
+                data["state"] = State(data["state"])
+            if "observation" in data:
+                data["observation"] = Observation.from_dict(data["observation"])
+            data["profile"] = tuple(ProfileSample(**s) for s in data.get("profile", ()))
+            data["points"] = tuple(PowerPoint(**p) for p in data.get("points", ()))
             return cls(**data)
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"not a result line: {error}") from error
 
 
 class ResultWriter:
-    """Appends lines to a result file and flushes each: what is written survives the death of the process."""
+    """Appends lines to a result file, each at once: what is written survives the death of the process.
+
+    A line that an earlier death cut off is removed first, so that the file holds whole lines only.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("a+b", buffering=0)
+        self._file.truncate(_whole_lines(path.read_bytes()))
 
     def __call__(self, line: Line) -> None:
-        self._file.write(line.to_json() + "\n")
-        self._file.flush()
+        """Write one line. Raises OSError when it does not fit, and leaves nothing of it."""
+        data, before = line.to_json().encode() + b"\n", os.fstat(self._file.fileno()).st_size
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except BaseException:
+            self._file.truncate(before)
+            raise
 
     def close(self) -> None:
         """Close the file."""
@@ -126,10 +148,18 @@ class ResultWriter:
 
 
 def read_result(path: Path) -> Iterator[Line]:
-    """Lines of a result file in order; a last line that a death cut off is left out."""
-    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if text.endswith("\n"):
-            yield Line.from_json(text)
+    """Lines of a result file in order; a last line that is not (yet) whole is left out. Raises ValueError."""
+    data = path.read_bytes()
+    for text in data[: _whole_lines(data)].split(b"\n")[:-1]:
+        yield Line.from_json(text.decode())
+
+
+def _whole_lines(data: bytes) -> int:
+    return data.rfind(b"\n") + 1
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def default_state_dir() -> str:

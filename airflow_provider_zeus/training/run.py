@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import Any, Self, TypeVar
-from uuid import uuid4
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.open import open_device
@@ -24,12 +22,11 @@ from airflow_provider_zeus.training import attempts
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.loader import ZeusDataLoader, make_loader
-from airflow_provider_zeus.training.plan import Kind, Line, Plan, ResultWriter, default_state_dir
-from airflow_provider_zeus.training.signals import TrainingKilled
+from airflow_provider_zeus.training.outbox import Outbox, Sink
+from airflow_provider_zeus.training.plan import Plan, ResultWriter, default_state_dir
+from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
-Sink = Callable[[Line], None]
 _LR_RULES: dict[str, Callable[[float], float]] = {"sqrt": math.sqrt, "linear": float, "none": lambda _: 1.0}
 
 
@@ -45,16 +42,18 @@ class ZeusRun:
         self.plan = plan
         self.job = ZeusJob.from_dict(plan.spec)
         self.device = device
-        self._sink, self._limits = sink, limits
-        self._start_id = uuid4().hex
-        self._lock = Lock()
-        self._profile = list(plan.profile)
+        self._limits = limits
+        self._profile = list(plan.profile)  # known of this device, grows attempt by attempt
         self._target = self.job.parsed_target
         self._killed: TrainingKilled | None = None
         self._live: LiveAttempt | None = None
+        self._learning_rate: float | None = None
         self._alone = False  # no train() around: the loop's own end is the end
+        self._finished = False
+        self._pid = os.getpid()
         self._resources = ExitStack()
-        self._emit("start")
+        self._outbox = Outbox(sink)
+        self._outbox.send("start")
 
     @classmethod
     def from_plan(
@@ -68,7 +67,7 @@ class ZeusRun:
         The device's limit is given back when ``train()`` or the loop over ``epochs()`` ends, at the latest at exit.
         """
         if not isinstance(plan, Plan):
-            plan = Plan.from_json(Path(plan).read_text(encoding="utf-8"))
+            plan = Plan.read(Path(plan))
         job = ZeusJob.from_dict(plan.spec)
         state_dir = plan.state_dir or default_state_dir()
         if device is None:
@@ -104,22 +103,23 @@ class ZeusRun:
     # ------------------------------------------------------------------ what a training loop uses
     @property
     def batch_size(self) -> int:
-        """Batch size of the present attempt [samples]."""
-        return self._attempt.planned.batch_size
+        """Batch size of the present attempt [samples]; before one begins, of the plan's last."""
+        return (self._live.planned if self._live else self.plan.attempts[-1]).batch_size
 
     @property
     def attempt(self) -> int:
-        """Number of the present attempt, from 1."""
-        return self._attempt.number
+        """Number of the present attempt, from 1; before one begins, of the plan's last."""
+        return self._live.number if self._live else self.plan.first_attempt + len(self.plan.attempts) - 1
 
     def epochs(self) -> Iterator[int]:
         """Epoch numbers from 0, until the target is reached or ``max_epochs`` are done.
 
         Ends normally only in the attempt whose model is kept; leaves the function by ``AttemptOver`` in one that is
-        given up. Raises ReportError at an epoch's begin when the one before reported nothing.
+        given up. Raises ReportError at an epoch's begin when the one before reported nothing. Outside of ``train()``
+        the plan's last attempt runs.
         """
-        self._check_killed()
-        self._attempt.check_signal()
+        raise_again(self._killed)
+        raise_again(self._present.signal)
         return _Epochs(self._next_epoch)
 
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:
@@ -128,32 +128,29 @@ class ZeusRun:
         ``data`` may be a DataLoader that was built with ``run.batch_size``. Wrap the training data only, not the
         validation data. Raises JobSpecError when another batch size is given.
         """
-        live = self._attempt
-        loader = make_loader(data, self.batch_size, options)
-        wrapped = ZeusDataLoader(loader, start=self._start_training, step=self.step, end=live.tally.end_training)
-        live.tally.samples_per_epoch = wrapped.samples_per_epoch
-        return wrapped
+        return ZeusDataLoader(make_loader(data, self.batch_size, options), self)
 
     def step(self, samples: int | None = None) -> None:
         """Tell of one optimizer step over ``samples`` (default: the batch size); for loops without ``data_loader``."""
         if self._killed is not None:
-            raise self._killed
-        live = self._live or self._attempt
+            raise_again(self._killed)
+        live = self._live or self._present
         live.step(live.planned.batch_size if samples is None else samples)
 
     def report(self, **metrics: float) -> None:
         """End an epoch with what it reached; gives the attempt up when its bound or ``max_epochs`` is passed.
 
-        Raises ReportError: the target's metric is missing or not a finite number, or no target value was set.
+        Raises ReportError: the target's metric is missing or not a finite number, no target value was set, or no epoch
+        has begun since the last report.
         """
-        self._check_killed()
-        live = self._attempt
-        live.check_signal()
+        raise_again(self._killed)
+        live = self._present
+        raise_again(live.signal)
         live.report(self._target, self._target.pick(metrics))
 
     def set_target(self, value: float) -> None:
         """Give the target ``"<metric> <= runtime"`` its value, before the first report."""
-        self._check_killed()
+        raise_again(self._killed)
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ReportError(f"run.set_target({value!r}): not a finite number. Compute it from this run's own data.")
         self._target = replace(self._target, value=float(value))
@@ -166,11 +163,13 @@ class ZeusRun:
         if rule not in _LR_RULES:
             raise JobSpecError.of("run.scale_lr(): rule", rule, "not known", f"use one of {', '.join(_LR_RULES)}")
         ratio = self.batch_size / (reference_batch_size or self.job.default_batch_size)
-        self._attempt.learning_rate = lr * _LR_RULES[rule](ratio)
-        return self._attempt.learning_rate
+        self._learning_rate = lr * _LR_RULES[rule](ratio)
+        return self._learning_rate
 
     def train(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call ``fn(run, *args, **kwargs)`` once per attempt; the kept attempt's value. See :mod:`.attempts`."""
+        if self._live is not None or self._finished:
+            raise RuntimeError("run.train() must come first, and once: this run has begun already.")
         try:
             return attempts.train(self, lambda: fn(self, *args, **kwargs))
         finally:
@@ -178,19 +177,36 @@ class ZeusRun:
 
     def kill(self, reason: str) -> None:
         """Stop the training: raises TrainingKilled here and at every later call of this handle."""
-        self._killed = TrainingKilled(reason)
-        raise self._killed
+        self._killed = self._killed or TrainingKilled(reason)
+        raise_again(self._killed)
 
     def close(self) -> None:
-        """Give the limit back and stop the heartbeat; an attempt that was never ended is written down as failed."""
+        """Give the limit back and stop the heartbeat; an attempt that was never ended is written down now."""
+        if os.getpid() != self._pid:  # a forked child ends: none of its business
+            return
         atexit.unregister(self.close)
-        if self._live is not None and not self._live.ended:
-            self.end(State.FAILED, "the process left the training loop before its end")
-            self.finish(kept=False)
+        if not self._finished:
+            self._write_down_the_end()
         resources, self._resources = self._resources, ExitStack()
         resources.close()
 
-    # ------------------------------------------------------------------ what attempts.py and the heartbeat use
+    # ------------------------------------------------------------------ what a loader calls (Listener)
+    def start_pass(self, expected_samples: float | None) -> None:
+        """A pass of a loader begins."""
+        raise_again(self._killed)
+        self._present.start_pass(expected_samples)
+
+    def end_pass(self, waited_s: float, looped_s: float) -> None:
+        """A pass of a loader is at its end."""
+        raise_again(self._killed)
+        self._present.end_pass(waited_s, looped_s)
+
+    def leave_pass(self, samples: int) -> None:
+        """A pass of a loader was left before its end."""
+        if self._live is not None and self._killed is None:
+            self._live.leave_pass(samples)
+
+    # ------------------------------------------------------------------ what attempts.py and the heartbeat call
     @property
     def killed(self) -> TrainingKilled | None:
         """The signal of :meth:`kill`, if it came."""
@@ -198,69 +214,72 @@ class ZeusRun:
 
     def begin(self, index: int, *, alone: bool = False) -> LiveAttempt:
         """Begin attempt ``index`` (from 0) of the plan; ``alone``: nobody but the loop itself will end it."""
+        raise_again(self._killed)
         planned, number = self.plan.attempts[index], self.plan.first_attempt + index
         last = index == len(self.plan.attempts) - 1
+        live = LiveAttempt(planned, number, self.job, self.device, self._limits, self._profile, last=last)
         self._alone = alone
-        self._live = LiveAttempt(planned, number, self.job, self.device, self._limits, self._profile, last=last)
-        self._emit("attempt", attempt=number, batch_size=planned.batch_size)
-        return self._live
+        if not alone:
+            self._learning_rate = None
+        self._outbox.send("attempt", live)
+        self._live = live
+        return live
 
     def end(self, state: State, reason: str | None = None, *, out_of_memory: bool = False) -> None:
         """Write the end of the present attempt down."""
-        live = self._attempt
-        live.ended = True
-        live.refresh()
-        observation = replace(live.snapshot, out_of_memory=out_of_memory)
-        self._emit_news("end", live, state=state, reason=reason, observation=observation)
+        live = self._present
+        live.stop()
+        self._profile += live.measured
+        observation = replace(live.snapshot, out_of_memory=out_of_memory, learning_rate=self._learning_rate)
+        self._outbox.send("end", live, state=state, reason=reason, observation=observation)
 
     def finish(self, *, kept: bool) -> None:
         """Write down that the process is done with this plan."""
-        self._emit("final", attempt=self.attempt if kept else None)
+        self._finished = True
+        self._outbox.send("final", attempt=self.attempt if kept else None)
 
     def beat(self) -> None:
         """Send the newest partial sums; called from the heartbeat's thread, never touches the device."""
         live = self._live
-        if live is not None and not live.ended:
-            self._emit_news("beat", live, observation=live.snapshot)
+        if live is not None:
+            self._outbox.send("beat", live, observation=replace(live.snapshot, learning_rate=self._learning_rate))
 
     # ------------------------------------------------------------------ inside
     @property
-    def _attempt(self) -> LiveAttempt:
+    def _present(self) -> LiveAttempt:
         """The present attempt; outside of ``train()`` the last of the plan, so that nothing after it can be lost."""
         return self._live or self.begin(len(self.plan.attempts) - 1, alone=True)
 
     def _next_epoch(self) -> int:
-        self._check_killed()
-        epoch = self._attempt.next_epoch(self._target)
+        raise_again(self._killed)
+        live = self._present
+        epoch = live.next_epoch(self._target)
         if epoch is None:
-            if self._alone and not self._attempt.ended:
-                self.end(*self._attempt.outcome)
+            if self._alone and not live.ended:
+                self.end(*live.outcome)
                 self.finish(kept=True)
                 self.close()
             raise StopIteration
         return epoch
 
-    def _start_training(self) -> None:
-        self._check_killed()
-        self._attempt.start_training()
-
-    def _check_killed(self) -> None:
-        if self._killed is not None:
-            raise self._killed
-
-    def _emit_news(self, kind: Kind, live: LiveAttempt, **fields: Any) -> None:
-        profile, points = live.take_news()
-        self._profile += profile
-        about = {"attempt": live.number, "batch_size": live.planned.batch_size}
-        self._emit(kind, **about, **fields, profile=tuple(profile), points=tuple(points))
-
-    def _emit(self, kind: Kind, **fields: Any) -> None:
-        """Hand one line to the sink, whose failure is never the training's."""
-        with self._lock:
-            try:
-                self._sink(Line(kind=kind, start_id=self._start_id, **fields))
-            except Exception:
-                log.warning("Zeus could not write a %r line of its result; the training goes on.", kind, exc_info=True)
+    def _write_down_the_end(self) -> None:
+        """The process leaves. A loop of its own that was left right after a report kept its model: it stopped early."""
+        live, error = self._live, getattr(sys, "last_value", None)  # set where an error is about to end the process
+        kept = False
+        if live is None:
+            self._outbox.send(
+                "end",
+                attempt=self.plan.first_attempt,
+                batch_size=self.plan.attempts[0].batch_size,
+                state=State.FAILED,
+                reason="the process ended before it began to train",
+                observation=Observation(),
+            )
+        elif not live.ended:
+            kept = self._alone and live.left_after_report and error is None and self._killed is None
+            reason = f"{type(error).__name__}: {error}"[:500] if error else "the process left the loop before its end"
+            self.end(*(live.outcome if kept else (State.FAILED, reason)))
+        self.finish(kept=kept)
 
 
 class _Epochs:

@@ -7,3 +7,9 @@ class AttemptOver(BaseException):
 
 class TrainingKilled(BaseException):
     """The task is being stopped (``on_kill``); nothing more may run."""
+
+
+def raise_again(signal: BaseException | None) -> None:
+    """Raise a signal that came already, if one did; without its old traceback, which would grow with every call."""
+    if signal is not None:
+        raise signal.with_traceback(None)

@@ -33,14 +33,11 @@ def _handler(frame: FrameType, line: int) -> int | None:
     around = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
+        if isinstance(node, ast.Try | ast.TryStar) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
     ]
     for node in sorted(around, key=lambda n: n.lineno, reverse=True):
         for handler in node.handlers:
-            if (
-                handler.type is None
-                or "BaseException" in ast.unparse(handler.type)
-                or "Over" in ast.unparse(handler.type)
-            ):
+            caught = "BaseException" if handler.type is None else ast.unparse(handler.type)
+            if "BaseException" in caught or "AttemptOver" in caught:
                 return handler.lineno
     return None

@@ -1,4 +1,4 @@
-"""Measurement windows."""
+"""Energy and time between two moments."""
 
 from __future__ import annotations
 
@@ -8,62 +8,73 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import DeviceError
-from airflow_provider_zeus.power.meter import Reading, Window
+from airflow_provider_zeus.power.meter import Span, edge, read
 from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.open import open_device
 from airflow_provider_zeus.power.simulated import SimulatedGpu
 from airflow_provider_zeus.power.state_file import COUNTER_MJ, StateFile
 
 
-def test_a_window_reads_time_energy_and_mean_power(gpu: SimulatedGpu) -> None:
-    window = Window(gpu)
+def test_a_span_reads_time_energy_and_mean_power(gpu: SimulatedGpu) -> None:
+    span = Span(edge(gpu))
     for _ in range(1000):
         gpu.on_step(256)
-    reading = window.stop()
+    span.close(edge(gpu))
     step_s, power_w = gpu.load.step(gpu.chip, 256, 250.0)
-    assert reading.time_s == pytest.approx(1000 * step_s)
-    assert reading.energy_j == pytest.approx(1000 * step_s * power_w, rel=0.005)
-    assert reading.power_w == pytest.approx(power_w, rel=0.005)
-    assert (reading.source, reading.reason) == ("simulated", None)
+    assert span.time_s == pytest.approx(1000 * step_s)
+    assert span.energy_j == pytest.approx(1000 * step_s * power_w, rel=0.005)
+    assert span.power_w == pytest.approx(power_w, rel=0.005)
+    assert (span.reason, span.is_open) == (None, False)
 
 
-def test_windows_nest_and_add_up(gpu: SimulatedGpu) -> None:
-    whole, parts = Window(gpu), []
-    for batch_size in (64, 256, 1024):
-        part = Window(gpu)
+def test_spans_nest_add_up_and_count_their_open_parts_only(gpu: SimulatedGpu) -> None:
+    whole, parts, every_other = Span(edge(gpu)), [], Span()
+    for index, batch_size in enumerate((64, 256, 1024)):
+        part = Span(edge(gpu))
+        if index % 2 == 0:
+            every_other.open(edge(gpu))
         for _ in range(30):
             gpu.on_step(batch_size)
-        parts.append(part.stop())
-    reading = whole.stop()
-    assert reading.time_s == pytest.approx(sum(p.time_s for p in parts))
-    assert reading.energy_j == pytest.approx(sum(p.energy_j for p in parts))
+        whole.advance(edge(gpu))
+        part.close(edge(gpu))
+        every_other.close(edge(gpu))
+        parts.append(part)
+    assert whole.time_s == pytest.approx(sum(p.time_s for p in parts))
+    assert whole.energy_j == pytest.approx(sum(p.energy_j for p in parts))
+    assert every_other.time_s == pytest.approx(parts[0].time_s + parts[2].time_s)
+    assert every_other.energy_j == pytest.approx(parts[0].energy_j + parts[2].energy_j)
     gpu.on_step(64)
-    assert whole.stop().time_s > reading.time_s
+    before_s = whole.time_s
+    whole.advance(edge(gpu))
+    assert whole.time_s > before_s
 
 
 def test_nothing_happened_is_zero_and_has_no_mean_power(gpu: SimulatedGpu) -> None:
-    reading = Window(gpu).stop()
-    assert reading == Reading(time_s=0.0, energy_j=0.0, source="simulated")
-    assert reading.power_w is None
+    span = Span(edge(gpu))
+    span.close(edge(gpu))
+    assert (span.time_s, span.energy_j, span.power_w) == (0.0, 0.0, None)
 
 
-def test_a_counter_that_goes_back_is_unknown_not_negative(gpu: SimulatedGpu, tmp_path: Path) -> None:
+def test_a_counter_that_goes_back_is_unknown_for_good_and_time_goes_on(gpu: SimulatedGpu, tmp_path: Path) -> None:
     for _ in range(20):
         gpu.on_step(256)
-    window = Window(gpu)
+    span = Span(edge(gpu))
     StateFile(str(tmp_path / "simulated-v100-shufflenet.gpu")).slots[COUNTER_MJ] = 0.0
-    reading = window.stop()
-    assert (reading.energy_j, reading.power_w) == (None, None)
-    assert "went back" in reading.reason
+    span.advance(edge(gpu))
+    for _ in range(20):
+        gpu.on_step(256)
+    span.close(edge(gpu))
+    assert (span.energy_j, span.power_w) == (None, None)
+    assert "went back" in span.reason
+    assert span.time_s == pytest.approx(20 * gpu.load.step(gpu.chip, 256, 250.0)[0])
 
 
-def test_a_window_between_two_ticks_is_unknown_not_zero(gpu: SimulatedGpu) -> None:
-    window = Window(gpu)
+def test_a_span_between_two_ticks_has_no_mean_power(gpu: SimulatedGpu) -> None:
+    span = Span(edge(gpu))
     gpu.on_step(8)  # 38 ms of the 100 that the counter needs
-    reading = window.stop()
-    assert reading.time_s > 0
-    assert reading.energy_j is None
-    assert "measure for longer" in reading.reason
+    span.close(edge(gpu))
+    assert span.time_s > 0
+    assert span.power_w is None
 
 
 class _Recording(SimulatedGpu):
@@ -83,26 +94,28 @@ class _Recording(SimulatedGpu):
         super().on_step(samples)
 
 
-def test_the_device_is_synchronised_before_each_edge_and_never_between(tmp_path: Path) -> None:
+def test_the_device_is_synchronised_before_an_edge_and_never_to_look_at_it(tmp_path: Path) -> None:
     gpu = _Recording("v100", load="shufflenet", state_file=tmp_path / "gpu")
     gpu.calls = []
-    window = Window(gpu)
+    span = Span(edge(gpu))
     gpu.on_step(8)
+    span.advance(read(gpu))
     gpu.on_step(8)
-    window.stop()
-    assert gpu.calls == ["synchronize", "now_s", "on_step", "on_step", "synchronize", "now_s"]
+    span.close(edge(gpu))
+    assert gpu.calls == ["synchronize", "now_s", "on_step", "now_s", "on_step", "synchronize", "now_s"]
 
 
 @pytest.mark.parametrize("name", ["none", "auto"])
 def test_without_a_source_time_is_measured_and_energy_has_a_reason(name: str, tmp_path: Path) -> None:
     device = open_device(name, state_dir=tmp_path, max_power_w=65.0)
-    window = Window(device)
+    span = Span(edge(device))
     time.sleep(0.02)
-    reading = window.stop()
-    assert reading.time_s >= 0.02
-    assert (reading.energy_j, reading.source) == (None, None)
-    assert "no source of energy" in reading.reason
-    assert "use device=" in reading.reason
+    span.close(edge(device))
+    assert span.time_s >= 0.02
+    assert span.energy_j is None
+    assert "could not be read" in span.reason
+    assert "no source of energy" in device.missing["energy_j"]
+    assert "use device=" in device.missing["energy_j"]
     assert device.info.model
     assert device.info.max_power_w == 65.0
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.power.device import LimitRange
-from airflow_provider_zeus.power.meter import Window
+from airflow_provider_zeus.power.meter import Span, edge
 from airflow_provider_zeus.power.open import open_device
 from airflow_provider_zeus.power.simulated import SimulatedGpu, open_simulated
 from airflow_provider_zeus.power.state_file import MAGIC, create
@@ -82,10 +82,11 @@ def test_a_limit_below_the_floor_does_not_bind(tmp_path: Path) -> None:
         gpu.set_limit_w(limit_w)
         for _ in range(20):
             gpu.on_step(32)
-        window = Window(gpu)
+        window = Span(edge(gpu))
         for _ in range(50):
             gpu.on_step(32)
-        powers_w.append(window.stop().power_w)
+        window.close(edge(gpu))
+        powers_w.append(window.power_w)
     assert powers_w[0] == pytest.approx(powers_w[1], rel=0.01)
     assert 105.0 < powers_w[0] < 111.0 < powers_w[2]  # the counter's ticks blur it a little
 

@@ -1,0 +1,62 @@
+"""Takes the lines of a result to their sink: in order, each until the sink has taken it, from two threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from threading import RLock
+from typing import Any
+from uuid import uuid4
+
+from airflow_provider_zeus.training.attempt import LiveAttempt
+from airflow_provider_zeus.training.plan import Kind, Line
+
+log = logging.getLogger(__name__)
+Sink = Callable[[Line], None]
+
+
+class Outbox:
+    """Lines that the sink did not take wait and go before the next one. A failing sink never fails the training."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._start_id = uuid4().hex
+        self._lock = RLock()  # a signal handler may send while its own thread does
+        self._waiting: list[Line] = []
+        self._sending = False
+
+    def send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
+        """Send a line; with ``live``, of that attempt and with its news. A beat after the attempt's end is dropped."""
+        with self._lock:
+            if live is not None:
+                if kind == "beat" and live.ended:
+                    return
+                live.ended = live.ended or kind == "end"
+                profile, points = live.take_news()
+                fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
+                fields |= {"profile": profile, "points": points}
+            self._wait(Line(kind=kind, start_id=self._start_id, **fields))
+            self._send_waiting()
+
+    def _wait(self, line: Line) -> None:
+        before = self._waiting[-1] if self._waiting and not self._sending else None
+        if before is not None and before.kind == line.kind == "beat" and before.attempt == line.attempt:
+            both = replace(line, profile=before.profile + line.profile, points=before.points + line.points)
+            self._waiting[-1] = both
+        else:
+            self._waiting.append(line)
+
+    def _send_waiting(self) -> None:
+        if self._sending:
+            return
+        self._sending = True
+        try:
+            while self._waiting:
+                self._sink(self._waiting[0])
+                self._waiting.pop(0)
+        except Exception:
+            kind = self._waiting[0].kind
+            log.warning("Zeus could not write a %r line of its result; it is tried again.", kind, exc_info=True)
+        finally:
+            self._sending = False
