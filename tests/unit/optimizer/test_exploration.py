@@ -122,18 +122,21 @@ def test_an_arm_that_left_the_window_is_tried_once_and_pruned_sizes_return() -> 
 
 
 def test_an_arm_whose_only_run_slides_out_while_exploration_goes_on_returns() -> None:
-    world = World(sliding(), NEEDS)
-    world.add(32, phase=Phase.EXPLORE, round_=1)
-    world.add(16, phase=Phase.EXPLORE, round_=1)
-    world.add(64, State.GIVEN_UP, phase=Phase.EXPLORE, round_=1, epochs=5.0)
+    world = World(job_of(8, 16, 32, default=32, window=6), {8: 11.0, 16: 12.0, 32: 10.0})
+    assert world.runs(3) == [32, 16, 8]
     for _ in range(5):
-        world.add(32, phase=Phase.INCUMBENT)
-    world.add(32, phase=Phase.EXPLORE, round_=2)
-    world.add(16, State.GIVEN_UP, phase=Phase.EXPLORE, round_=2, epochs=5.0)
+        world.add(32, phase=Phase.INCUMBENT)  # concurrent runs
+    world.epochs = {8: 11.0, 16: NEVER, 32: 10.0}
+    assert world.runs(2) == [32, 16]  # 16 fails now, so 8 keeps the one run that has left the window
     assert set(world.arms()) == {32}
-    for _ in range(7):
-        world.add(32)
-    assert world.decide().attempts[0].phase is Phase.RETURN
+    returned, _ = world.run().attempts
+    assert (returned.batch_size, returned.phase) == (8, Phase.RETURN)
+
+
+def test_a_size_that_was_never_reached_is_tried_when_a_window_has_passed() -> None:
+    world = World(job_of(8, 16, 32, default=32, window=6), {8: 11.0, 16: NEVER, 32: 10.0})
+    assert 8 not in world.runs(6)
+    assert 8 in world.runs(6)
 
 
 def test_sizes_measured_on_another_gpu_only_are_tried_once_each_here() -> None:
@@ -171,3 +174,11 @@ def test_the_same_gpu_with_another_energy_source_is_measured_anew() -> None:
     moved = [world.run().attempts[0] for _ in range(3)]
     assert [(a.batch_size, a.phase) for a in moved[:2]] == [(32, Phase.RETURN), (16, Phase.RETURN)]
     assert moved[2].phase is Phase.SAMPLE
+
+
+def test_round_2_goes_on_from_where_it_started_though_another_size_is_cheapest_by_now() -> None:
+    world = World(job_of(8, 16, 32, 64, default=8), {8: 11.0, 16: 12.0, 32: 13.0, 64: 10.0})
+    assert world.runs(4) == [8, 16, 32, 64]
+    world.epochs = {8: 11.0, 16: NEVER, 32: 13.0, 64: 30.0}
+    assert world.runs(3) == [64, 32, 16]
+    assert world.decide().attempts[0].phase is Phase.SAMPLE

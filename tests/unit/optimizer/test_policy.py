@@ -251,3 +251,11 @@ def test_the_second_attempt_says_what_it_stands_in_for() -> None:
     assert world.decide().attempts[1].why == (
         "16 was given up; 32, the cheapest known to reach the target, runs to the end."
     )
+
+
+def test_an_incumbent_that_no_longer_fits_hands_over_to_the_next_cheapest() -> None:
+    world = explored(b32=[10.0, 11.0], b16=[20.0, 22.0], b64=[5.0, 6.0])
+    assert world.decide(settings={"pause_exploration": True}).attempts[0].batch_size == 64
+    world.died(64, State.FAILED, phase=Phase.SAMPLE, device_model="V100", out_of_memory=True)
+    assert world.decide(settings={"pause_exploration": True}).attempts[0].batch_size == 32
+    assert 64 not in {a.batch_size for s in range(50) for a in world.decide(seed=s).attempts}
