@@ -56,12 +56,13 @@ def test_with_a_loud_arm_the_bound_is_on_the_believed_mean() -> None:
     assert all(bound == pytest.approx(2 * 10 * 2250.0) for bound in bounds)
 
 
-def test_while_one_run_explores_the_next_takes_the_incumbent() -> None:
+@pytest.mark.parametrize("phase", [Phase.EXPLORE, Phase.RETURN])
+def test_while_one_run_explores_the_next_takes_the_incumbent(phase: Phase) -> None:
     world = World(JOB, NEEDS)
     world.run()
     (first, _) = world.decide().attempts
     assert first.batch_size == 16
-    running = make_trial(2, 16, State.RUNNING, job=JOB, phase=Phase.EXPLORE, round_=1)
+    running = make_trial(2, 16, State.RUNNING, job=JOB, phase=phase)
     (other,) = world.decide(running=[running]).attempts
     assert (other.batch_size, other.phase, other.bounded) == (32, Phase.INCUMBENT, False)
     assert "16" in other.why
