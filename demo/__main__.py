@@ -71,7 +71,7 @@ def _demo(options: Options) -> int:
 
 def _start_baseline(feed: Feed, options: Options, port: int) -> Process:
     """Train the baseline of all slices so far and of those to come, beside the demo, at low priority."""
-    known = list(feed.emitted())
+    known = list(feed.trainings())
     keys = known + [key for key in _weeks() if key not in known][: options.slices]
     return Process("baseline", [sys.executable, "-m", "demo.baseline", *keys], airflow_env(port), nice=10)
 

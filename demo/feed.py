@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from demo.api import Api, part
 from demo.settings import CONSUMER, EMIT, HOME, PRODUCER, TRAIN, DemoError
@@ -37,10 +36,10 @@ class Feed:
     def __init__(self, api: Api, check: Callable[[], None]) -> None:
         self._api, self._check = api, check
 
-    def emitted(self) -> dict[str, tuple[str, str] | None]:
-        """Slices in the order of emission, with (run id, state) of their training; None: not made yet."""
-        events = self._api.get("assets/events", source_dag_id=PRODUCER, order_by="id", limit=100)["asset_events"]
-        return {event["partition_key"]: _training(event) for event in events}
+    def trainings(self) -> dict[str, tuple[str, str]]:
+        """(run id, state) of each slice's training, in the order in which the runs were made."""
+        runs = self._api.get(f"dags/{CONSUMER}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
+        return {run["partition_key"]: (run["dag_run_id"], run["state"]) for run in runs if run["partition_key"]}
 
     def run(self, count: int) -> Iterator[Fed]:
         """Train on up to ``count`` slices, those first that an earlier demo has left; ends early when none is left.
@@ -48,7 +47,7 @@ class Feed:
         The next slice is emitted while the present one trains. Order holds: at most one is ahead, and the training
         DAG allows one active run.
         """
-        waiting = [key for key, training in self.emitted().items() if training is None or training[1] not in OVER]
+        waiting = [key for key, (_, state) in self.trainings().items() if state not in OVER]
         ahead: str | None = None
         for number in range(count):
             since = time.monotonic()
@@ -63,11 +62,11 @@ class Feed:
             if not waiting and number + 1 < count:
                 ahead = self._trigger()
             self._wait(partial(self._is, key, OVER), f"training on {key}", TRAIN_TIMEOUT_S)
-            run_id, state = self.emitted()[key] or ("", "")
+            run_id, state = self.trainings()[key]
             yield Fed(key, run_id, state == "success", time.monotonic() - since)
 
     def _is(self, key: str, states: Collection[str]) -> bool:
-        training = self.emitted().get(key)
+        training = self.trainings().get(key)
         return training is not None and training[1] in states
 
     def _trigger(self) -> str:
@@ -90,8 +89,3 @@ class Feed:
             if time.monotonic() > deadline:
                 raise DemoError(f"{what}: nothing after {timeout_s:.0f} s; logs: {HOME / 'logs'}")
             time.sleep(POLL_S)
-
-
-def _training(event: dict[str, Any]) -> tuple[str, str] | None:
-    runs = event["created_dagruns"]
-    return (runs[-1]["run_id"], runs[-1]["state"]) if runs else None
