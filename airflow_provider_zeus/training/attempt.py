@@ -72,6 +72,7 @@ class LiveAttempt:
         self._in_epoch = False
         self._due_s = self._tick_s = 0.0
         self._waited_s = self._looped_s = 0.0
+        self._said_waiting = False
         self.snapshot = Observation()
         self._refresh()
 
@@ -115,9 +116,9 @@ class LiveAttempt:
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """The data are at their end; so many seconds of the pass were spent waiting for them."""
         self._tally.end_training()
-        before = self._waited_s / self._looped_s if self._looped_s else 0.0
         self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
-        if self._looped_s >= 1.0 and self._waited_s / self._looped_s > _MUCH_WAITING >= before:
+        if not self._said_waiting and self._looped_s >= 1.0 and self._waited_s > _MUCH_WAITING * self._looped_s:
+            self._said_waiting = True
             log.warning(
                 "Zeus: %.0f %% of the training time is spent waiting for data: it is input-bound, and the power limit "
                 "hardly matters. More workers in run.data_loader(..., num_workers=n) may help.",
@@ -208,7 +209,7 @@ class LiveAttempt:
         complete = False
         if sweep.active and sweep.due(now_s):
             mark = edge(self._device)
-            tally.touch(mark)
+            tally.touch(mark, phase_ends=True)
             complete = sweep.pass_edge(mark, tally.samples)
         if complete or now_s >= self._tick_s:
             self._tick_s = now_s + TICK_S

@@ -9,7 +9,8 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import Mark, Span, edge
 from airflow_provider_zeus.training.sweep import Sweep
 
-_POINT_S = 1.0  # at least between two power points [s]
+_POINT_S = 1.0  # between two power points, at least [s]
+_LAST_POINT_S = 0.5  # the same where a phase or a limit ends; what is shorter goes into the next point
 
 
 class Tally:
@@ -51,7 +52,7 @@ class Tally:
         if self.training:
             return
         mark = edge(self._device)
-        self.touch(mark)
+        self.touch(mark, phase_ends=not first_step_done)
         if first_step_done and self.samples == self._epoch_from:
             mark = self._epoch_mark or mark
         self.training = True
@@ -63,7 +64,7 @@ class Tally:
         if not self.training:
             return
         mark = edge(self._device)
-        self.touch(mark)
+        self.touch(mark, phase_ends=True)
         self._sweep.stop(mark, self.samples)
         self._train.close(mark)
         self.training = False
@@ -75,15 +76,15 @@ class Tally:
         self.epochs_done += 1
         self._epoch_from = self.samples
 
-    def touch(self, mark: Mark) -> None:
-        """Count energy and time up to ``mark``; a power point about every second."""
+    def touch(self, mark: Mark, *, phase_ends: bool = False) -> None:
+        """Count energy and time up to ``mark``; a power point about every second, and where a phase or limit ends."""
         self._total.advance(mark)
         self._train.advance(mark)
         self._sweep.advance(mark)
         if self._point is None:
             return
         self._point.advance(mark)
-        if self._point.time_s >= _POINT_S:
+        if self._point.time_s >= (_LAST_POINT_S if phase_ends else _POINT_S):
             self.points.append(
                 PowerPoint(
                     t_s=self._total.time_s,
