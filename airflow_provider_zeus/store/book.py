@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
 from airflow_provider_zeus.store.ledger import DeviceKey
@@ -58,11 +58,7 @@ class Book(Protocol):
 
 def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     """Close what nobody came back for; give the open trial of this key again, or decide and open the next."""
-    running = book.open_trials()
-    for trial, reason in ledger.stale(running, request, book.now):
-        running.remove(trial)
-        book.seq += 1
-        book.put(ledger.abandon(trial, reason, book.now, book.seq), closed=True)
+    running = _still_open(book, request)
     job = request.job.with_settings(settings)
     belief = book.belief(job, min((t.number for t in running), default=None))
     device = request.device or belief.last_device()
@@ -73,7 +69,12 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
         trial = ledger.renewed(again, book.now, request.lease_s)
         book.put(trial)
     else:
-        trial = _opened(book, request, job, belief, profile, device, running, settings, own)
+        number = book.newest + 1
+        seed = decision_seed(request.job_id, number, job.seed)
+        decision = choose(job, belief, profiles=profile, device=device, running=running, seed=seed, settings=settings)
+        attempt = max((t.key.attempt for t in own), default=0) + 1
+        trial = ledger.opened(request, job, decision, number=number, attempt=attempt, seq=book.seq, now=book.now)
+        book.add(trial)
     return Asked(
         trial=trial,
         profile=profile,
@@ -83,24 +84,14 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     )
 
 
-def _opened(
-    book: Book,
-    request: AskRequest,
-    job: ZeusJob,
-    belief: Belief,
-    profile: Sequence[ProfileSample],
-    device: DeviceInfo | None,
-    running: Sequence[Trial],
-    settings: Mapping[str, Any],
-    own: Sequence[Trial],
-) -> Trial:
-    number = book.newest + 1
-    seed = decision_seed(request.job_id, number, job.seed)
-    decision = choose(job, belief, profiles=profile, device=device, running=running, seed=seed, settings=settings)
-    attempt = max((t.key.attempt for t in own), default=0) + 1
-    trial = ledger.opened(request, job, decision, number=number, attempt=attempt, seq=book.seq, now=book.now)
-    book.add(trial)
-    return trial
+def _still_open(book: Book, request: AskRequest) -> list[Trial]:
+    """Open trials, after those were closed that this question ends."""
+    running = book.open_trials()
+    for trial, reason in ledger.stale(running, request, book.now):
+        running.remove(trial)
+        book.seq += 1
+        book.put(ledger.abandon(trial, reason, book.now, book.seq), closed=True)
+    return running
 
 
 def begin(book: Book, key: TrialKey, previous: TrialKey, lease_s: float) -> Trial:

@@ -58,14 +58,14 @@ _POINTS = sa.select(_T.c.id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_
 _INSERT_POINTS = sa.insert(_P)
 _UPDATE_POINTS = sa.update(_P).where(_P.c.trial_id == sa.bindparam("row")).values(points=sa.bindparam("points"))
 _INSERT_SAMPLES = sa.insert(_S)
-_SAMPLES = (
+_SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     sa.select(
         _S.c.batch_size,
         _S.c.limit_w,
-        sa.func.sum(_S.c.samples).label("samples"),
+        sa.cast(sa.func.sum(_S.c.samples), sa.BigInteger).label("samples"),
         sa.func.sum(_S.c.energy_j).label("energy_j"),
         sa.func.sum(_S.c.time_s).label("time_s"),
-        sa.func.sum(_S.c.steps).label("steps"),
+        sa.cast(sa.func.sum(_S.c.steps), sa.BigInteger).label("steps"),
     )
     .where(*_by_device)
     .group_by(_S.c.batch_size, _S.c.limit_w)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -123,7 +123,7 @@ class VariableStore:
         told = log.points.get(trial.number, []) if trial else []
         return [*told, *(beat.report.points if beat else ())]
 
-    def settings(self, job_id: str, batch_sizes: Any = None) -> dict[str, Any]:
+    def settings(self, job_id: str, batch_sizes: Sequence[int] | None = None) -> dict[str, Any]:
         """Live settings of a job that can be used."""
         return read_settings(self._port.get, job_id, batch_sizes)
 

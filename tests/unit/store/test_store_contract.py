@@ -397,6 +397,7 @@ def test_profile_samples_are_summed_per_size_and_limit_and_per_device(store: Sto
     assert [(s.batch_size, s.limit_w, s.samples, s.energy_j, s.time_s, s.steps) for s in here.profile] == [
         (32, 200.0, 30, 6.0, 3.0, 3)
     ]
+    assert {type(s.samples) for s in here.profile} == {type(s.steps) for s in here.profile} == {int}
     store.tell(here.trial.key, State.CONVERGED, report())
     a40 = DeviceInfo(model="A40", count=1, energy_source="simulated")
     there = store.ask(request(4, device=a40))

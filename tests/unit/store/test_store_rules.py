@@ -150,7 +150,7 @@ def curve(spans: list[tuple[float, float, bool]]) -> list[PowerPoint]:
 SPAN = st.tuples(st.floats(0.001, 1000), st.floats(0, 700), st.booleans())
 
 
-@given(st.lists(SPAN, min_size=1, max_size=400), st.integers(5, 60))
+@given(st.lists(SPAN, min_size=40, max_size=120), st.integers(3, 39))
 def test_thinning_keeps_the_energy_the_end_and_the_order(spans: list[tuple[float, float, bool]], most: int) -> None:
     points = curve(spans)
     fewer = thinned(points, most)

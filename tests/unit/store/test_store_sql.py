@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import random
@@ -113,6 +114,19 @@ def test_the_first_runs_of_a_host_make_one_file_together(sqlite_url: str) -> Non
         process.join(60)
     assert [p.exitcode for p in processes] == [0, 0, 0]
     assert [t.number for t in SqlStore(sqlite_url).trials("d.train")] == [1, 2, 3]
+
+
+def test_a_file_is_made_by_one_process_at_a_time(sqlite_url: str) -> None:
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    with path.with_name("zeus.db.lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        opening = threading.Thread(target=lambda: SqlStore(sqlite_url, create=True))
+        opening.start()
+        opening.join(0.5)
+        assert opening.is_alive()
+        assert not path.exists()
+    opening.join(30)
+    assert SqlStore(sqlite_url).jobs() == []
 
 
 def test_a_writer_waits_for_the_lock_instead_of_failing(store: SqlStore, sqlite_url: str) -> None:
@@ -258,6 +272,31 @@ def test_only_the_newest_checkpoints_are_kept(store: SqlStore, sqlite_url: str) 
     assert max(checkpoints(sqlite_url)) == 56
 
 
+def test_a_long_log_is_not_read_through(store: SqlStore, sqlite_url: str) -> None:
+    """The plans of SQLite: an index that bounds the rows, whatever the length of the log."""
+    store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report())
+    engine = sql_engine.engine_of(sql_engine.read_url(sqlite_url))
+    plans: dict[str, str] = {}
+
+    def explain(
+        connection: sa.Connection, cursor: object, statement: str, given: tuple[object, ...], *_: object
+    ) -> None:
+        if "zeus_trial" in statement and statement.startswith(("SELECT", "UPDATE")):
+            raw = connection.connection.cursor()
+            raw.execute(f"EXPLAIN QUERY PLAN {statement}", given)
+            plans[statement] = " / ".join(row[-1] for row in raw.fetchall())
+
+    sa.event.listen(engine, "before_cursor_execute", explain)
+    store.tell(store.ask(request(2)).trial.key, State.CONVERGED, report())
+    store.recurrence("d", "run1")
+    sa.event.remove(engine, "before_cursor_execute", explain)
+    assert len(plans) >= 6
+    bounded = ("(job_id=? AND state=?", "(job_id=? AND told_seq>?", "(job_id=? AND number>?", "(ti_id=?", "(dag_id=?")
+    for statement, plan in plans.items():
+        assert "SCAN zeus_trial" not in plan
+        assert any(index in plan for index in bounded), (statement, plan)
+
+
 # --- the tables
 
 
@@ -345,7 +384,7 @@ def test_opening_an_up_to_date_file_needs_no_alembic(store: SqlStore, sqlite_url
 
 
 def test_an_unreachable_database_is_one_sentence_without_the_password() -> None:
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreError, match=r"cannot be used|No driver") as caught:
         SqlStore("postgresql+psycopg://zeus:s3cr3t%21@127.0.0.1:1/zeus")
     text = f"{caught.value!r} {caught.value.__cause__!r}"
     assert "s3cr3t" not in text
