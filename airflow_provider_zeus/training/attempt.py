@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from airflow_provider_zeus.errors import ReportError
@@ -70,6 +71,8 @@ class LiveAttempt:
         self._metric: float | None = None
         self._target_value: float | None = None
         self._in_epoch = False
+        self._adoptable = False  # steps began the present epoch before epochs() did
+        self._passes = 0
         self._due_s = self._tick_s = 0.0
         self._waited_s = self._looped_s = 0.0
         self._said_waiting = False
@@ -83,6 +86,9 @@ class LiveAttempt:
         done = self._tally.epochs_done
         if self.reached or done >= self._max_epochs:
             return None
+        if self._in_epoch and self._adoptable:
+            self._adoptable = False
+            return done
         if self._in_epoch:
             raise ReportError(
                 f"epoch {done} ended without run.report({target.metric}=...). Call it once per epoch; "
@@ -91,10 +97,15 @@ class LiveAttempt:
         self._begin_epoch()
         return done
 
-    def start_pass(self, expected_samples: float | None) -> None:
-        """A pass over the training data begins; so many samples are expected, None when the loader cannot tell."""
+    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
+        """A pass over the training data begins; so many samples are expected, None when the loader cannot tell.
+
+        What it returns is to be called where the pass is left early, with the samples of its last batch (0: none).
+        """
         self._start_training(first_step_done=False)
         self._tally.expect(expected_samples)
+        self._passes += 1
+        return partial(self._leave_pass, self._passes)
 
     def step(self, samples: int) -> None:
         """One optimizer step over ``samples`` was made. Raises ReportError: fewer than one sample."""
@@ -125,15 +136,6 @@ class LiveAttempt:
                 100 * self._waited_s / self._looped_s,
             )
 
-    def leave_pass(self, samples: int) -> None:
-        """A pass was left before its end, after a step over ``samples`` (0: none). Raises no signal."""
-        if self.ended or not self._tally.training:
-            return
-        if samples:
-            self._tally.samples += samples
-            self._device.on_step(samples)
-        self._tally.end_training()
-
     def report(self, target: Target, metric: float) -> None:
         """An epoch ended with this metric; raises AttemptOver when a bound or ``max_epochs`` is passed."""
         raise_again(self.signal)
@@ -142,7 +144,7 @@ class LiveAttempt:
             raise ReportError(
                 "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
             )
-        self._in_epoch = False
+        self._in_epoch = self._adoptable = False
         self.reached = self.reached or reached
         self._metric, self._target_value = metric, target.value
         self._tally.end_epoch()
@@ -195,10 +197,19 @@ class LiveAttempt:
         self._tally.start_epoch()
         self._refresh()
 
+    def _leave_pass(self, number: int, samples: int) -> None:
+        if self.ended or number != self._passes or not self._tally.training:
+            return
+        if samples:
+            self._tally.samples += samples
+            self._device.on_step(samples)
+        self._tally.end_training()
+
     def _start_training(self, *, first_step_done: bool) -> None:
         raise_again(self.signal)
-        if not self._in_epoch:  # a loop of its own, without epochs()
+        if not self._in_epoch:  # a loop without epochs(), or a look at the first batch before it
             self._begin_epoch()
+            self._adoptable = True
         self._tally.start_training(first_step_done=first_step_done)
         self._tick_s = self._device.now_s() + TICK_S
         self._due_s = 0.0 if self._sweep.active else self._tick_s

@@ -7,7 +7,6 @@ import logging
 import random
 import re
 import sys
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -117,11 +116,10 @@ def _say_swallowed(signal: BaseException) -> None:
 
 
 def _forget(error: BaseException | None) -> None:
-    """Let go of the frames that an exception holds, and of those it came from: model and optimizer are in them."""
+    """Drop the frames that an exception and those before it hold, for whoever keeps it: the model is in them."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        traceback.clear_frames(error.__traceback__)
         earlier = error.__cause__ or error.__context__
         error.__traceback__ = error.__cause__ = error.__context__ = None
         error = earlier

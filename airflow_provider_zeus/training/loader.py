@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -11,19 +11,19 @@ from airflow_provider_zeus.errors import JobSpecError
 
 
 class Listener(Protocol):
-    """Who is told of the passes of a loader: the run handle. The first two may raise a signal."""
+    """Who is told of the passes of a loader: the run handle. Each call may raise a signal."""
 
-    def start_pass(self, expected_samples: float | None) -> None:
-        """A pass begins, of so many samples; None when the loader cannot tell."""
+    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
+        """A pass begins, of so many samples; None when the loader cannot tell.
+
+        What it returns is called where the loop is left early, with the samples of the last batch; raises no signal.
+        """
 
     def step(self, samples: int) -> None:
         """A batch of so many samples was trained on."""
 
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """The data are at their end; of these seconds so many were spent waiting for batches."""
-
-    def leave_pass(self, samples: int) -> None:
-        """The loop was left early, after a batch of so many samples that was not told of yet."""
 
 
 class ZeusDataLoader:
@@ -76,7 +76,7 @@ class _Pass:
         return batch
 
     def _start(self) -> Iterator[Any]:
-        self._listener.start_pass(samples_per_pass(self._loader))
+        self._leave = self._listener.start_pass(samples_per_pass(self._loader))
         self._began_s = perf_counter()
         self._batches = iter(self._loader)
         return self._batches
@@ -85,7 +85,7 @@ class _Pass:
         """A loop left by ``break`` drops its iterator here, as a generator's ``finally`` would be run."""
         if self._batches is not None and not self._over:
             with contextlib.suppress(Exception):
-                self._listener.leave_pass(self._pending)
+                self._leave(self._pending)
 
 
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:

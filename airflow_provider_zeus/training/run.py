@@ -51,6 +51,7 @@ class ZeusRun:
         self._alone = False  # no train() around: the loop's own end is the end
         self._finished = False
         self._pid = os.getpid()
+        self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it where an error ends a script
         self._resources = ExitStack()
         self._outbox = Outbox(sink)
         self._outbox.send("start")
@@ -191,20 +192,15 @@ class ZeusRun:
         resources.close()
 
     # ------------------------------------------------------------------ what a loader calls (Listener)
-    def start_pass(self, expected_samples: float | None) -> None:
+    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """A pass of a loader begins."""
         raise_again(self._killed)
-        self._present.start_pass(expected_samples)
+        return self._present.start_pass(expected_samples)
 
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """A pass of a loader is at its end."""
         raise_again(self._killed)
         self._present.end_pass(waited_s, looped_s)
-
-    def leave_pass(self, samples: int) -> None:
-        """A pass of a loader was left before its end."""
-        if self._live is not None and self._killed is None:
-            self._live.leave_pass(samples)
 
     # ------------------------------------------------------------------ what attempts.py and the heartbeat call
     @property
@@ -264,8 +260,9 @@ class ZeusRun:
 
     def _write_down_the_end(self) -> None:
         """The process leaves. A loop of its own that was left right after a report kept its model: it stopped early."""
-        live, error = self._live, getattr(sys, "last_value", None)  # set where an error is about to end the process
-        kept = False
+        live, error, kept = self._live, getattr(sys, "last_value", None), False
+        if error is self._error_before:  # of an earlier cell of a notebook, say
+            error = None
         if live is None:
             self._outbox.send(
                 "end",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ class Kit:
 
     tmp: Path
     lines: list[Line] = field(default_factory=list)
+    never: list[str] = field(default_factory=list)  # what must not happen, put here by code whose errors may be lost
 
     @property
     def gpu(self) -> SimulatedGpu:
@@ -102,8 +103,10 @@ def loop(run: ZeusRun, *, epochs: int = 3, samples: int = SAMPLES, saved: list[i
 
 
 @pytest.fixture
-def kit(tmp_path: Path) -> Kit:
-    return Kit(tmp_path)
+def kit(tmp_path: Path) -> Iterator[Kit]:
+    kit = Kit(tmp_path)
+    yield kit
+    assert kit.never == []
 
 
 @pytest.fixture

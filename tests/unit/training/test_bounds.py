@@ -77,7 +77,8 @@ def test_within_an_epoch_the_cost_is_checked_once_a_second_and_the_part_is_count
         for _ in run.epochs():
             for _ in run.data_loader(range(10 * SAMPLES)):
                 pass
-        raise AssertionError("the bound must stop it within the epoch")
+        kit.never.append("the bound must stop it within the epoch")
+        return 0
 
     assert (
         kit.run(explore(1024, bound_cost=0.4 * epoch), incumbent(256), profile=known_profile(kit, 1024)).train(train)
@@ -101,7 +102,8 @@ def test_an_epoch_that_costs_too_much_ends_the_attempt_right_after_profiling(kit
         for _ in run.epochs():
             for _ in run.data_loader(range(100 * SAMPLES), batch_sampler=_Indices(1024, 5000)):
                 pass
-        raise AssertionError("it must be given up")
+        kit.never.append("it must be given up")
+        return 0
 
     assert run.train(train) == 256
     first = kit.ends()[0]
