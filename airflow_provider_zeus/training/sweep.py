@@ -85,7 +85,10 @@ class Sweep:
         limit_w, window = self._profiler.next_limit(), self._window
         samples, steps = self._window_samples, self._steps
         self._new_window()
-        if limit_w is None or samples <= 0 or window.time_s <= 0:
+        present_w = self._device.limit_w()
+        if limit_w is None or present_w is None or not same_w(limit_w, present_w):
+            return  # somebody else changed the limit meanwhile: nobody knows when
+        if samples <= 0 or window.time_s <= 0:
             return
         if not window.energy_j:  # unknown, or a counter that stands still
             self._failures += not at_end
@@ -133,9 +136,9 @@ class Sweep:
     def _go_on(self, mark: Mark, samples: int) -> None:
         """Train at the limit that is to be measured now."""
         limit_w, present_w = self._profiler.next_limit(), self._device.limit_w()
-        if limit_w is None or present_w is None or self._limits is None:
+        if limit_w is None or self._limits is None:
             return
-        if not same_w(limit_w, present_w):
+        if present_w is None or not same_w(limit_w, present_w):
             if not self._limits.set_w(limit_w):
                 self._leave(mark, samples)
                 return

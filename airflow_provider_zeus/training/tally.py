@@ -162,4 +162,4 @@ class Tally:
         return "profile" if self._sweep.active else "train"
 
 
-_NOT_PROFILED = "profiling ended before the chosen limit was measured"
+_NOT_PROFILED = "the limit that would have been chosen is not measured yet"

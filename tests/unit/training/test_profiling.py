@@ -72,13 +72,11 @@ def test_at_eta_0_nothing_below_the_highest_limit_is_tried(kit: Kit) -> None:
     assert {s.limit_w for s in kit.profile()} == {250.0}
 
 
-def test_an_epoch_of_a_few_steps_still_completes_the_profile_with_one_sample_a_limit(kit: Kit) -> None:
-    def train(run: ZeusRun) -> None:
-        for epoch in run.epochs():
-            steps(run, 17 * 256)
-            run.report(acc=1.0 if epoch == 99 else 0.0)
-
-    kit.run(max_epochs=200).train(train)
+@pytest.mark.parametrize(("steps_per_epoch", "epochs"), [(17, 60), (5, 220)])  # 1 s and 0.3 s: settling takes 1 s
+def test_an_epoch_of_a_few_steps_still_completes_the_profile_with_one_sample_a_limit(
+    kit: Kit, steps_per_epoch: int, epochs: int
+) -> None:
+    kit.run(max_epochs=300).train(loop, epochs=epochs, samples=steps_per_epoch * 256)
     assert [s.limit_w for s in kit.profile()] == GRID_W
     assert all(s.time_s >= 5.0 for s in kit.profile())
     assert kit.last().power_limit_w < 250.0
@@ -216,6 +214,25 @@ def test_a_limit_that_may_not_be_set_costs_one_line_in_the_log(kit: Kit, caplog:
     assert "not set from here on; the training goes on" in record.getMessage()
     assert {s.limit_w for s in kit.profile()} == {250.0}  # what needed no change was measured
     assert kit.last().energy_j > 0
+
+
+def test_a_limit_that_somebody_else_sets_while_profiling_is_left_alone_and_not_measured(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in range(30):
+                run.step()
+            if epoch == 5:
+                kit.gpu.set_limit_w(180.0)  # an administrator, through the driver
+            run.report(acc=float(epoch == 30))
+
+    kit.run(incumbent(1024), max_epochs=60).train(train)
+    assert kit.gpu.limit_w() == 180.0
+    assert kit.last().power_limit_w == 180.0
+    for s in kit.profile():
+        step_s, power_w = kit.gpu.load.step(kit.gpu.chip, 1024, s.limit_w)
+        assert s.energy_j / s.time_s == pytest.approx(power_w, rel=0.05)
+        assert s.time_s / s.steps == pytest.approx(step_s, rel=0.001)
+    assert len(kit.profile()) >= 2
 
 
 def test_a_counter_that_stands_still_ends_profiling_and_puts_the_limit_back(
