@@ -40,7 +40,8 @@ class Teller:
         if line.attempt is None or line.kind in ("start", "final"):
             return
         key = TrialKey(self._first.key.ti_id, line.attempt)
-        report = Report(observation=line.observation or Observation(), profile=line.profile, points=line.points)
+        observation = replace(line.observation or Observation(), start_id=line.start_id)
+        report = Report(observation=observation, profile=line.profile, points=line.points)
         if line.kind == "end":
             self._ended.append((line, self._tell(key, line, report)))
             return
@@ -107,7 +108,7 @@ def _attempt_xcom(job: ZeusJob, line: Line, untold: str | None) -> dict[str, Any
         "reason": line.reason,
         "cost": observed_cost(o, Weights.of(job, device)),
         "untold": untold,
-        **{name: value for name, value in o.to_dict().items() if name != "out_of_memory"},
+        **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id")},
     }
 
 

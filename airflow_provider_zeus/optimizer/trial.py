@@ -116,6 +116,7 @@ class Observation:
     gpu_uuid: str | None = None
     limit_found_w: float | None = None
     learning_rate: float | None = None
+    start_id: str | None = None  # which start of the plan observed it: two starts are two observations
     out_of_memory: bool = False  # and in the first attempt of its process: the batch size does not fit
     reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None
 

@@ -7,6 +7,7 @@ A :class:`Book` is that log inside one transaction (SQL) or one read and write (
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import StoreError
@@ -71,7 +72,16 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     else:
         number = book.newest + 1
         seed = decision_seed(request.job_id, number, job.seed)
-        decision = choose(job, belief, profiles=profile, device=device, running=running, seed=seed, settings=settings)
+        decision = choose(
+            job,
+            belief,
+            profiles=profile,
+            device=device,
+            running=running,
+            seed=seed,
+            settings=settings,
+            run_type=request.origin.run_type,
+        )
         attempt = max((t.key.attempt for t in own), default=0) + 1
         trial = ledger.opened(request, job, decision, number=number, attempt=attempt, seq=book.seq, now=book.now)
         book.add(trial)
@@ -117,7 +127,7 @@ def adopt(book: Book, trial: Trial, lease_s: float) -> Trial:
 
 def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> None:
     """Renew the lease and write partial sums of an open trial."""
-    trial = _known(book, key)
+    trial = _of_start(book, key, report)
     if trial.state is State.RUNNING:
         trial = ledger.beaten(trial, report.observation, book.now, lease_s)
         book.put(trial)
@@ -126,7 +136,7 @@ def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> None
 
 def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | None) -> Trial:
     """Close a trial, once."""
-    before = _known(book, key)
+    before = _of_start(book, key, report)
     trial = ledger.settled(before, state, report.observation, reason, now=book.now, seq=book.seq + 1)
     if trial is not before:
         book.seq += 1
@@ -138,6 +148,25 @@ def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | 
 def _extras(book: Book, trial: Trial, report: Report) -> None:
     book.add_samples(trial, report.profile)
     book.add_points(trial.key, report.points)
+
+
+def _of_start(book: Book, key: TrialKey, report: Report) -> Trial:
+    """The row that this start of the plan writes: a second start under one key is an observation of its own."""
+    trial = _known(book, key)
+    if not ledger.another_start(trial, report.observation):
+        return trial
+    own = book.of_task_instance(key.ti_id)
+    start_id = report.observation.start_id
+    there = next((t for t in own if t.observation.start_id == start_id and t.planned == trial.planned), None)
+    if there:
+        return there
+    attempt = max(t.key.attempt for t in own) + 1
+    lease_s = max(trial.lease_until - book.now, 0.0)
+    trial = ledger.adopted(
+        replace(trial, key=TrialKey(key.ti_id, attempt)), number=book.newest + 1, now=book.now, lease_s=lease_s
+    )
+    book.add(trial)
+    return trial
 
 
 def _known(book: Book, key: TrialKey) -> Trial:

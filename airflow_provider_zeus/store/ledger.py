@@ -174,6 +174,11 @@ def merged(old: Observation, new: Observation) -> Observation:
     return Observation(**values)
 
 
+def another_start(trial: Trial, news: Observation) -> bool:
+    """Whether the news come from another start of the plan than what the trial holds."""
+    return None not in (trial.observation.start_id, news.start_id) and trial.observation.start_id != news.start_id
+
+
 def device_of(observation: Observation) -> DeviceKey | None:
     """The device that profile samples reported with this observation were measured on; None when not known."""
     if observation.device_model is None:

@@ -66,6 +66,7 @@ trial = sa.Table(
     sa.Column("gpu_uuid", sa.Text),
     sa.Column("limit_found_w", sa.Double),
     sa.Column("learning_rate", sa.Double),
+    sa.Column("start_id", sa.Text),
     sa.Column("out_of_memory", sa.Boolean, nullable=False),
     sa.Column("reasons", sa.JSON, nullable=False),
     sa.UniqueConstraint("ti_id", "attempt", name="uq_zeus_trial_key"),

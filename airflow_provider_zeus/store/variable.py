@@ -91,8 +91,8 @@ class VariableStore:
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:
         """Renew the lease and write partial sums, under the trial's own key."""
         beat = self._beat(key)
-        if beat is None or beat.attempt != key.attempt:
-            with self._book(self._job_of(key)) as log:  # closed: nothing; another attempt's beat lies there: the log
+        if beat is None or beat.attempt != key.attempt or beat.of_another_start(report):
+            with self._book(self._job_of(key)) as log:  # closed: nothing; another one's beat lies there: the log
                 book.heartbeat(log, key, report, lease_s)
             return
         self._write(_beat_key(key), beat.with_news(report, self._now() + lease_s).to_json())

@@ -46,6 +46,11 @@ class Beat:
         data = _versioned(text)
         return cls(data["job_id"], data["attempt"], data["lease_until"], report_from_dict(data["report"]))
 
+    def of_another_start(self, news: Report) -> bool:
+        """Whether the news come from another start of the plan."""
+        mine, theirs = self.report.observation.start_id, news.observation.start_id
+        return None not in (mine, theirs) and mine != theirs
+
     def with_news(self, news: Report, lease_until: float) -> Self:
         """After one more heartbeat."""
         old = self.report

@@ -1,32 +1,13 @@
-"""An Airflow of the tests' own: a home and a migrated database per test process, no servers."""
+"""Runs DAGs in this process."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-_HOME = Path(tempfile.mkdtemp(prefix="zeus-airflow-"))
-os.environ.update(
-    AIRFLOW_HOME=str(_HOME),
-    AIRFLOW__CORE__LOAD_EXAMPLES="False",
-    AIRFLOW__CORE__UNIT_TEST_MODE="False",
-    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
-    AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
-)
-
-
-@pytest.fixture(scope="session")
-def airflow_home() -> Path:
-    """``AIRFLOW_HOME`` with a migrated metadata database."""
-    from airflow.utils import db
-
-    db.initdb()
-    return _HOME
 
 
 @pytest.fixture

@@ -24,6 +24,9 @@ class XComLike:
     def resolve(self, context: object) -> object:
         return context
 
+    def __repr__(self) -> str:
+        return "XComLike()"  # without an address: it is part of test names, which must be the same in every worker
+
 
 def refused(**fields: Any) -> str:
     with pytest.raises(JobSpecError) as caught:

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from store_kit import Clock, DictPort
 
 from airflow_provider_zeus.store.base import Store
-
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))  # before Airflow reads it
-os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+from tests.unit.store.store_kit import Clock, DictPort
 
 POSTGRES = os.environ.get("ZEUS_TEST_POSTGRES")
 STORES = ["sqlite", "dict", "variables", *(["postgres"] if POSTGRES else [])]
 
 Opens = Callable[[], Store]
-
-
-@pytest.fixture(scope="session")
-def airflow_db() -> None:
-    """Airflow's metadata database, made in AIRFLOW_HOME."""
-    from airflow.utils.db import initdb
-
-    initdb()
 
 
 @pytest.fixture
@@ -90,7 +78,7 @@ def _variables(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> 
     from airflow_provider_zeus.store.airflow_variables import AirflowVariables
     from airflow_provider_zeus.store.variable import VariableStore
 
-    request.getfixturevalue("airflow_db")
+    request.getfixturevalue("airflow_home")
     port = AirflowVariables()
     yield lambda: VariableStore(port, overlap_possible=False, now=clock)
     for key in port.keys("zeus-"):

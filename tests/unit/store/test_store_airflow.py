@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from store_kit import report, request
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State
@@ -16,8 +15,9 @@ from airflow_provider_zeus.store import airflow_variables as variables
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.variable import VariableStore
+from tests.unit.store.store_kit import report, request
 
-pytestmark = pytest.mark.usefixtures("airflow_db")
+pytestmark = pytest.mark.usefixtures("airflow_home")
 
 
 def test_a_server_reads_writes_lists_and_deletes() -> None:

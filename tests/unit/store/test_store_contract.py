@@ -11,8 +11,6 @@ from dataclasses import fields, replace
 from functools import reduce
 
 import pytest
-from conftest import Opens
-from store_kit import JOB, Clock, report, request, seen
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer import policy
@@ -28,6 +26,8 @@ from airflow_provider_zeus.optimizer.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.store.base import Asked, Report, Store
+from tests.unit.store.conftest import Opens
+from tests.unit.store.store_kit import JOB, Clock, report, request, seen
 
 Set = Callable[[str, str], None]
 
@@ -197,9 +197,10 @@ def test_what_heartbeats_said_survives_a_death_without_a_result(store: Store, cl
 def test_tell_writes_every_figure(opens: Opens, clock: Clock) -> None:
     key = opens().ask(request(1)).trial.key
     clock.t += 12
-    told = opens().tell(key, State.EXHAUSTED, report(target_value=0.8, excess_j=1.0, excess_s=0.1), reason="below")
+    extra = {"target_value": 0.8, "excess_j": 1.0, "excess_s": 0.1, "start_id": "a"}
+    told = opens().tell(key, State.EXHAUSTED, report(**extra), reason="below")
     assert (told.state, told.reason, told.told_seq, told.closed_at) == (State.EXHAUSTED, "below", 1, 1012.0)
-    assert told.observation == seen(target_value=0.8, excess_j=1.0, excess_s=0.1)
+    assert told.observation == seen(**extra)
     assert all(getattr(told.observation, f.name) not in (None, {}) for f in fields(told.observation)[:-2])
     assert only(opens()) == told
 
@@ -239,6 +240,33 @@ def test_another_result_for_a_closed_trial_changes_nothing(store: Store) -> None
     assert store.tell(key, State.FAILED, report(epochs=1.0), reason="late failure") == first
     assert store.tell(key, State.ABANDONED, report(epochs=1.0)) == first
     assert only(store) == first
+
+
+def test_two_starts_of_one_plan_are_two_observations(store: Store) -> None:
+    """A message delivered twice: both processes train, and each one's cost is a line of its own."""
+    key = store.ask(request()).trial.key
+    first, second = seen(start_id="a", energy_j=100.0), seen(start_id="b", energy_j=70.0)
+    store.heartbeat(key, Report(observation=first))
+    store.heartbeat(key, Report(observation=second))
+    told = store.tell(key, State.CONVERGED, Report(observation=first))
+    other = store.tell(key, State.CONVERGED, Report(observation=second))
+    assert (told.key, other.key) == (key, TrialKey(key.ti_id, 2))
+    assert told.planned == other.planned
+    assert store.tell(key, State.CONVERGED, Report(observation=second)) == other, "told twice, written once"
+    assert [(t.number, t.state, t.observation.energy_j) for t in store.trials("d.train")] == [
+        (1, State.CONVERGED, 100.0),
+        (2, State.CONVERGED, 70.0),
+    ]
+
+
+def test_a_result_of_another_start_for_a_closed_trial_is_an_observation_of_its_own(store: Store) -> None:
+    key = store.ask(request()).trial.key
+    store.tell(key, State.CONVERGED, Report(observation=seen(start_id="a")))
+    store.tell(key, State.FAILED, Report(observation=seen(start_id="b")), reason="killed")
+    assert [(t.state, t.reason) for t in store.trials("d.train")] == [
+        (State.CONVERGED, None),
+        (State.FAILED, "killed"),
+    ]
 
 
 def test_a_late_result_moves_abandoned_to_its_true_state_and_is_used_in_full(store: Store, clock: Clock) -> None:

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from store_kit import request
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store import open as opening
 from airflow_provider_zeus.store import open_store
+from tests.unit.store.store_kit import request
 
-pytestmark = pytest.mark.usefixtures("airflow_db")
+pytestmark = pytest.mark.usefixtures("airflow_home")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ Define = Callable[..., None]
 
 
 @pytest.fixture
-def define(airflow_db: None) -> Iterator[Define]:
+def define(airflow_home: object) -> Iterator[Define]:
     """Define Connection zeus_default in Airflow's database."""
     from airflow.models import Connection
     from airflow.utils.session import create_session

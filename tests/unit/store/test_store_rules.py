@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_kit import JOB, request, seen
 
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
@@ -25,6 +24,7 @@ from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.points import thinned
 from airflow_provider_zeus.store.rows import OBSERVED, ORIGIN, from_row, to_row, trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.schema import trial as table
+from tests.unit.store.store_kit import JOB, request, seen
 
 FIRST = Attempt(batch_size=16, phase=Phase.EXPLORE, why="try", bound_cost=5.0, bound_epochs=2.0, round=1)
 SECOND = Attempt(batch_size=32, phase=Phase.INCUMBENT, why="keep")

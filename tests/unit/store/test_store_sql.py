@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from store_kit import JOB, Clock, report, request
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import schema, sql_belief, sql_engine, sql_migrate
 from airflow_provider_zeus.store.sql import SqlStore
+from tests.unit.store.store_kit import JOB, Clock, report, request
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from store_kit import JOB, Clock, DictPort, report, request, seen
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.store.sql import SqlStore
 from airflow_provider_zeus.store.untold import drain, remember, untold_key
+from tests.unit.store.store_kit import JOB, Clock, DictPort, report, request, seen
 
 
 @pytest.fixture

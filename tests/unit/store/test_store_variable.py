@@ -7,7 +7,6 @@ import logging
 from dataclasses import replace
 
 import pytest
-from store_kit import Clock, DictPort, report, request, seen
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State, TrialKey
@@ -15,6 +14,7 @@ from airflow_provider_zeus.store import variable_log
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.settings import variable_key
 from airflow_provider_zeus.store.variable import VariableStore
+from tests.unit.store.store_kit import Clock, DictPort, report, request, seen
 
 LOG = "zeus-log:d.train"
 

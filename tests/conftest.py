@@ -1,0 +1,33 @@
+"""An Airflow of the tests' own: one home and one migrated metadata database per test process, no servers."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+# Before anything imports Airflow, which reads its home once; anew in each worker of pytest-xdist.
+_HOME = Path(tempfile.mkdtemp(prefix="zeus-airflow-"))
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+os.environ.update(
+    AIRFLOW_HOME=str(_HOME),
+    AIRFLOW__CORE__DAGS_FOLDER=str(_HOME / "dags"),
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    AIRFLOW__CORE__UNIT_TEST_MODE="False",
+    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
+    AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+)
+(_HOME / "dags").mkdir()
+
+
+@pytest.fixture(scope="session")
+def airflow_home() -> Path:
+    """``AIRFLOW_HOME`` with a migrated metadata database."""
+    from airflow.utils import db
+
+    db.initdb()
+    return _HOME
