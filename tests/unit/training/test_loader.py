@@ -180,7 +180,10 @@ def test_a_pass_that_is_over_stays_over_and_one_that_was_given_up_raises_again(k
         for _ in run.epochs():
             batches = iter(run.data_loader(Numbers()))
             assert len(list(batches)) == 1
+            newer = iter(run.data_loader(Numbers()))
+            next(newer)
             assert list(batches) == []
+            assert run._live._tally.training  # the newer pass goes on
             endless = iter(run.data_loader(range(100 * SAMPLES), batch_sampler=_Same(run.batch_size)))
             for _ in range(3):
                 with contextlib.suppress(AttemptOver):

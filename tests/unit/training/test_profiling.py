@@ -385,3 +385,16 @@ def test_after_sigkill_the_limit_comes_back_and_every_line_written_is_whole(kit:
         time.sleep(0.02)
     assert kit.gpu.limit_w() == 250.0
     assert not list(Path(kit.tmp).glob("limit-*"))
+
+
+def test_in_a_loop_of_steps_the_first_one_began_with_the_epoch(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in range(2):
+                time.sleep(0.05)
+                run.step()
+            run.report(acc=float(epoch == 1))
+
+    kit.run(device="none", mode="off").train(train)
+    assert kit.last().time_s >= 0.2
+    assert kit.last().rest_s < 0.05
