@@ -6,9 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from demo.baseline import read as read_baselines
-from demo.feed import Feed
+from demo.feed import OVER, Feed
 from demo.guards import Stopped, alone, stopped_by_signals
 from demo.ledger import Row, rows_of
 from demo.processes import Process, end_leftovers
@@ -53,17 +54,16 @@ def _demo(options: Options) -> int:
         print(f"Airflow is up: {servers.url}/dags/{CONSUMER}", flush=True)
         feed = Feed(servers.api, servers.check)
         baseline = _start_baseline(feed, options, port)
-        problem = _feed(feed, options.slices)
-        _wait_for(baseline)
-        rows = _rows()
-        _print_result(rows, servers)
+        problem = _feed(feed, options.slices) or _wait_for(baseline)
+        _print_result(_rows(), servers)
         if problem:
             raise DemoError(problem)
         if options.stay:
             _stay(servers)
         return 0
     finally:
-        print("Stopping ...", flush=True)
+        with suppress(OSError):  # the terminal may be gone
+            print("Stopping ...", flush=True)
         if baseline is not None:
             baseline.stop(grace_s=1.0)
         servers.stop()
@@ -87,15 +87,20 @@ def _weeks() -> list[str]:
 
 def _feed(feed: Feed, count: int) -> str | None:
     """Train on the next slices, one line each; returns what went wrong, None when every run kept a model."""
+    over = [key for key, (_, state) in feed.trainings().items() if state in OVER]
+    left = [key for key in feed.trainings() if key not in over]
+    if left:
+        print(f"  first {', '.join(left)}, which an earlier demo left unfinished", flush=True)
+    total = min(count, len(_weeks()) - len(over))
     done = 0
-    for fed in feed.run(count):
+    for fed in feed.run(total):
         done += 1
         row = next((row for row in _rows() if row.slice_key == fed.slice_key), None)
         if not fed.ok or row is None or not row.kept:
             return f"the run on {fed.slice_key} kept no model; log: {fed.log()}"
-        print(f"{done:>3}/{count}  {progress(row)}  ({fed.wall_s:.0f} s)", flush=True)
+        print(f"{done:>3}/{total}  {progress(row)}  ({fed.wall_s:.0f} s)", flush=True)
     if done < count:
-        print(f"No slice is left after {done} more: the year is used up. 'make demo-reset' starts anew.", flush=True)
+        print(f"No slice is left after {done} more: the year is over. 'make demo-reset' starts anew.", flush=True)
     return None
 
 
@@ -109,16 +114,17 @@ def _rows() -> list[Row]:
         store.close()
 
 
-def _wait_for(baseline: Process) -> None:
-    """Wait until the baseline has been trained. Raises DemoError: it failed, or takes too long."""
+def _wait_for(baseline: Process) -> str | None:
+    """Wait until the baseline has been trained; returns what went wrong, None when nothing did."""
     deadline = time.monotonic() + BASELINE_TIMEOUT_S
     while baseline.code() is None:
         print("  the baseline is still training ...", flush=True)
         if time.monotonic() > deadline:
-            raise DemoError(f"the baseline was not trained in {BASELINE_TIMEOUT_S:.0f} s; log: {baseline.log}")
+            return f"the baseline was not trained in {BASELINE_TIMEOUT_S:.0f} s; log: {baseline.log}"
         baseline.wait(10.0)
     if baseline.code():
-        raise DemoError(f"the baseline ended with status {baseline.code()}; log: {baseline.log}\n{baseline.tail()}")
+        return f"the baseline ended with status {baseline.code()}; log: {baseline.log}\n{baseline.tail()}"
+    return None
 
 
 def _print_result(rows: Sequence[Row], servers: Servers) -> None:

@@ -65,8 +65,9 @@ def airflow_env(port: int) -> dict[str, str]:
         "AIRFLOW__CORE__PARALLELISM": "2",  # one training, and the emission of the next slice beside it
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",  # no login: only this machine can reach it
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the files do not change under the demo
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",  # what a killed demo left is taken up soon
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",  # a run's tasks follow each other sooner
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # a task that an earlier demo lost is seen soon
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # and so is a task that died with it
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
         "OMP_NUM_THREADS": "1",

@@ -34,7 +34,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.slice_key,
         " ".join(f"{b}{MARKS.get(state, '')}" for b, state in row.attempts),
         _figure(row.limit_w, "{:.0f} W"),
-        _figure(row.epochs, "{:g}"),
+        _figure(row.epochs, "{:.1f}").removesuffix(".0"),
         _kilojoules(row.energy_j),
         _figure(row.time_s, "{:.0f} s"),
         _kilojoules(row.cost_j),
