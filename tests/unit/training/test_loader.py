@@ -114,6 +114,20 @@ def test_two_loaders_of_one_epoch_add_up_and_a_new_loader_each_epoch_does_not(ki
     assert (kit.last().samples, kit.last().samples_per_epoch, kit.last().epochs) == (1400, 700.0, 2.0)
 
 
+def test_one_loader_that_cannot_tell_its_size_leaves_the_first_epochs_unknown(kit: Kit) -> None:
+    told: list[float | None] = []
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for data in (Numbers(), Stream(), Numbers()):
+                for _ in run.data_loader(data):
+                    told.append(run._live._tally.samples_per_epoch)
+            run.report(acc=float(epoch == 1))
+
+    kit.run().train(train)
+    assert told == 3 * [600.0] + 6 * [None] + 9 * [1800.0]
+
+
 def test_a_loop_left_by_break_counts_its_last_batch_and_its_validation_is_rest(kit: Kit) -> None:
     def train(run: ZeusRun) -> None:
         loader = run.data_loader(range(SAMPLES))

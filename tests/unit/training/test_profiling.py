@@ -235,12 +235,13 @@ def test_a_limit_that_somebody_else_sets_while_profiling_is_left_alone_and_not_m
     assert len(kit.profile()) >= 2
 
 
-def test_a_counter_that_stands_still_ends_profiling_and_puts_the_limit_back(
-    kit: Kit, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("shown_j", [None, 1e9])
+def test_a_counter_that_is_gone_or_stands_still_ends_profiling_and_puts_the_limit_back(
+    kit: Kit, caplog: pytest.LogCaptureFixture, shown_j: float | None
 ) -> None:
     class Stuck(SimulatedGpu):
         def energy_j(self) -> float | None:
-            return None if self.limit_w() < 200.0 else super().energy_j()
+            return shown_j if self.limit_w() < 200.0 else super().energy_j()
 
     gpu = Stuck("v100", load="shufflenet", state_file=kit.tmp / "gpu")
     seen: list[float] = []
@@ -249,7 +250,8 @@ def test_a_counter_that_stands_still_ends_profiling_and_puts_the_limit_back(
     assert seen[-1] == 250.0
     assert "gives up profiling" in caplog.text
     assert kit.last().energy_j is None
-    assert "could not be read" in kit.last().reasons["energy_j"]
+    assert ("could not be read" if shown_j is None else "went back") in kit.last().reasons["energy_j"]
+    assert {s.limit_w for s in kit.profile()} == {250.0, 225.0, 200.0}
     assert kit.last().time_s > 0
 
 
