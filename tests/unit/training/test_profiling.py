@@ -219,10 +219,10 @@ def test_a_limit_that_may_not_be_set_costs_one_line_in_the_log(kit: Kit, caplog:
 def test_a_limit_that_somebody_else_sets_while_profiling_is_left_alone_and_not_measured(kit: Kit) -> None:
     def train(run: ZeusRun) -> None:
         for epoch in run.epochs():
-            for _ in range(30):
+            for number in range(30):
                 run.step()
-            if epoch == 5:
-                kit.gpu.set_limit_w(180.0)  # an administrator, through the driver
+                if (epoch, number) == (5, 15):
+                    kit.gpu.set_limit_w(180.0)  # an administrator, through the driver
             run.report(acc=float(epoch == 30))
 
     kit.run(incumbent(1024), max_epochs=60).train(train)
