@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-_VERSION = "0.1.0"
+from airflow_provider_zeus import __version__
 
 
 def _option(kind: str, default: str, description: str) -> dict[str, Any]:
-    return {"type": kind, "default": default, "description": description, "example": None, "version_added": _VERSION}
+    return {"type": kind, "default": default, "description": description, "example": None, "version_added": "0.1.0"}
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -18,7 +18,7 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "airflow-provider-zeus",
         "name": name,
         "description": "Energy-aware retraining: picks batch size and GPU power limit, shows what a run cost.",
-        "versions": [_VERSION],
+        "versions": [__version__],
         "integrations": [
             {"integration-name": name, "external-doc-url": "https://ml.energy/zeus", "tags": ["software"]}
         ],

@@ -37,7 +37,7 @@ def main() -> None:
     """Print the table."""
     measure()  # warm the file cache
     runs = [measure() for _ in range(RUNS)]
-    sdk_ms, ours_ms = (statistics.median(r[i] for r in runs) for i in (0, 1))
+    sdk_ms, ours_ms = statistics.median(r[0] for r in runs), statistics.median(r[1] for r in runs)
     print(f"import airflow.sdk with DAG, task, BaseOperator, BaseHook: {sdk_ms:8.1f} ms")
     print(f"our operator, decorator and hook modules add:             {ours_ms:8.1f} ms  (aim: at most 20)")
     print(f"ratio within these runs:                                  {ours_ms / sdk_ms:8.2%}")
