@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,15 @@ def airflow_home() -> Path:
 
     db.initdb()
     return _HOME
+
+
+@pytest.fixture(autouse=True)
+def _no_variables_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The metadata database serves many tests; none may find another's Variables."""
+    yield
+    if "airflow_home" in request.fixturenames:
+        from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+
+        port = AirflowVariables()
+        for key in port.keys("zeus-"):
+            port.delete(key)

@@ -81,8 +81,6 @@ def _variables(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> 
     request.getfixturevalue("airflow_home")
     port = AirflowVariables()
     yield lambda: VariableStore(port, overlap_possible=False, now=clock)
-    for key in port.keys("zeus-"):
-        port.delete(key)
 
 
 def _settings(tmp_path: Path) -> Callable[[str], str | None]:
