@@ -89,3 +89,12 @@ def test_a_profile_carries_over_to_the_next_run(run_dag: Any) -> None:
     excess = [t.observation.excess_s for t in log_of("zeus_profile.train")]
     assert excess[-1] == 0, "the profile is complete: nothing is measured any more"
     assert len(set(limits[-2:])) == 1, "and the best limit is set from the first step"
+
+
+def test_the_hook_opens_the_log(run_dag: Any) -> None:
+    from airflow_provider_zeus.hooks.zeus import ZeusHook
+
+    run_dag(zeus_dag("zeus_hooked", job()))
+    store = ZeusHook().get_conn()
+    assert "zeus_hooked.train" in store.jobs()
+    assert store.identity.startswith("sqlite:")
