@@ -69,7 +69,7 @@ class Recurrence:
         request = ask_request(job, context, device.info, lease_s=settings.lease_s)
         store, asked = _ask(request, context, conn_id, settings)
         plan = _plan(asked, settings)
-        context["ti"].xcom_push(key="zeus_decision", value=decision_xcom(asked.trial, store))
+        _push(context, "zeus_decision", decision_xcom(asked.trial, store))
         teller = Teller(store, AirflowVariables(), asked.trial, lease_s=settings.lease_s, state_dir=settings.state_dir)
         return cls(ZeusRun.from_plan(plan, sink=teller, device=device), teller, asked.trial)
 
@@ -78,11 +78,15 @@ class Recurrence:
         try:
             return self.run.train(fn)
         finally:
-            cost = self._teller.cost_xcom()
-            try:
-                context["ti"].xcom_push(key="zeus_cost", value=cost)
-            except Exception:
-                log.warning("Zeus could not push XCom zeus_cost; the trial log has it.", exc_info=True)
+            _push(context, "zeus_cost", self._teller.cost_xcom())
+
+
+def _push(context: Mapping[str, Any], key: str, value: Mapping[str, Any]) -> None:
+    """XComs are for people; the trial log is the truth, so a failing push fails nothing."""
+    try:
+        context["ti"].xcom_push(key=key, value=value)
+    except Exception:
+        log.warning("Zeus could not push XCom %s; the trial log has what it says.", key, exc_info=True)
 
 
 def ask_request(job: ZeusJob, context: Mapping[str, Any], device: DeviceInfo | None, *, lease_s: float) -> AskRequest:

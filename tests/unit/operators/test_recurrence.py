@@ -1,0 +1,101 @@
+"""The shell between a task and the store, without a running Airflow: what happens at its borders."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.operators.recurrence import Recurrence, ask_request
+from airflow_provider_zeus.optimizer.trial import State
+
+JOB = ZeusJob(
+    batch_sizes=[16, 32],
+    default_batch_size=32,
+    target="accuracy >= 0.9",
+    max_epochs=5,
+    device="simulated:v100/shufflenet",
+    strict=True,
+)
+
+
+class NoXCom:
+    """A task instance whose API is gone when it wants to push."""
+
+    id, dag_id, task_id, run_id, try_number, map_index = "ti-1", "d", "train", "r1", 1, -1
+
+    def xcom_push(self, **_: Any) -> None:
+        raise ConnectionError("the api-server is gone")
+
+
+def context(run_type: str = "scheduled", **changes: Any) -> dict[str, Any]:
+    return {
+        "ti": NoXCom(),
+        "dag_run": SimpleNamespace(run_type=run_type),
+        "task": SimpleNamespace(max_active_tis_per_dag=None),
+        **changes,
+    }
+
+
+def loop(run: Any) -> str:
+    for _ in run.epochs():
+        run.step()
+        run.report(accuracy=0.95)
+    return "kept"
+
+
+def test_a_failing_xcom_fails_no_training(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
+    recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
+    assert recurrence.train(loop, context()) == "kept"
+    assert "could not push XCom zeus_decision" in caplog.text
+    assert "could not push XCom zeus_cost" in caplog.text
+
+    from airflow_provider_zeus.store import open_store
+
+    assert [t.state for t in open_store().trials("d.train")] == [State.CONVERGED]
+
+
+@pytest.mark.parametrize(
+    ("run_type", "taken_as"),
+    [
+        ("scheduled", "scheduled"),
+        ("asset_triggered", "asset_triggered"),
+        ("asset_materialization", "asset_triggered"),
+        ("operator_triggered", "manual"),
+        ("backfill", "backfill"),
+        ("of a later Airflow", "manual"),
+    ],
+)
+def test_run_types(run_type: str, taken_as: str) -> None:
+    assert ask_request(JOB, context(run_type), None, lease_s=90).origin.run_type == taken_as
+
+
+def test_the_data_slice_is_the_jobs_else_the_partition_else_the_end_of_the_interval() -> None:
+    end = datetime(2026, 2, 1, tzinfo=UTC)
+
+    def asked(job: ZeusJob, **known: Any) -> str | None:
+        return ask_request(job, context(**known), None, lease_s=90).origin.data_slice
+
+    named = ZeusJob.from_dict({**JOB.to_dict(), "data_slice": "mine"})
+    assert asked(named, partition_key="2013-W05", data_interval_end=end) == "mine"
+    assert asked(JOB, partition_key="2013-W05", data_interval_end=end) == "2013-W05"
+    assert asked(JOB, partition_key=None, data_interval_end=end) == "2026-02-01T00:00:00+00:00"
+    assert asked(JOB) is None
+
+
+def test_an_unknown_simulated_device_is_named_before_any_trial(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    job = ZeusJob.from_dict({**JOB.to_dict(), "device": "simulated:h100/llama"})
+    with pytest.raises(JobSpecError, match="h100"):
+        Recurrence.open(job, context(), conn_id="zeus_default")
+    assert not (tmp_path / "zeus.db").exists()
