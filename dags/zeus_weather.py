@@ -48,7 +48,7 @@ else:
 
             key = slices.next_key({event.partition_key for event in inlet_events[SLICES]})
             if key is None:
-                raise AirflowSkipException(f"No slice is left: all {len(slices.keys())} weeks have been emitted.")
+                raise AirflowSkipException(f"No slice is left: all {len(slices.all_keys())} weeks have been emitted.")
             outlet_events[SLICES].add_partitions(key)
             return key
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from airflow_provider_zeus.errors import ZeusError
 from demo.baseline import read as read_baselines
 from demo.feed import OVER, Feed
 from demo.guards import Stopped, alone, stopped_by_signals
@@ -31,7 +32,7 @@ def main() -> int:
         options = Options.read(os.environ, terminal=sys.stdout.isatty())
         with alone(), stopped_by_signals():
             return _demo(options)
-    except DemoError as error:
+    except (DemoError, ZeusError) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr, flush=True)
         return 1
     except Stopped:
@@ -46,7 +47,9 @@ def _demo(options: Options) -> int:
     port = free_port(options.port)
     if port != options.port:
         print(f"  port {options.port} is taken: using {port}", flush=True)
-    os.environ.update(airflow_env(port))  # for open_store() in here
+    env = airflow_env(port)
+    os.environ.clear()  # open_store() in here must see what the servers see, and no other Airflow
+    os.environ.update(env)
     servers = Servers(port)
     baseline: Process | None = None
     try:
@@ -67,6 +70,7 @@ def _demo(options: Options) -> int:
         if baseline is not None:
             baseline.stop(grace_s=1.0)
         servers.stop()
+        end_leftovers()
 
 
 def _start_baseline(feed: Feed, options: Options, port: int) -> Process:
@@ -82,7 +86,7 @@ def _weeks() -> list[str]:
     sys.path.insert(0, str(DAGS))  # as Airflow does for the files there
     from weather import slices
 
-    return slices.keys()
+    return slices.all_keys()
 
 
 def _feed(feed: Feed, count: int) -> str | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
+from demo.baseline import Baseline
 from demo.ledger import Row
 
 LATEST = 5  # runs after exploration that a projection looks at
@@ -19,21 +21,46 @@ def break_even(costs_j: Sequence[float], baseline_j: Sequence[float]) -> int | N
     return len(behind) - next((i for i, b in enumerate(reversed(behind)) if b), len(behind)) + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A run and its baseline, which counts nothing where the run kept no model: then its cost is all loss."""
+
+    row: Row
+    cost_j: float
+    base: Baseline
+
+    @property
+    def weight(self) -> float:
+        """How often the baseline counts: once or not at all."""
+        return float(self.row.kept)
+
+    @property
+    def base_j(self) -> float:
+        """Cost that counts for the baseline [J]."""
+        return self.base.cost_j * self.weight
+
+    @property
+    def saved_j(self) -> float:
+        """What the run saved [J]; below 0: a loss."""
+        return self.base_j - self.cost_j
+
+
 def verdict(rows: Sequence[Row]) -> list[str]:
     """Totals against the baseline, then the break-even, each in a sentence; a loss reads as plainly as a saving."""
-    known = [(row, row.cost_j, row.baseline) for row in rows if row.cost_j is not None and row.baseline is not None]
-    if not known:
+    pairs = [Pair(row, row.cost_j, row.baseline) for row in rows if row.cost_j is not None and row.baseline is not None]
+    if not pairs:
         return ["No run has both its cost and its baseline yet: there is nothing to compare."]
-    costs, bases = [cost for _, cost, _ in known], [base.cost_j for _, _, base in known]
-    lines = [f"{_runs(len(known))} against always training at {known[0][2].batch_size} and full power:"]
-    lines.append(_against("cost", "kJ", costs, bases))
-    energy = [(row.energy_j, base.energy_j) for row, _, base in known if row.energy_j is not None]
-    time = [(row.time_s / 60, base.time_s / 60) for row, _, base in known if row.time_s is not None]
-    lines.append(_against("energy", "kJ", [a for a, _ in energy], [b for _, b in energy]))
-    lines.append(_against("time", "min", [a for a, _ in time], [b for _, b in time]))
-    if len(known) < len(rows):
-        lines.append(f"{_runs(len(rows) - len(known))} left out: the cost or the baseline is not known.")
-    return [*lines, _break_even_text([row for row, _, _ in known], costs, bases)]
+    lines = [f"{_runs(len(pairs))} against always training at {pairs[0].base.batch_size} and full power:"]
+    lines.append(_against("cost", "kJ", [p.cost_j for p in pairs], [p.base_j for p in pairs]))
+    energy = [(p.row.energy_j, p.base.energy_j * p.weight) for p in pairs if p.row.energy_j is not None]
+    time = [(p.row.time_s / 60, p.base.time_s / 60 * p.weight) for p in pairs if p.row.time_s is not None]
+    lines.append(_against("energy", "kJ", [ours for ours, _ in energy], [base for _, base in energy]))
+    lines.append(_against("time", "min", [ours for ours, _ in time], [base for _, base in time]))
+    if len(pairs) < len(rows):
+        lines.append(f"{_runs(len(rows) - len(pairs))} left out: the cost or the baseline is not known.")
+    if lost := sum(not p.row.kept for p in pairs):
+        lines.append(f"{_runs(lost)} kept no model: that cost counts, the baseline's does not.")
+    return [*lines, _break_even_text(pairs)]
 
 
 def _against(what: str, unit: str, ours: Sequence[float], theirs: Sequence[float]) -> str:
@@ -48,14 +75,14 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def _break_even_text(rows: Sequence[Row], costs: Sequence[float], bases: Sequence[float]) -> str:
-    run = break_even(costs, bases)
+def _break_even_text(pairs: Sequence[Pair]) -> str:
+    run = break_even([p.cost_j for p in pairs], [p.base_j for p in pairs])
     if run is not None:
-        key = rows[run - 1].slice_key
+        key = pairs[run - 1].row.slice_key
         return f"Break-even: run {run} ({key}); from there on the sum stays at or below the baseline's."
-    behind_j = sum(costs) - sum(bases)
-    head = f"Not even after {_runs(len(rows))}: {behind_j / 1000:.1f} kJ above the baseline."
-    savings = [b - c for row, c, b in zip(rows, costs, bases, strict=True) if row.exploiting][-LATEST:]
+    behind_j = -sum(p.saved_j for p in pairs)
+    head = f"Not even after {_runs(len(pairs))}: {behind_j / 1000:.1f} kJ above the baseline."
+    savings = [p.saved_j for p in pairs if p.row.exploiting][-LATEST:]
     if not savings:
         return f"{head} No run has used what was learnt yet, so when it breaks even cannot be told."
     mean_j = sum(savings) / len(savings)

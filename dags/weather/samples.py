@@ -12,7 +12,7 @@ from . import slices
 from .readings import AIRPORTS, COLUMNS, START, Grid, Readings, load
 
 HORIZON_H = 6
-LAGS_H = (1, 3, 6, 12, 24)
+LAGS_H = (1, 3, 6, 12, 24, 48, 72)
 HOLDOUT = 0.15  # share of the samples that the target is judged on
 TEMP, DEWP, HUMID, WIND_DIR, WIND_SPEED, PRECIP, PRESSURE, VISIB = range(len(COLUMNS))
 

@@ -11,7 +11,7 @@ FIRST_WEEK = (2013, 13)  # its window opens hours before the data does
 DATA_END = datetime(2013, 12, 31, tzinfo=UTC)  # the last reading is of 2013-12-30 23:00Z
 
 
-def keys() -> list[str]:
+def all_keys() -> list[str]:
     """Keys of all slices in order, ``"2013-W13"`` to ``"2013-W52"``: the ISO week that the model is made for."""
     monday, found = _monday(*FIRST_WEEK), []
     while monday + STEP <= DATA_END:
@@ -23,8 +23,8 @@ def keys() -> list[str]:
 
 def window(key: str) -> tuple[datetime, datetime]:
     """First moment of a slice and the one after its last [UTC]: the 84 days before the Monday of its week."""
-    if key not in keys():
-        raise ValueError(f"slice {key!r}: no such week. Use one of {keys()[0]} to {keys()[-1]}.")
+    if key not in all_keys():
+        raise ValueError(f"slice {key!r}: no such week. Use one of {all_keys()[0]} to {all_keys()[-1]}.")
     year, week = key.split("-W")
     end = _monday(int(year), int(week))
     return end - WINDOW, end
@@ -32,7 +32,7 @@ def window(key: str) -> tuple[datetime, datetime]:
 
 def next_key(emitted: Collection[str]) -> str | None:
     """The earliest slice that is not in ``emitted``; None when all are."""
-    return next((key for key in keys() if key not in emitted), None)
+    return next((key for key in all_keys() if key not in emitted), None)
 
 
 def _monday(year: int, week: int) -> datetime:

@@ -1,0 +1,93 @@
+"""The example files as Airflow sees them: what they define, what they import, and where they refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.dags.conftest import DAGS
+
+HEAVY = ("torch", "numpy", "pandas", "pynvml")
+PARSE = """
+import json, logging, sys
+from pathlib import Path
+{before}
+from airflow.dag_processing.dagbag import BundleDagBag
+folder = Path({folder!r})
+bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="examples")
+print(json.dumps({{
+    "dags": {{d: [dag.max_active_runs, type(dag.timetable).__name__, dag.task_ids] for d, dag in bag.dags.items()}},
+    "errors": bag.import_errors,
+    "heavy": [m for m in {heavy!r} if m in sys.modules],
+}}))
+"""
+WITHOUT_PARTITIONS = """
+import types, airflow.sdk
+class Older(types.ModuleType):
+    def __getattr__(self, name):
+        if name == "PartitionedAtRuntime":
+            raise AttributeError(name)
+        return getattr(airflow.sdk, name)
+older = Older("airflow.sdk")
+older.__path__ = airflow.sdk.__path__
+real, sys.modules["airflow.sdk"] = airflow.sdk, older
+"""
+
+
+def parse(folder: Path, home: Path, before: str = "") -> tuple[dict[str, Any], str]:
+    """What a fresh process finds in a DAG folder, and what it logs."""
+    code = PARSE.format(before=before, folder=str(folder), heavy=HEAVY)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=home,
+        env={"AIRFLOW_HOME": str(home), "PATH": "", "PYTHONPATH": str(DAGS.parent)},
+    )
+    return json.loads(done.stdout.splitlines()[-1]), done.stdout + done.stderr
+
+
+def test_all_examples_parse_and_import_nothing_heavy(tmp_path: Path) -> None:
+    found, _ = parse(DAGS, tmp_path)
+    assert found["errors"] == {}
+    assert found["heavy"] == []
+    assert found["dags"] == {
+        "zeus_minimal": [16, "CronTriggerTimetable", ["train"]],
+        "zeus_weather_slices": [1, "PartitionedAtRuntime", ["emit_next"]],
+        "zeus_weather_retrain": [1, "PartitionedAssetTimetable", ["train"]],
+    }
+
+
+def test_they_parse_from_any_folder(tmp_path: Path) -> None:
+    """As in an installed wheel: the folder has another name and the checkout is not beside it."""
+    folder = tmp_path / "example_dags"
+    shutil.copytree(DAGS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    found, _ = parse(folder, tmp_path)
+    assert found["errors"] == {}
+    assert set(found["dags"]) == {"zeus_minimal", "zeus_weather_slices", "zeus_weather_retrain"}
+
+
+def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so_once(tmp_path: Path) -> None:
+    found, log = parse(DAGS, tmp_path, WITHOUT_PARTITIONS)
+    assert found["errors"] == {}
+    assert set(found["dags"]) == {"zeus_minimal"}
+    assert log.count("zeus_weather defines no DAG here") == 1
+    assert "Airflow 3.3" in log
+
+
+@pytest.mark.parametrize("name", ["zeus_minimal.py", "zeus_weather.py"])
+def test_each_example_says_why_the_model_is_built_inside(name: str) -> None:
+    assert "restarted by calling" in (DAGS / name).read_text(encoding="utf-8")
+
+
+def test_the_minimal_example_stays_small() -> None:
+    lines = (DAGS / "zeus_minimal.py").read_text(encoding="utf-8").splitlines()
+    code = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    assert len(code) <= 30

@@ -1,0 +1,52 @@
+"""The table as a reader sees it."""
+
+from __future__ import annotations
+
+from airflow_provider_zeus.optimizer.trial import Phase, State
+from demo.table import progress, table
+from tests.unit.demo.rows import row
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+def test_one_line_per_run_with_every_figure() -> None:
+    head, line = table([row(3050.0, 9000.0, epochs=12.25)])
+    assert words(head) == words("slice batch sizes limit epochs energy time cost baseline phase source why")
+    assert words(line) == words("2013-W13 64 100 W 12.2 1.52 kJ 12 s 3.05 kJ 9.00 kJ sample simulated Because.")
+
+
+def test_columns_are_aligned() -> None:
+    rows = [row(3050.0, 9000.0), row(123_050.0, 9.0, attempts=((16, State.GIVEN_UP), (2048, State.CONVERGED)))]
+    lines = table(rows)[:3]
+    assert len({line.index(word) for line, word in zip(lines, ("phase", "sample", "sample"), strict=True)}) == 1
+
+
+def test_states_are_marked_and_only_marks_in_use_are_explained() -> None:
+    states = ((16, State.GIVEN_UP), (64, State.EXHAUSTED))
+    lines = table([row(1000.0, attempts=states)])
+    assert "16* 64~" in lines[1]
+    assert lines[2] == "* given up, ~ below its target"
+    assert len(table([row(1000.0)])) == 2
+    assert "32!" in table([row(1000.0, attempts=((32, State.FAILED),))])[1]
+
+
+def test_a_missing_figure_is_a_dash_and_never_zero() -> None:
+    line = table([row(None, limit_w=None, epochs=None, source=None)])[1]
+    assert line.split()[2:8] == ["-"] * 6
+    assert " none " in line
+
+
+def test_a_terminal_cuts_the_reason_only() -> None:
+    long = row(1000.0, 2000.0, why="word " * 50)
+    full, cut = table([long])[1], table([long], width=110)[1]
+    assert len(cut) == 110
+    assert cut.endswith("…")
+    assert full.startswith(cut[:-1])
+    assert "simulated" in cut
+
+
+def test_progress_is_the_run_in_one_line() -> None:
+    line = progress(row(3050.0, phase=Phase.EXPLORE, epochs=12.0))
+    assert words(line) == words("2013-W13 64 100 W 12 epochs 1.52 kJ 12 s cost 3.05 kJ explore")
