@@ -44,17 +44,18 @@ lint: $(VENV)/.dev-$(STATE)  ## ruff and mypy
 clean:  ## remove the virtual environment and the caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
 
-$(VENV)/bin/python:
+$(VENV)/.made:
 	@if [ -z "$(PYTHON)" ]; then \
 	  echo "No Python of at least 3.11 was found: install one, or name it with PYTHON=/path/to/python." >&2; exit 1; fi
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
 
-$(VENV)/.demo-$(STATE): | $(VENV)/bin/python
+$(VENV)/.demo-$(STATE): | $(VENV)/.made
 	@echo "Installing the demo and Airflow $(AIRFLOW) into $(VENV) ..."
 	$(PIP) -e '.[demo]'
 	@rm -f $(VENV)/.demo-*; touch $@
 
-$(VENV)/.dev-$(STATE): | $(VENV)/bin/python
+$(VENV)/.dev-$(STATE): | $(VENV)/.made
 	@echo "Installing the development tools and Airflow $(AIRFLOW) into $(VENV) ..."
 	$(PIP) -e '.[dev]'
 	@rm -f $(VENV)/.dev-*; touch $@

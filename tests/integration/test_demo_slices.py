@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import airflow.sdk
 import pytest
+
+if not hasattr(airflow.sdk, "PartitionedAtRuntime"):
+    pytest.skip("the weather DAGs need Airflow 3.3", allow_module_level=True)
 
 DAGS = Path(__file__).parents[2] / "dags"
 THREE = ["2013-W13", "2013-W14", "2013-W15"]
