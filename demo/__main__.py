@@ -132,7 +132,7 @@ def _wait_for(baseline: Process) -> str | None:
 
 
 def _print_result(rows: Sequence[Row], servers: Servers) -> None:
-    width = os.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = (os.get_terminal_size().columns or None) if sys.stdout.isatty() else None
     print("\nCost per run (Eq. 2 of the Zeus paper: half energy, half time at full power):")
     for line in [*table(rows, width), "", *verdict(rows)]:
         print(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from airflow_provider_zeus.optimizer.trial import State
@@ -10,17 +11,25 @@ from demo.ledger import Row
 MARKS = {State.GIVEN_UP: "*", State.EXHAUSTED: "~", State.FAILED: "!", State.ABANDONED: "!", State.RUNNING: "?"}
 LEGEND = {"*": "given up", "~": "below its target", "!": "died", "?": "still running"}
 HEAD = ("slice", "batch sizes", "limit", "epochs", "energy", "time", "cost", "baseline", "phase", "source", "why")
+INDENT = "    "
 RIGHT = ("limit", "epochs", "energy", "time", "cost", "baseline")
 
 
 def table(rows: Sequence[Row], width: int | None = None) -> list[str]:
-    """Lines of the table, one per run; ``width`` cuts the last column so that a line fits a terminal."""
+    """Lines of the table, one per run; where a terminal of ``width`` is too narrow, each reason stands below its run."""
     cells = [HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
     lines = ["  ".join(_aligned(*each) for each in zip(HEAD, line, widths, strict=True)).rstrip() for line in cells]
-    lines = [line if width is None or len(line) <= width else line[: width - 1] + "…" for line in lines]
+    if width is not None and max(len(line) for line in lines) > width:
+        reason = sum(widths[:-1]) + 2 * (len(widths) - 1)  # where the last column begins
+        lines = [part for line in lines for part in _folded(line, reason, width)]
     used = {MARKS[state] for row in rows for _, state in row.attempts if state in MARKS}
     return [*lines, *([", ".join(f"{mark} {LEGEND[mark]}" for mark in sorted(used))] if used else [])]
+
+
+def _folded(line: str, reason: int, width: int) -> list[str]:
+    below = textwrap.wrap(line[reason:], max(width, 40), initial_indent=INDENT, subsequent_indent=INDENT)
+    return [line[:reason].rstrip(), *below]
 
 
 def progress(row: Row) -> str:

@@ -38,13 +38,14 @@ def test_a_missing_figure_is_a_dash_and_never_zero() -> None:
     assert " none " in line
 
 
-def test_a_terminal_cuts_the_reason_only() -> None:
+def test_in_a_narrow_terminal_each_reason_stands_below_its_run() -> None:
     long = row(1000.0, 2000.0, why="word " * 50)
-    full, cut = table([long])[1], table([long], width=110)[1]
-    assert len(cut) == 110
-    assert cut.endswith("…")
-    assert full.startswith(cut[:-1])
-    assert "simulated" in cut
+    head, head_why, line, *reason = table([long], width=110)
+    assert head_why.strip() == "why"
+    assert "simulated" in line
+    assert max(map(len, (head, line, *reason))) <= 110
+    assert words(" ".join(reason)) == ["word"] * 50, "nothing is cut"
+    assert table([long], width=1000) == table([long])
 
 
 def test_progress_is_the_run_in_one_line() -> None:
