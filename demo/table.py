@@ -16,7 +16,7 @@ RIGHT = ("limit", "epochs", "energy", "time", "cost", "baseline")
 
 
 def table(rows: Sequence[Row], width: int | None = None) -> list[str]:
-    """Lines of the table, one per run; where a terminal of ``width`` is too narrow, each reason stands below its run."""
+    """Lines of the table, one per run; where ``width`` columns are too few, each reason stands below its run."""
     cells = [HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
     lines = ["  ".join(_aligned(*each) for each in zip(HEAD, line, widths, strict=True)).rstrip() for line in cells]
