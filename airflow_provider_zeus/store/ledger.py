@@ -23,7 +23,7 @@ from airflow_provider_zeus.optimizer.trial import (
 )
 from airflow_provider_zeus.store.base import AskRequest
 
-KEPT_SAMPLES = 64  # newest profile samples kept per job, device and batch size
+KEPT_SAMPLES = 8  # newest profile samples kept per job, device, batch size and limit: of each limit, however many
 LEASE_EXPIRED = "lease expired"
 
 DeviceKey = tuple[str, int, str | None]  # model, count, energy source: figures of other devices do not compare

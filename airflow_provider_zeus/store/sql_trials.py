@@ -71,9 +71,11 @@ _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     .group_by(_S.c.batch_size, _S.c.limit_w)
     .order_by(_S.c.batch_size, _S.c.limit_w)
 )
-_OF_SIZE = sa.select(_S.c.id).where(*_by_device, _S.c.batch_size == sa.bindparam("size"))
+_OF_LIMIT = sa.select(_S.c.id).where(
+    *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
+)
 _FORGET_SAMPLES = sa.delete(_S).where(
-    _S.c.id.in_(_OF_SIZE.order_by(_S.c.id.desc()).offset(KEPT_SAMPLES).limit(sa.bindparam("most")))
+    _S.c.id.in_(_OF_LIMIT.order_by(_S.c.id.desc()).offset(KEPT_SAMPLES).limit(sa.bindparam("most")))
 )
 
 
@@ -185,15 +187,16 @@ def profile(connection: sa.Connection, job_id: str, device: DeviceKey | None) ->
 
 
 def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
-    """Append profile samples measured on the trial's device; the newest 64 per device and batch size remain."""
+    """Append profile samples measured on the trial's device; the newest few of each batch size and limit remain."""
     device, new = device_of(trial.observation), list(new)
     if device is None or not new:
         return
     model, count, source = device
     where = {"job_id": trial.job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
     connection.execute(_INSERT_SAMPLES, [where | _sample(s) for s in new])
-    for size in {s.batch_size for s in new}:
-        connection.execute(_FORGET_SAMPLES, {**_device(trial.job_id, device), "size": size, "most": 1 << 30})
+    for size, limit_w in {(s.batch_size, s.limit_w) for s in new}:
+        one = {"size": size, "limit": limit_w, "most": 1 << 30}
+        connection.execute(_FORGET_SAMPLES, _device(trial.job_id, device) | one)
 
 
 def _sample(s: ProfileSample) -> dict[str, object]:

@@ -179,10 +179,10 @@ class VariableBook:
         device = ledger.device_of(trial.observation)
         if device is None:
             return
-        kept = [*self.samples.get(device, ()), *samples]
-        sizes = {s.batch_size for s in kept}
-        newest = [s for b in sorted(sizes) for s in [s for s in kept if s.batch_size == b][-KEPT_SAMPLES:]]
-        self.samples[device] = newest
+        kept: dict[tuple[int, float], list[ProfileSample]] = {}
+        for sample in (*self.samples.get(device, ()), *samples):
+            kept.setdefault((sample.batch_size, sample.limit_w), []).append(sample)
+        self.samples[device] = [s for key in sorted(kept) for s in kept[key][-KEPT_SAMPLES:]]
 
     def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
         trial = self.find(key)

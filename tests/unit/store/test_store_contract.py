@@ -444,14 +444,25 @@ def test_where_the_device_is_not_known_the_profile_says_whose_it_is(store: Store
     assert store.ask(request(2, device=None)).profile == asked.profile  # redelivered
 
 
-def test_of_each_batch_size_the_newest_64_samples_remain(store: Store) -> None:
-    run(store, 1, profile=60)
+def test_of_each_batch_size_and_limit_the_newest_8_samples_remain(store: Store) -> None:
+    run(store, 1, profile=7)
     for n in (2, 3):
         key = store.ask(request(n)).trial.key
-        store.heartbeat(key, report(32, profile=10))
+        store.heartbeat(key, report(32, profile=3))
         store.tell(key, State.CONVERGED, report(64, profile=5))
     profile = store.ask(request(4)).profile
-    assert {s.batch_size: s.samples for s in profile} == {32: 640, 64: 100}
+    assert {s.batch_size: s.samples for s in profile} == {32: 80, 64: 80}
+
+
+def test_a_profile_of_many_limits_is_kept_whole(store: Store) -> None:
+    """Else a training over more limits than are kept would measure them anew for ever."""
+    (one,) = report(32, profile=1).profile
+    many = [replace(one, limit_w=100.0 + n) for n in range(150)]
+    key = store.ask(request(1)).trial.key
+    for n in range(0, 150, 10):
+        store.heartbeat(key, Report(observation=seen(), profile=many[n : n + 10]))
+    store.tell(key, State.CONVERGED, report())
+    assert list(store.ask(request(2)).profile) == many
 
 
 def test_the_newest_limit_found_on_each_gpu_is_handed_on(store: Store) -> None:
