@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 
 from airflow_provider_zeus.errors import ZeusError
 from demo.baseline import read as read_baselines
@@ -15,7 +16,7 @@ from demo.guards import Stopped, alone, stopped_by_signals
 from demo.ledger import Row, rows_of
 from demo.processes import Process, end_leftovers
 from demo.servers import Servers, free_port
-from demo.settings import BASELINE, CONSUMER, JOB_ID, DemoError, Options, airflow_env
+from demo.settings import BASELINE, CONSUMER, DAGS, JOB_ID, DemoError, Options, airflow_env
 from demo.table import progress, table
 from demo.verdict import verdict
 
@@ -80,9 +81,8 @@ def _start_baseline(feed: Feed, options: Options, port: int) -> Process:
     return Process("baseline", [sys.executable, "-m", "demo.baseline", *keys], airflow_env(port), nice=10)
 
 
+@cache
 def _weeks() -> list[str]:
-    from demo.settings import DAGS
-
     sys.path.insert(0, str(DAGS))  # as Airflow does for the files there
     from weather import slices
 
@@ -91,11 +91,11 @@ def _weeks() -> list[str]:
 
 def _feed(feed: Feed, count: int) -> str | None:
     """Train on the next slices, one line each; returns what went wrong, None when every run kept a model."""
-    over = [key for key, (_, state) in feed.trainings().items() if state in OVER]
-    left = [key for key in feed.trainings() if key not in over]
+    trainings = feed.trainings()
+    left = [key for key, (_, state) in trainings.items() if state not in OVER]
     if left:
         print(f"  first {', '.join(left)}, which an earlier demo left unfinished", flush=True)
-    total = min(count, len(_weeks()) - len(over))
+    total = min(count, len(_weeks()) - len(trainings) + len(left))
     done = 0
     for fed in feed.run(total):
         done += 1
@@ -104,7 +104,7 @@ def _feed(feed: Feed, count: int) -> str | None:
             return f"the run on {fed.slice_key} kept no model; log: {fed.log()}"
         print(f"{done:>3}/{total}  {progress(row)}  ({fed.wall_s:.0f} s)", flush=True)
     if done < count:
-        print(f"No slice is left after {done} more: the year is over. 'make demo-reset' starts anew.", flush=True)
+        print(f"No slice is left: the year's {len(_weeks())} are trained. 'make demo-reset' starts anew.", flush=True)
     return None
 
 
