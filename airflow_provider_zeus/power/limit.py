@@ -24,15 +24,16 @@ class LimitControl:
     the training goes on.
 
     :param state_dir: where records of changed limits lie; a path of the host, mounted into containers.
-    :param found_earlier_w: the limit [W] that an earlier trial found on this GPU and died without giving back, so that
-        what it left behind is not taken for the limit found.
+    :param found_earlier_w: (limit found, limit left behind) [W] of an earlier trial that died on this GPU without
+        giving the limit back. Where the present limit is what it left behind, the one it found is given back first;
+        any other is somebody's will.
     """
 
     found_w: float | None = None
     can_set = False
 
     def __init__(
-        self, device: Device, state_dir: str | os.PathLike[str], *, found_earlier_w: float | None = None
+        self, device: Device, state_dir: str | os.PathLike[str], *, found_earlier_w: tuple[float, float] | None = None
     ) -> None:
         self.device = device
         self._state_dir = state_dir
@@ -42,10 +43,9 @@ class LimitControl:
     def __enter__(self) -> Self:
         self._pid = os.getpid()
         restore_orphans(self._state_dir)
+        self._give_back_earlier()
         self.found_w = present_w = self.device.limit_w()
         self._ours_w: tuple[float, ...] = () if present_w is None else (present_w,)
-        if present_w is not None and self._found_earlier_w is not None:
-            self.found_w = max(present_w, self._found_earlier_w)
         self.can_set = present_w is not None and self.device.limit_range() is not None
         return self
 
@@ -136,6 +136,19 @@ class LimitControl:
             log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
             return
         self._release()
+
+    def _give_back_earlier(self) -> None:
+        """Restore what an earlier trial found, where the limit is still the one that it left behind."""
+        present_w = self.device.limit_w()
+        if present_w is None or self._found_earlier_w is None:
+            return
+        earlier_w, left_w = self._found_earlier_w
+        if not same_w(present_w, left_w) or earlier_w <= present_w:
+            return
+        try:
+            self.device.set_limit_w(earlier_w)
+        except DeviceError as error:
+            log.warning("An earlier trial left the power limit at %s W instead of %s W: %s", left_w, earlier_w, error)
 
     def _release(self) -> None:
         guard, self._guard = self._guard, None

@@ -38,7 +38,8 @@ class Asked:
     trial: Trial  # running, its planned attempt comes first
     profile: tuple[ProfileSample, ...] = ()  # sums per (batch size, limit), newest 8 samples each
     profile_device: DeviceInfo | None = None  # measured on it; the request's, else that of the job's newest trial
-    limits_found_w: Mapping[str, float] = field(default_factory=dict)
+    limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    # gpu uuid -> (limit found, limit left behind) [W] of the newest trial there, while it has not given the limit back
     redelivered: bool = False  # the same open trial was handed out before
 
 

@@ -41,8 +41,8 @@ class Book(Protocol):
     def profile(self, device: DeviceKey | None) -> tuple[ProfileSample, ...]:
         """Sums per (batch size, limit) on one device."""
 
-    def limits_found(self) -> Mapping[str, float]:
-        """Power limit found on each GPU [W]."""
+    def limits_found(self) -> Mapping[str, tuple[float, float]]:
+        """GPU uuid -> (power limit found, left behind) [W], where the newest trial has not given it back."""
 
     def add(self, trial: Trial) -> None:
         """Write a new row."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ KEPT_SAMPLES = 8  # newest profile samples kept per job, device, batch size and 
 LEASE_EXPIRED = "lease expired"
 
 DeviceKey = tuple[str, int, str | None]  # model, count, energy source: figures of other devices do not compare
+LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, state, limit found, limit last set [W]
 
 
 def read_state(trial: Trial, now: float) -> Trial:
@@ -210,12 +211,19 @@ def _added(a: ProfileSample, b: ProfileSample) -> ProfileSample:
     )
 
 
-def limits_found(trials: Sequence[Trial]) -> Mapping[str, float]:
-    """Power limit found on each GPU [W] by uuid, as the newest of ``trials`` (in order of number) saw it."""
+def limits_left(rows: Iterable[LimitRow]) -> dict[str, tuple[float, float]]:
+    """GPU uuid -> (limit found, limit left behind) [W] where the newest trial of ``rows`` that had the GPU's limit in
+    its hands has not given it back: it still runs, or died.
+    """
+    newest = {uuid: (state, found_w, left_w) for uuid, state, found_w, left_w in rows}
     return {
-        t.observation.gpu_uuid: t.observation.limit_found_w
-        for t in trials
-        if t.observation.gpu_uuid is not None and t.observation.limit_found_w is not None
+        uuid: (found_w, left_w)
+        for uuid, (state, found_w, left_w) in newest.items()
+        if uuid is not None
+        and state in (State.RUNNING, State.ABANDONED)
+        and found_w is not None
+        and left_w is not None
+        and found_w != left_w
     }
 
 

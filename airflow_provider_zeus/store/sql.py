@@ -165,7 +165,7 @@ class _SqlBook:
     def profile(self, device: ledger.DeviceKey | None) -> tuple[ProfileSample, ...]:
         return sql_trials.profile(self._connection, self._job_id, device)
 
-    def limits_found(self) -> Mapping[str, float]:
+    def limits_found(self) -> Mapping[str, tuple[float, float]]:
         return sql_trials.limits(self._connection, self._job_id, self.newest)
 
     def add(self, trial: Trial) -> None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.store import schema
-from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, DeviceKey, device_of
+from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, DeviceKey, device_of, limits_left
 from airflow_provider_zeus.store.points import thinned
 from airflow_provider_zeus.store.rows import OBSERVED, from_row, to_row
 
@@ -47,7 +47,7 @@ _RUN = (
     .order_by(_T.c.job_id, _T.c.number)
 )
 _LIMITS = (
-    sa.select(_T.c.gpu_uuid, _T.c.limit_found_w)
+    sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
     .order_by(_T.c.number)
 )
@@ -139,10 +139,10 @@ def _trials(result: sa.CursorResult[tuple[object, ...]]) -> list[Trial]:
     return [from_row(row) for row in result.mappings()]
 
 
-def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, float]:
-    """Power limit found on each GPU by uuid [W], the newest finding."""
+def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:
+    """GPU uuid -> (power limit found, left behind) [W], where the newest trial has not given it back."""
     rows = connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT})
-    return {row.gpu_uuid: row.limit_found_w for row in rows}
+    return limits_left((r.gpu_uuid, State(r.state), r.limit_found_w, r.power_limit_w) for r in rows)
 
 
 def insert(connection: sa.Connection, trial: Trial) -> None:

@@ -152,8 +152,9 @@ class VariableBook:
         fresh = [b.report.profile for b in self.beats.values() if ledger.device_of(b.report.observation) == device]
         return ledger.summed([*self.samples.get(device, ()), *(s for samples in fresh for s in samples)])
 
-    def limits_found(self) -> Mapping[str, float]:
-        return ledger.limits_found(self.log)
+    def limits_found(self) -> Mapping[str, tuple[float, float]]:
+        seen = ((t.state, t.observation) for t in self.log if t.observation.limit_found_w is not None)
+        return ledger.limits_left((o.gpu_uuid, state, o.limit_found_w, o.power_limit_w) for state, o in seen)
 
     def add(self, trial: Trial) -> None:
         for key in [k for k in self.beats if k.ti_id == trial.key.ti_id]:

@@ -38,7 +38,8 @@ class Plan:
     attempts: tuple[Attempt, ...]
     seed: int = 0
     profile: tuple[ProfileSample, ...] = ()
-    limits_found_w: Mapping[str, float] = field(default_factory=dict)  # gpu uuid -> limit found by an earlier trial
+    limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    # gpu uuid -> (limit found, limit left behind) [W] of an earlier trial that died without giving it back
     heartbeat_s: float = 15.0
     state_dir: str | None = None
 
@@ -57,6 +58,7 @@ class Plan:
                 raise ValueError("no attempts")
             data["attempts"] = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data["attempts"])
             data["profile"] = tuple(ProfileSample(**s) for s in data["profile"])
+            data["limits_found_w"] = {k: (found, left) for k, (found, left) in data["limits_found_w"].items()}
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise JobSpecError.of(

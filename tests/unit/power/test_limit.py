@@ -167,11 +167,19 @@ def test_a_killed_guardian_ends_the_setting_of_limits(
 
 def test_what_a_dead_trial_left_behind_is_not_taken_for_the_limit_found(gpu: SimulatedGpu, tmp_path: Path) -> None:
     gpu.set_limit_w(125.0)
-    with LimitControl(gpu, tmp_path, found_earlier_w=225.0) as control:
-        assert control.grid_w()[0] == 225.0
-        assert control.set_w(225.0)
+    with LimitControl(gpu, tmp_path, found_earlier_w=(225.0, 125.0)) as control:
+        assert control.grid_w()[0] == control.found_w == 225.0
+        assert gpu.limit_w() == 225.0, "also where this training changes nothing"
         assert control.set_w(150.0)
     assert gpu.limit_w() == 225.0
+
+
+def test_a_lower_limit_of_an_admin_is_kept_after_a_trial_died(gpu: SimulatedGpu, tmp_path: Path) -> None:
+    gpu.set_limit_w(150.0)
+    with LimitControl(gpu, tmp_path, found_earlier_w=(225.0, 125.0)) as control:
+        assert control.grid_w()[0] == control.found_w == 150.0
+        assert control.set_w(125.0)
+    assert gpu.limit_w() == 150.0
 
 
 def test_a_forked_child_that_leaves_the_block_touches_nothing(gpu: SimulatedGpu, start, guardians: Guardians) -> None:

@@ -465,12 +465,24 @@ def test_a_profile_of_many_limits_is_kept_whole(store: Store) -> None:
     assert list(store.ask(request(2)).profile) == many
 
 
-def test_the_newest_limit_found_on_each_gpu_is_handed_on(store: Store) -> None:
-    run(store, 1, gpu_uuid="GPU-1", limit_found_w=250.0)
-    run(store, 2, gpu_uuid="GPU-2", limit_found_w=200.0)
-    run(store, 3, gpu_uuid="GPU-1", limit_found_w=225.0)
-    run(store, 4, gpu_uuid=None, limit_found_w=None)
-    assert store.ask(request(5)).limits_found_w == {"GPU-1": 225.0, "GPU-2": 200.0}
+def test_a_limit_found_is_handed_on_only_where_its_trial_has_not_given_it_back(store: Store, clock: Clock) -> None:
+    run(store, 1, limit_found_w=225.0, power_limit_w=150.0)
+    assert store.ask(request(2)).limits_found_w == {}, "a healthy run gave it back"
+    store.heartbeat(TrialKey("ti-2"), report(limit_found_w=225.0, power_limit_w=125.0))
+    assert store.ask(request(2)).limits_found_w == {"GPU-1": (225.0, 125.0)}, "it runs, or died unseen"
+    clock.t += 1000
+    third = store.ask(request(3))
+    assert third.limits_found_w == {"GPU-1": (225.0, 125.0)}, "abandoned"
+    store.tell(third.trial.key, State.FAILED, report(gpu_uuid="GPU-2", limit_found_w=225.0))
+    assert run(store, 4, gpu_uuid=None, limit_found_w=None).limits_found_w == {"GPU-1": (225.0, 125.0)}
+    run(store, 5, limit_found_w=225.0, power_limit_w=125.0)
+    assert store.ask(request(6)).limits_found_w == {}, "the next run there gave back what it had found"
+
+
+def test_a_trial_that_died_at_the_limit_found_left_nothing_behind(store: Store, clock: Clock) -> None:
+    store.heartbeat(store.ask(request(1)).trial.key, report(limit_found_w=225.0, power_limit_w=225.0))
+    clock.t += 1000
+    assert store.ask(request(2)).limits_found_w == {}
 
 
 # --- live settings

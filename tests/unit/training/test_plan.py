@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.trial import Attempt, Observation, Phase, PowerPoint, ProfileSample, State
-from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter, default_state_dir, read_result
+from airflow_provider_zeus.power.device import default_state_dir
+from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.strategies import REPRODUCIBLE
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
@@ -78,7 +79,7 @@ plans = st.builds(
     attempts=st.lists(attempts, min_size=1, max_size=3).map(tuple),
     seed=st.integers(0, 2**63),
     profile=st.lists(profiles, max_size=3).map(tuple),
-    limits_found_w=st.dictionaries(texts, figures, max_size=2),
+    limits_found_w=st.dictionaries(texts, st.tuples(figures, figures), max_size=2),
     heartbeat_s=figures,
     state_dir=maybe(texts),
 )
