@@ -55,7 +55,7 @@ def zeus_task(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,
         decorated_operator_class=ZeusDecoratedOperator,
-        job=job,
+        job=job.to_dict() if isinstance(job, ZeusJob) else job,  # where Airflow looks for XComArgs, mapped tasks too
         **kwargs,
     )
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.operators.teller import Teller
 from airflow_provider_zeus.optimizer.checks import RUN_TYPES
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.open import open_device
+from airflow_provider_zeus.power.open import device_of
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
 from airflow_provider_zeus.store.open import open_store
@@ -37,14 +37,22 @@ class Settings:
 
     @classmethod
     def read(cls) -> Settings:
-        """Read it from Airflow."""
+        """Read it from Airflow. Raises JobSpecError where it cannot work."""
         from airflow.configuration import AIRFLOW_HOME, conf
 
-        return cls(
-            state_dir=Path(conf.get("zeus", "state_dir", fallback="") or Path(AIRFLOW_HOME) / "zeus"),
-            heartbeat_s=conf.getfloat("zeus", "heartbeat_s", fallback=15.0),
-            lease_s=conf.getfloat("zeus", "lease_s", fallback=90.0),
-        )
+        heartbeat_s = conf.getfloat("zeus", "heartbeat_s", fallback=15.0)
+        lease_s = conf.getfloat("zeus", "lease_s", fallback=90.0)
+        if heartbeat_s <= 0:
+            raise JobSpecError.of("[zeus] heartbeat_s", heartbeat_s, "not above 0", "15 suits most trainings")
+        if lease_s < 2 * heartbeat_s:
+            raise JobSpecError.of(
+                "[zeus] lease_s",
+                lease_s,
+                f"a heartbeat every {heartbeat_s:g} s could not renew it in time",
+                "raise it to 6 heartbeats",
+            )
+        state_dir = Path(conf.get("zeus", "state_dir", fallback="") or Path(AIRFLOW_HOME) / "zeus")
+        return cls(state_dir=state_dir, heartbeat_s=heartbeat_s, lease_s=lease_s)
 
 
 class Recurrence:
@@ -62,9 +70,9 @@ class Recurrence:
         """
         settings = Settings.read()
         job = job.check(rendered=True)
-        device = open_device(
-            "none" if job.mode == "off" else job.device, state_dir=settings.state_dir, max_power_w=job.max_power_w
-        )
+        device = device_of(job, settings.state_dir)
+        if (limits := device.limit_range()) is not None:  # before the question: no trial for a mistake
+            limits.check(job.power_limits_w or (), device.info.model)
         _say_what_is_measured(device)
         request = ask_request(job, context, device.info, lease_s=settings.lease_s)
         store, asked = _ask(request, context, conn_id, settings)

@@ -41,15 +41,16 @@ class Belief:
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that told it
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
 
-    def infeasible(self, batch_size: int, model: str) -> bool:
-        """Out of memory once, or two deaths in a row without a result, on this device model or an unknown one.
+    def out_of_memory(self, batch_size: int, model: str) -> bool:
+        """Whether it ran out of memory once, on this device model or an unknown one."""
+        return any((batch_size, m) in self.too_large for m in (model, UNKNOWN))
+
+    def keeps_dying(self, batch_size: int, model: str) -> bool:
+        """Two deaths in a row without a result, on this device model or an unknown one.
 
         Deaths are forgotten with the window: what killed those runs may be gone.
         """
-        models = {model, UNKNOWN}
-        if any((batch_size, m) in self.too_large for m in models):
-            return True
-        ends = sorted(end for m in models for end in self.ends.get((batch_size, m), ()))[-2:]
+        ends = sorted(end for m in {model, UNKNOWN} for end in self.ends.get((batch_size, m), ()))[-2:]
         return len(ends) == 2 and all(death for _, death in ends) and ends[-1][0] >= self.window_start()
 
     def window_start(self) -> int:
@@ -116,4 +117,6 @@ def prior(job: ZeusJob) -> Belief:
 
 def belief_tag(job: ZeusJob) -> str:
     """Everything that a belief depends on beside the log: a checkpoint is read only under an equal tag."""
-    return json.dumps([VERSION, job.target, job.job_version, job.window, sorted(job.learn_from)])
+    return json.dumps(
+        [VERSION, job.target, job.job_version, job.window, sorted(job.learn_from), job.default_batch_size]
+    )

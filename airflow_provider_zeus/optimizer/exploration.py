@@ -19,13 +19,14 @@ def next_exploration(
     sizes: Sequence[int],
     default: int,
     explored: Mapping[tuple[int, int], tuple[int, bool]],
-    infeasible: Collection[int],
+    too_large: Collection[int],
     cheapest: Callable[[Collection[int]], int],
 ) -> tuple[int, int] | None:
     """(round, batch size) to explore next, None when both rounds are over.
 
-    :param sizes: every batch size of the job, ascending.
+    :param sizes: the batch sizes to walk over, ascending.
     :param explored: (round, batch size) -> (trial number, whether it converged).
+    :param too_large: sizes that ran out of memory: the walk ends there.
     :param cheapest: of a set of converged batch sizes, the one believed cheapest: where round 2 starts.
 
     Round 2 walks over what converged in round 1. A failure there ends the walk, but what lies behind it stays an arm:
@@ -40,7 +41,7 @@ def next_exploration(
                 return None
             started = min((n, b) for (r, b), (n, _) in explored.items() if r == number)[1] if seen else None
             start = started if started in pool else cheapest(pool)
-        found = _walk(pool, start, seen | dict.fromkeys(infeasible, False))
+        found = _walk(pool, start, seen | dict.fromkeys(too_large, False))
         if found is not None:
             return number, found
     return None

@@ -50,9 +50,14 @@ def _same_target(trial: Trial, job: ZeusJob) -> bool:
 
 
 def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    """An exploratory attempt that raised is a death too: a batch size that the code cannot do must not come back."""
+    """A death is a run that nobody came back from, or a training of an unproven batch size that raised an error.
+
+    Not an error before the training began, nor one at the default: those are not the batch size's doing.
+    """
     b, model = trial.batch_size, trial.observation.device_model or UNKNOWN
-    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and trial.planned.phase in _UNPROVEN)
+    unproven = trial.planned.phase in _UNPROVEN and b != belief.job.default_batch_size
+    raised = trial.state is State.FAILED and trial.observation.time_s is not None
+    death = trial.state is State.ABANDONED or (raised and unproven)
     changes["ends"] = _with(belief.ends, (b, model), (trial.number, death), 2)
     if trial.observation.out_of_memory:
         changes["too_large"] = belief.too_large | {(b, model)}

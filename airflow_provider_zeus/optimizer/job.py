@@ -115,6 +115,8 @@ def _plain(value: Any) -> Any:
 
 def _coerced(name: str, value: Any) -> Any:
     """Rendered templates arrive as text; turn it back into what the field holds. What does not fit stays text."""
+    if name in _TEXTS and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)  # rendered by a DAG with render_template_as_native_obj
     if not isinstance(value, str) or is_deferred(value) or name not in _READ:
         return value
     read = _READ[name]
@@ -124,6 +126,7 @@ def _coerced(name: str, value: Any) -> Any:
         return value
 
 
+_TEXTS = ("job_id", "job_version", "data_slice")
 _FLAGS = {"True": True, "true": True, "False": False, "false": False}
 _READ: dict[str, Callable[[str], Any]] = {
     "batch_sizes": int,

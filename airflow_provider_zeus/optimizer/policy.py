@@ -82,7 +82,8 @@ class _View:
     belief: Belief
     where: Where | None
     sizes: Sequence[int]  # ascending
-    infeasible: Sequence[int]
+    too_large: Sequence[int]  # out of memory
+    infeasible: Sequence[int]  # those, and what keeps dying
     arms: Mapping[int, Arm]
     epoch_costs: Mapping[int, float]
     weights: Weights
@@ -93,7 +94,8 @@ class _View:
         sizes = sorted(job.batch_sizes)
         weights = Weights.of(job, device)
         model = UNKNOWN if device is None else device.model
-        infeasible = [b for b in sizes if belief.infeasible(b, model)]
+        too_large = [b for b in sizes if belief.out_of_memory(b, model)]
+        infeasible = [b for b in sizes if b in too_large or belief.keeps_dying(b, model)]
         costs = epoch_costs(belief, device, profiles, weights)
         known = arms_of(belief, costs)
         arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
@@ -102,7 +104,7 @@ class _View:
             if arms
             else start_at(job.default_batch_size, sizes, infeasible)
         )
-        return cls(job, belief, where_of(device), sizes, infeasible, arms, costs, weights, incumbent)
+        return cls(job, belief, where_of(device), sizes, too_large, infeasible, arms, costs, weights, incumbent)
 
     def cheapest(self, pool: Collection[int]) -> int:
         """Of these batch sizes the one believed cheapest; one without a belief counts last."""
@@ -167,7 +169,8 @@ def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], r
 def _explore(view: _View) -> Attempt | None:
     """The attempt that must come before sampling: exploring or returning; None when none must."""
     start = start_at(view.job.default_batch_size, view.sizes, view.infeasible)
-    found = next_exploration(view.sizes, start, view.belief.explored, view.infeasible, view.cheapest)
+    walked = [b for b in view.sizes if b in view.too_large or b not in view.infeasible]  # what dies is passed over
+    found = next_exploration(walked, start, view.belief.explored, view.too_large, view.cheapest)
     if found is not None:
         number, b = found
         return Attempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=_why_explored(view, number, b, start))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.trial import DeviceInfo
+
+
+def default_state_dir() -> str:
+    """Where limit records and simulated devices lie by default: ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``."""
+    return os.environ.get("ZEUS_STATE_DIR") or str(Path.home() / ".local" / "state" / "zeus")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +29,17 @@ class LimitRange:
         """Every limit of the grid, from the highest (where training starts) to the lowest."""
         count = int((self.max_w - self.min_w) / self.step_w + 1e-9) + 1
         return tuple(self.max_w - i * self.step_w for i in range(count))
+
+    def check(self, limits_w: Iterable[float], model: str) -> None:
+        """Raises JobSpecError where one of the user's limits is out of range on this device model."""
+        for limit_w in limits_w:
+            if not self.min_w <= limit_w <= self.max_w:
+                raise JobSpecError.of(
+                    "ZeusJob.power_limits_w",
+                    limit_w,
+                    f"out of range on {model}",
+                    f"use limits from {self.min_w:g} to {self.max_w:g} W",
+                )
 
 
 class Device(Protocol):

@@ -17,13 +17,14 @@ class NoneDevice:
     """No energy and no limit; the batch size can still be tuned, on time alone.
 
     :param max_power_w: MAXPOWER of Eq. 2 [W] as the user states it.
+    :param why: why energy is not measured, for the logs and the page.
     """
 
     uuid = None
 
-    def __init__(self, max_power_w: float | None = None) -> None:
+    def __init__(self, max_power_w: float | None = None, *, why: str = NO_SOURCE) -> None:
         self.info = DeviceInfo(model=_cpu_model(), max_power_w=max_power_w)
-        self.missing = {"energy_j": NO_SOURCE, "limit_w": "this device has no power limit"}
+        self.missing = {"energy_j": why, "limit_w": "this device has no power limit"}
 
     def now_s(self) -> float:
         """Monotonic clock of this host [s]."""

@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated import PREFIX, open_simulated
+
+
+def device_of(job: ZeusJob, state_dir: str | os.PathLike[str]) -> Device:
+    """The device that a job measures on. Raises JobSpecError for an unknown one."""
+    if job.mode == "off":
+        return NoneDevice(job.max_power_w, why="the job's mode is 'off': nothing is measured")
+    return open_device(job.device, state_dir=state_dir, max_power_w=job.max_power_w)
 
 
 def open_device(name: str, *, state_dir: str | os.PathLike[str], max_power_w: float | None = None) -> Device:

@@ -16,7 +16,7 @@ from typing import Any
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.optimizer.trial import DeviceInfo
 from airflow_provider_zeus.power import state_file
-from airflow_provider_zeus.power.device import LimitRange
+from airflow_provider_zeus.power.device import LimitRange, default_state_dir
 from airflow_provider_zeus.power.simulated_models import CHIPS, LOADS, Chip
 from airflow_provider_zeus.power.state_file import CLOCK_S, COUNTER_MJ, EFFECTIVE_W, ENERGY_J, LIMIT_W, StateFile
 
@@ -34,6 +34,7 @@ class SimulatedGpu:
     State lives in ``state_file`` (layout: :mod:`airflow_provider_zeus.power.state_file`), so that other processes see
     and can change the limit; one process at a time trains on it. A corrupt file is replaced by a fresh one.
 
+    :param state_file: default: one for this GPU and load in the default state folder, as ``open_simulated`` names it.
     :param gpu: ``v100`` (limits 100 to 250 W) or ``a40`` (100 to 300 W).
     :param load: whose time and power it shows, a load of :data:`~airflow_provider_zeus.power.simulated_models.LOADS`.
     :param may_set_limit: False: setting the limit is refused, as it is to most users on real GPUs.
@@ -41,7 +42,9 @@ class SimulatedGpu:
     Raises JobSpecError for an unknown GPU or load.
     """
 
-    def __init__(self, gpu: str, *, load: str, state_file: str | os.PathLike[str], may_set_limit: bool = True) -> None:
+    def __init__(
+        self, gpu: str, *, load: str, state_file: str | os.PathLike[str] | None = None, may_set_limit: bool = True
+    ) -> None:
         if (gpu, load) not in LOADS:
             raise _unknown(f"{PREFIX}{gpu}/{load}")
         self.chip, self.load = CHIPS[gpu], LOADS[gpu, load]
@@ -50,7 +53,7 @@ class SimulatedGpu:
         )
         self.missing: dict[str, str] = {}
         self._may_set_limit = may_set_limit
-        self._path = os.path.realpath(state_file)
+        self._path = os.path.realpath(state_file or _state_file(default_state_dir(), gpu, load))
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
         self._state = _opened(self._path, self.chip)
         self._slots = self._state.slots
@@ -125,8 +128,12 @@ def open_simulated(name: str, state_dir: str | os.PathLike[str]) -> SimulatedGpu
     gpu, _, load = name.removeprefix(PREFIX).partition("/")
     if not name.startswith(PREFIX):
         raise _unknown(name)
+    return SimulatedGpu(gpu, load=load, state_file=_state_file(state_dir, gpu, load))
+
+
+def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str) -> Path:
     Path(state_dir).mkdir(parents=True, exist_ok=True)
-    return SimulatedGpu(gpu, load=load, state_file=Path(state_dir) / f"simulated-{gpu}-{load}.gpu")
+    return Path(state_dir) / f"simulated-{gpu}-{load}.gpu"
 
 
 def _unknown(name: str) -> JobSpecError:

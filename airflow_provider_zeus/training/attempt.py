@@ -169,6 +169,11 @@ class LiveAttempt:
         return State.EXHAUSTED, f"the loop was left after {self._tally.epochs_done} epochs, below the target"
 
     @property
+    def epochs_done(self) -> int:
+        """Epochs that ended with a report."""
+        return self._tally.epochs_done
+
+    @property
     def left_after_report(self) -> bool:
         """Whether at least one epoch was reported and none is under way."""
         return self._tally.epochs_done > 0 and not self._in_epoch

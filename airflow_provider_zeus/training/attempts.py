@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_provider_zeus.errors import BelowTargetError
+from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.training.signals import AttemptOver, raise_again
 from airflow_provider_zeus.training.swallowed import swallowing_except
@@ -87,7 +87,18 @@ def _goes_on(run: ZeusRun, live: LiveAttempt, error: BaseException) -> bool:
 
 
 def _keep(run: ZeusRun, live: LiveAttempt) -> None:
-    """Write down that this attempt's model is kept. Raises BelowTargetError where that is not enough."""
+    """Write down that this attempt's model is kept. Raises BelowTargetError where that is not enough.
+
+    Raises ReportError where nothing was reported: nobody knows what the model is worth, and nothing could be learnt.
+    """
+    if not live.epochs_done:
+        error = ReportError(
+            f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
+            "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
+        )
+        run.end(State.FAILED, str(error))
+        run.finish(kept=False)
+        raise error
     state, reason = live.outcome
     run.end(state, reason)
     run.finish(kept=True)

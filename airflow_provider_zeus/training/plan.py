@@ -162,8 +162,3 @@ def _whole_lines(data: bytes) -> int:
 
 def _refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
-
-
-def default_state_dir() -> str:
-    """Where limit records and simulated devices lie by default: ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``."""
-    return os.environ.get("ZEUS_STATE_DIR") or str(Path.home() / ".local" / "state" / "zeus")

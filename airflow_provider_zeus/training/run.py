@@ -15,15 +15,15 @@ from typing import Any, Self, TypeVar
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Observation, State
-from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.open import open_device
+from airflow_provider_zeus.power.open import device_of
 from airflow_provider_zeus.training import attempts
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.loader import ZeusDataLoader, make_loader
 from airflow_provider_zeus.training.outbox import Outbox, Sink
-from airflow_provider_zeus.training.plan import Plan, ResultWriter, default_state_dir
+from airflow_provider_zeus.training.plan import Plan, ResultWriter
 from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
 T = TypeVar("T")
@@ -71,9 +71,7 @@ class ZeusRun:
             plan = Plan.read(Path(plan))
         job = ZeusJob.from_dict(plan.spec)
         state_dir = plan.state_dir or default_state_dir()
-        if device is None:
-            name = "none" if job.mode == "off" else job.device
-            device = open_device(name, state_dir=state_dir, max_power_w=job.max_power_w)
+        device = device or device_of(job, state_dir)
         stack = ExitStack()
         limits = None
         if job.mode in ("optimize", "observe") and device.limit_range() is not None:
@@ -150,8 +148,21 @@ class ZeusRun:
         live.report(self._target, self._target.pick(metrics))
 
     def set_target(self, value: float) -> None:
-        """Give the target ``"<metric> <= runtime"`` its value, before the first report."""
+        """Give the target ``"<metric> <= runtime"`` its value, before the first report of each attempt.
+
+        Raises ReportError: the job states a value itself, an epoch was reported already, not a finite number.
+        """
         raise_again(self._killed)
+        if self.job.parsed_target.value is not None:
+            raise ReportError(
+                f"run.set_target({value!r}): the job's target {self.job.target!r} has a value already. "
+                f'Write "{self._target} runtime" there, or leave set_target() out.'
+            )
+        if self._live is not None and self._live.epochs_done:
+            raise ReportError(
+                f"run.set_target({value!r}): an epoch was reported already. Set the target before the loop, or what "
+                "was reached by then would count against another target."
+            )
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ReportError(f"run.set_target({value!r}): not a finite number. Compute it from this run's own data.")
         self._target = replace(self._target, value=float(value))

@@ -216,3 +216,61 @@ def test_mistakes_are_named_at_parse(write: Any, said: str) -> None:
     with DAG("zeus_mistakes", schedule=None, start_date=START), pytest.raises(JobSpecError) as caught:
         write()
     assert said in str(caught.value)
+
+
+def test_native_rendering_keeps_texts_texts(run_dag: Any) -> None:
+    with DAG("zeus_native", schedule=None, start_date=START, render_template_as_native_obj=True) as dag:
+
+        @task.zeus(job(data_slice="{{ 7 }}", eta="{{ 0.25 }}", batch_sizes="{{ [32, 64] }}"))
+        def train(run=None):
+            loop(run, 4)
+
+        train()
+    assert run_dag(dag).state == "success"
+    (trial,) = log_of("zeus_native.train")
+    assert (trial.origin.data_slice, trial.spec["job_version"], trial.spec["batch_sizes"]) == ("7", "1", [32, 64])
+
+
+def test_a_mapped_task_waits_for_what_its_job_needs(run_dag: Any) -> None:
+    with DAG("zeus_mapped_xcom", schedule=None, start_date=START) as dag:
+
+        @task
+        def sizes():
+            return [32, 64]
+
+        @task.zeus(job(batch_sizes=sizes()))
+        def train(run=None, city=None):
+            loop(run, 4)
+
+        train.expand(city=["ewr", "jfk"])
+    assert "sizes" in dag.get_task("train").upstream_task_ids
+    assert run_dag(dag).state == "success"
+    assert all(t.spec["batch_sizes"] == [32, 64] for t in log_of("zeus_mapped_xcom.train"))
+
+
+def test_a_power_limit_out_of_range_is_a_mistake_and_no_trial(run_dag: Any) -> None:
+    assert run_dag(zeus_dag("zeus_limits", job(power_limits_w=[50.0]))).state == "failed"
+    assert log_of("zeus_limits.train") == []
+
+
+def test_mode_off_says_so(run_dag: Any) -> None:
+    assert run_dag(zeus_dag("zeus_off", job(mode="off"))).state == "success"
+    (trial,) = log_of("zeus_off.train")
+    assert trial.observation.energy_j is None
+    assert trial.observation.reasons["energy_j"] == "the job's mode is 'off': nothing is measured"
+    assert trial.observation.time_s
+
+
+def test_a_training_that_never_reports_fails_with_the_remedy(run_dag: Any) -> None:
+    with DAG("zeus_silent", schedule=None, start_date=START) as dag:
+
+        @task.zeus(job())
+        def train(run=None):
+            for _ in range(20):
+                run.step()
+
+        train()
+    assert run_dag(dag).state == "failed"
+    (trial,) = log_of("zeus_silent.train")
+    assert trial.state.value == "failed"
+    assert "without one run.report(accuracy=...)" in (trial.reason or "")

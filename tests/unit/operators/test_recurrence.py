@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.operators.recurrence import Recurrence, ask_request
+from airflow_provider_zeus.operators.recurrence import Recurrence, Settings, ask_request
 from airflow_provider_zeus.optimizer.trial import State
 
 JOB = ZeusJob(
@@ -99,3 +99,19 @@ def test_an_unknown_simulated_device_is_named_before_any_trial(
     with pytest.raises(JobSpecError, match="h100"):
         Recurrence.open(job, context(), conn_id="zeus_default")
     assert not (tmp_path / "zeus.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("HEARTBEAT_S", "0", "heartbeat_s = 0.0: not above 0"),
+        ("LEASE_S", "20", "a heartbeat every 15 s could not renew"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(
+    monkeypatch: pytest.MonkeyPatch, airflow_home: Path, option: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(f"AIRFLOW__ZEUS__{option}", value)
+    with pytest.raises(JobSpecError, match=r"\[zeus\]") as caught:
+        Settings.read()
+    assert said in str(caught.value)

@@ -21,7 +21,8 @@ def test_before_any_trial_nothing_is_known() -> None:
     belief = prior(JOB)
     assert belief == Belief(job=JOB)
     assert belief.last_device() is None
-    assert not belief.infeasible(32, "V100")
+    assert not belief.keeps_dying(32, "V100")
+    assert not belief.out_of_memory(32, "V100")
 
 
 def test_a_running_trial_teaches_nothing() -> None:

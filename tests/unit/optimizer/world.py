@@ -80,8 +80,11 @@ class World:
         return trial
 
     def died(self, batch_size: int, state: State = State.ABANDONED, **fields: Any) -> Trial:
-        """Append a trial of which nothing came back."""
-        trial = make_trial(self.number, batch_size, state, **{"job": self.job, "phase": Phase.EXPLORE, **fields})
+        """Append a trial of which nothing came back; one that failed had begun to train."""
+        began = {"time_s": 1.0} if state is State.FAILED else {}
+        trial = make_trial(
+            self.number, batch_size, state, **{"job": self.job, "phase": Phase.EXPLORE, **began, **fields}
+        )
         self.log.append(trial)
         return trial
 

@@ -479,3 +479,17 @@ def test_an_error_in_validation_counts_what_was_drawn_up_to_it(kit: Kit) -> None
     assert kit.last().time_s == pytest.approx(kit.gpu.now_s())
     assert kit.last().rest_s == pytest.approx(40 * step_s)
     assert (kit.last().epochs, kit.last().metric) == (1.0, None)
+
+
+def test_a_target_is_set_before_the_first_report_or_not_at_all(kit: Kit) -> None:
+    def moving(run: ZeusRun) -> None:
+        run.set_target(0.9)
+        for _ in run.epochs():
+            run.step()
+            run.report(acc=0.5)
+            run.set_target(0.1)
+
+    with pytest.raises(ReportError, match="an epoch was reported already"):
+        kit.run(incumbent(256), target="acc >= runtime").train(moving)
+    with pytest.raises(ReportError, match="has a value already"):
+        kit.run(incumbent(256), target="acc >= 0.9").train(lambda run: run.set_target(0.1))

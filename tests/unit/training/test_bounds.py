@@ -158,7 +158,7 @@ def test_on_time_alone_bounds_are_seconds(kit: Kit) -> None:
     first, second = kit.ends()
     assert (first.state, second.state) == (State.GIVEN_UP, State.CONVERGED)
     assert first.observation.energy_j is None
-    assert "no source of energy" in first.observation.reasons["energy_j"]
+    assert "mode is 'off'" in first.observation.reasons["energy_j"]
     assert 0 < first.observation.time_s < 5
 
 
