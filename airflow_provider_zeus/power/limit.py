@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from airflow_provider_zeus.errors import DeviceError, JobSpecError
+from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.guard import Guard
 from airflow_provider_zeus.power.record import restore_orphans, same_w
@@ -66,14 +66,7 @@ class LimitControl:
         limits, found_w = self.device.limit_range(), self.found_w
         if limits is None or found_w is None:
             return ()
-        for limit_w in limits_w or ():
-            if not limits.min_w <= limit_w <= limits.max_w:
-                raise JobSpecError.of(
-                    "ZeusJob.power_limits_w",
-                    limit_w,
-                    f"out of range on {self.device.info.model}",
-                    f"use limits from {limits.min_w:g} to {limits.max_w:g} W",
-                )
+        limits.check(limits_w or (), self.device.info.model)
         asked = limits_w if limits_w is not None else (*limits.grid_w(), found_w)
         allowed = {min(w, found_w) for w in asked if w <= found_w or same_w(w, found_w)}
         return tuple(sorted(allowed, reverse=True)) or (found_w,)
