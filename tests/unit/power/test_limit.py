@@ -157,8 +157,9 @@ def test_a_killed_guardian_ends_the_setting_of_limits(
 ) -> None:
     with LimitControl(gpu, tmp_path) as control:
         control.set_w(150.0)
+        status = Path(f"/proc/{guardians()[0]}/stat")
         os.kill(guardians()[0], signal.SIGKILL)
-        wait_for(lambda: not guardians(), within_s=2.0)
+        wait_for(lambda: status.read_text().rpartition(") ")[2].startswith("Z"), within_s=2.0)  # ended, not waited for
         assert not control.set_w(125.0)
         assert gpu.limit_w() == 250.0
         assert records(tmp_path) == []
