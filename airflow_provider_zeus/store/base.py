@@ -62,16 +62,21 @@ class Store(Protocol):
     def ask(self, request: AskRequest) -> Asked:
         """Open the next trial of a recurrence; the same open key gives the same trial, a closed one the next attempt.
 
+        Where a start of the plan has reported to the open trial already, that one is closed as abandoned and the same
+        attempt is handed out under the next key: two starts are two observations.
         Closes earlier tries of the same task instance and expired leases first; learns, chooses, inserts ``running``.
         """
 
     def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
-        """Write the row of the next attempt of ``previous``'s decision when its process begins it. Idempotent."""
+        """Write the row of the next attempt of ``previous``'s decision when its process begins it. Idempotent.
+
+        Its key is another than ``key`` where that one is another start's; reports go to the key of the row.
+        """
 
     def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
         """Write the open row of a trial that began while the store could not be asked; it gets its number. Idempotent.
 
-        So that what such a run cost can be told later.
+        So that what such a run cost can be told later, to the key of the row.
         """
 
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:

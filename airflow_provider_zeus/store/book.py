@@ -67,8 +67,7 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     own = book.of_task_instance(request.ti_id)
     again = ledger.redelivered(own, request.job_id)
     if again:
-        trial = ledger.renewed(again, book.now, request.lease_s)
-        book.put(trial)
+        trial = _handed_out_again(book, again, own, request.lease_s)
     else:
         number = book.newest + 1
         seed = decision_seed(request.job_id, number, job.seed)
@@ -94,6 +93,23 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     )
 
 
+def _handed_out_again(book: Book, trial: Trial, own: Sequence[Trial], lease_s: float) -> Trial:
+    """The open trial of a question that comes twice; once a start has reported to it, a row of its own beside it."""
+    if trial.observation.start_id is None:
+        trial = ledger.renewed(trial, book.now, lease_s)
+        book.put(trial)
+        return trial
+    book.seq += 1
+    book.put(ledger.abandon(trial, ledger.REDELIVERED, book.now, book.seq), closed=True)
+    again = ledger.repeated(trial, _free_key(own), number=book.newest + 1, now=book.now, lease_s=lease_s)
+    book.add(again)
+    return again
+
+
+def _free_key(own: Sequence[Trial]) -> TrialKey:
+    return TrialKey(own[0].key.ti_id, max(t.key.attempt for t in own) + 1)
+
+
 def _still_open(book: Book, request: AskRequest) -> list[Trial]:
     """Open trials, after those were closed that this question ends."""
     running = book.open_trials()
@@ -105,24 +121,36 @@ def _still_open(book: Book, request: AskRequest) -> list[Trial]:
 
 
 def begin(book: Book, key: TrialKey, previous: TrialKey, lease_s: float) -> Trial:
-    """Write the row of the attempt after ``previous``, unless it is there."""
-    there = book.find(key)
-    if there:
-        return there
+    """Write the row of the attempt after ``previous``, unless it is there; under another key where ``key`` is taken."""
     before = _known(book, previous)
     trial = ledger.next_of(before, key, number=book.newest + 1, now=book.now, lease_s=lease_s)
-    book.add(trial)
-    return trial
+    return _there_or_added(book, trial)
 
 
 def adopt(book: Book, trial: Trial, lease_s: float) -> Trial:
     """Write the row of a trial that began while the store could not be asked, unless it is there."""
-    there = book.find(trial.key)
-    if there:
-        return there
+    start_id = trial.observation.start_id
     trial = ledger.adopted(trial, number=book.newest + 1, now=book.now, lease_s=lease_s)
-    book.add(trial)
-    return trial
+    return _there_or_added(book, trial, start_id)
+
+
+def _there_or_added(book: Book, trial: Trial, start_id: str | None = None) -> Trial:
+    """The row that runs the same attempt of the same decision under this key; where another trial's lies there, a row
+    of its own: another start of the plan took the key.
+    """
+    there = book.find(trial.key)
+    if there is None:
+        book.add(trial)
+        return trial
+    if ledger.same_attempt(there, trial):
+        return there
+    own = book.of_task_instance(trial.key.ti_id)
+    displaced = [t for t in own if t.key.attempt > trial.key.attempt and ledger.same_attempt(t, trial)]
+    mine = next((t for t in displaced if t.observation.start_id in (None, start_id)), None)
+    if mine is None:
+        mine = replace(trial, key=_free_key(own))
+        book.add(mine)
+    return mine
 
 
 def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> None:
@@ -160,11 +188,8 @@ def _of_start(book: Book, key: TrialKey, report: Report) -> Trial:
     there = next((t for t in own if t.observation.start_id == start_id and t.planned == trial.planned), None)
     if there:
         return there
-    attempt = max(t.key.attempt for t in own) + 1
     lease_s = max(trial.lease_until - book.now, 0.0)
-    trial = ledger.adopted(
-        replace(trial, key=TrialKey(key.ti_id, attempt)), number=book.newest + 1, now=book.now, lease_s=lease_s
-    )
+    trial = ledger.repeated(trial, _free_key(own), number=book.newest + 1, now=book.now, lease_s=lease_s)
     book.add(trial)
     return trial
 

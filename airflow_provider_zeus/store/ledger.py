@@ -25,6 +25,7 @@ from airflow_provider_zeus.store.base import AskRequest
 
 KEPT_SAMPLES = 8  # newest profile samples kept per job, device, batch size and limit: of each limit, however many
 LEASE_EXPIRED = "lease expired"
+REDELIVERED = "redelivered: another start of the task took its place"
 
 DeviceKey = tuple[str, int, str | None]  # model, count, energy source: figures of other devices do not compare
 LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, state, limit found, limit last set [W]
@@ -123,6 +124,17 @@ def adopted(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
         closed_at=None,
         observation=Observation(),
     )
+
+
+def repeated(trial: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
+    """The open row of another start of the same attempt: what was decided and known stays, what was seen does not."""
+    again = adopted(replace(trial, key=key), number=number, now=now, lease_s=lease_s)
+    return replace(again, asked_after_seq=trial.asked_after_seq, opened_at=now)
+
+
+def same_attempt(one: Trial, other: Trial) -> bool:
+    """Whether both rows run the same attempt of the same decision."""
+    return (one.decision, one.planned) == (other.decision, other.planned)
 
 
 def beaten(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial:

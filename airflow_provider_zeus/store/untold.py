@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -69,9 +69,11 @@ class Untold:
 
     def tell(self, store: Store) -> None:
         """Tell it now. Raises StoreError when the store cannot take it."""
+        key = self.key
         if self.trial:
-            store.adopt(self.trial)
-        store.tell(self.key, self.state, self.report, reason=self.reason)
+            seen = replace(self.trial.observation, start_id=self.report.observation.start_id)
+            key = store.adopt(replace(self.trial, observation=seen)).key
+        store.tell(key, self.state, self.report, reason=self.reason)
 
 
 def remember(
