@@ -12,6 +12,8 @@ JOB = ZeusJob(batch_sizes=[16, 32, 64, 128, 256], default_batch_size=32, target=
 
 @dag(schedule="@daily", start_date=datetime(2026, 1, 1), catchup=False, tags=["zeus", "example"])
 def zeus_minimal():
+    """Each day the batch size that has cost least, or one that may cost less."""
+
     @task.zeus(JOB)
     def train(run=None):
         import torch

@@ -24,6 +24,7 @@ def is_deferred(value: object) -> bool:
 
 
 def bad(name: str, value: object, problem: str, remedy: str) -> JobSpecError:
+    """The error of one field of a job."""
     return JobSpecError.of(f"ZeusJob.{name}", value, problem, remedy)
 
 

@@ -25,6 +25,7 @@ class Outbox:
         self._lock = RLock()  # a signal handler may send while its own thread does
         self._waiting: list[Line] = []
         self._sending = False
+        self._failing = False  # said once, until the sink takes lines again
 
     def send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
         """Send a line; with ``live``, of that attempt and with its news. A beat after the attempt's end is dropped."""
@@ -36,27 +37,38 @@ class Outbox:
                 profile, points = live.take_news()
                 fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
                 fields |= {"profile": profile, "points": points}
-            self._wait(Line(kind=kind, start_id=self._start_id, **fields))
+            self._waiting.append(Line(kind=kind, start_id=self._start_id, **fields))
             self._send_waiting()
-
-    def _wait(self, line: Line) -> None:
-        before = self._waiting[-1] if self._waiting and not self._sending else None
-        if before is not None and before.kind == line.kind == "beat" and before.attempt == line.attempt:
-            both = replace(line, profile=before.profile + line.profile, points=before.points + line.points)
-            self._waiting[-1] = both
-        else:
-            self._waiting.append(line)
 
     def _send_waiting(self) -> None:
         if self._sending:
             return
         self._sending = True
         try:
+            self._waiting[:] = _folded(self._waiting)
             while self._waiting:
                 self._sink(self._waiting[0])
                 self._waiting.pop(0)
+            self._failing = False
         except Exception:
             kind = self._waiting[0].kind
-            log.warning("Zeus could not write a %r line of its result; it is tried again.", kind, exc_info=True)
+            level = logging.DEBUG if self._failing else logging.WARNING
+            log.log(level, "Zeus could not write a %r line of its result; it is tried again.", kind, exc_info=True)
+            self._failing = True
         finally:
             self._sending = False
+
+
+def _folded(lines: list[Line]) -> list[Line]:
+    """Each beat that waits goes with the next line of its attempt, beat or end: sums are newer there, news are added.
+
+    So no line waits behind a beat, and what waits through a long failure stays one line.
+    """
+    folded: list[Line] = []
+    for line in lines:
+        before = folded[-1] if folded else None
+        if before and before.kind == "beat" and line.kind in ("beat", "end") and before.attempt == line.attempt:
+            folded[-1] = replace(line, profile=before.profile + line.profile, points=before.points + line.points)
+        else:
+            folded.append(line)
+    return folded

@@ -21,13 +21,13 @@ from airflow_provider_zeus.power.open import device_of
 from airflow_provider_zeus.training import attempts
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.heartbeat import Heartbeat
+from airflow_provider_zeus.training.learning_rate import scaled
 from airflow_provider_zeus.training.loader import ZeusDataLoader, make_loader
 from airflow_provider_zeus.training.outbox import Outbox, Sink
 from airflow_provider_zeus.training.plan import Plan, ResultWriter
 from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
 T = TypeVar("T")
-_LR_RULES: dict[str, Callable[[float], float]] = {"sqrt": math.sqrt, "linear": float, "none": lambda _: 1.0}
 
 
 class ZeusRun:
@@ -172,10 +172,8 @@ class ZeusRun:
 
         :param lr: the rate that suits ``reference_batch_size`` (default: the job's default batch size).
         """
-        if rule not in _LR_RULES:
-            raise JobSpecError.of("run.scale_lr(): rule", rule, "not known", f"use one of {', '.join(_LR_RULES)}")
         ratio = self.batch_size / (reference_batch_size or self.job.default_batch_size)
-        self._learning_rate = lr * _LR_RULES[rule](ratio)
+        self._learning_rate = scaled(lr, rule, ratio)
         return self._learning_rate
 
     def train(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:

@@ -10,6 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """Make the tables. Written out, not taken from ``schema``: later versions of that must not change this one."""
     op.create_table(
         "zeus_job",
         sa.Column("job_id", sa.Text, primary_key=True),
@@ -105,5 +106,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    """Drop them."""
     for table in ("zeus_checkpoint", "zeus_profile_sample", "zeus_trial_power", "zeus_trial", "zeus_job"):
         op.drop_table(table)
