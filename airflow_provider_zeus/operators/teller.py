@@ -12,6 +12,7 @@ from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.points import thinned
 from airflow_provider_zeus.store.untold import remember
 from airflow_provider_zeus.store.variable import VariablePort
 from airflow_provider_zeus.training.plan import Line
@@ -20,7 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class Teller:
-    """Sink of one plan's result lines. Never raises: a store that fails must not fail a training.
+    """Sink of one plan's result lines. Raises StoreError for a beat only, which the outbox keeps and sends again.
+
+    An attempt whose row could not be written when it began gets it with its next line; an end that cannot be told is
+    remembered, never raised.
 
     :param store: None when it could not even be asked; then every attempt's cost is kept for later.
     """
@@ -32,52 +36,64 @@ class Teller:
         self._lease_s, self._state_dir = lease_s, state_dir
         self._ended: list[tuple[Line, str | None]] = []  # end lines, with where an untold one is kept
         self._kept: int | None = None
+        self._keys = {first.key.attempt: first.key}  # plan's attempt number -> key of the row that was written for it
 
     def __call__(self, line: Line) -> None:
-        """Take one line."""
+        """Take one line. Raises StoreError for a beat that the store did not take."""
         if line.kind == "final":
             self._kept = line.attempt
         if line.attempt is None or line.kind in ("start", "final"):
             return
-        key = TrialKey(self._first.key.ti_id, line.attempt)
         observation = replace(line.observation or Observation(), start_id=line.start_id)
         report = Report(observation=observation, profile=line.profile, points=line.points)
         if line.kind == "end":
-            self._ended.append((line, self._tell(key, line, report)))
-            return
-        try:
-            if self._store is not None:
-                self._news(self._store, key, line, report)
-        except StoreError as error:
-            log.warning("Zeus could not write to its store: %s The training goes on.", error)
+            self._ended.append((line, self._tell(line.attempt, line, report)))
+        elif self._store is not None and line.attempt not in [ended.attempt for ended, _ in self._ended]:
+            self._news(self._store, line.attempt, line, report)
 
-    def _news(self, store: Store, key: TrialKey, line: Line, report: Report) -> None:
+    def _news(self, store: Store, attempt: int, line: Line, report: Report) -> None:
+        try:
+            key = self._begun(store, attempt)
+        except StoreError as error:
+            if line.kind == "beat":
+                raise
+            log.warning("Zeus could not begin attempt %d in its store: %s It is tried again.", attempt, error)
+            return
         if line.kind == "beat":
             store.heartbeat(key, report, lease_s=self._lease_s)
-        elif key.attempt > self._first.key.attempt:
-            store.begin(key, replace(key, attempt=key.attempt - 1), lease_s=self._lease_s)
 
-    def _tell(self, key: TrialKey, line: Line, report: Report) -> str | None:
+    def _begun(self, store: Store, attempt: int) -> TrialKey:
+        """Key of an attempt's row, written now where it is not; those before it first. Raises StoreError."""
+        if attempt not in self._keys:
+            previous = self._begun(store, attempt - 1) if attempt - 1 > self._first.key.attempt else self._first.key
+            key = replace(self._first.key, attempt=attempt)
+            self._keys[attempt] = store.begin(key, previous, lease_s=self._lease_s).key
+        return self._keys[attempt]
+
+    def _tell(self, attempt: int, line: Line, report: Report) -> str | None:
         """Tell an attempt's end; where it is kept for later when the store does not take it."""
         state = line.state or State.FAILED
         try:
             if self._store is None:
                 raise StoreError("The store could not be asked when this run began.")
-            self._store.tell(key, state, report, reason=line.reason)
+            self._store.tell(self._begun(self._store, attempt), state, report, reason=line.reason)
         except StoreError as error:
-            return self._remember(key, state, line, report, error)
+            return self._remember(attempt, state, line, report, error)
         return None
 
-    def _remember(self, key: TrialKey, state: State, line: Line, report: Report, error: StoreError) -> str:
-        position = min(key.attempt - self._first.key.attempt, len(self._first.decision.attempts) - 1)
-        row = replace(self._first, key=key, planned=self._first.decision.attempts[position])
-        job_id, reason = self._first.job_id, line.reason
+    def _remember(self, attempt: int, state: State, line: Line, report: Report, error: StoreError) -> str:
+        planned, first = self._first.decision.attempts, self._first
+        position = min(planned.index(first.planned) + attempt - first.key.attempt, len(planned) - 1)
+        key = self._keys.get(attempt, replace(first.key, attempt=attempt))
+        row = replace(first, key=key, planned=planned[position])
+        report = replace(report, points=thinned(report.points))
+        job_id, reason = first.job_id, line.reason
         try:
             where = remember(self._port, key, state, report, job_id, reason, trial=row, state_dir=self._state_dir)
         except StoreError as worse:
-            log.error("Zeus lost the cost of attempt %d: %s %s", key.attempt, error, worse)
+            log.error("Zeus lost the cost of attempt %d: %s %s", attempt, error, worse)
             return "lost"
-        log.warning("Zeus could not tell the cost of attempt %d: %s It is kept in %s.", key.attempt, error, where)
+        log.warning("Zeus could not tell the cost of attempt %d: %s It is kept in %s.", attempt, error, where)
         return where
 
     def cost_xcom(self) -> dict[str, Any]:

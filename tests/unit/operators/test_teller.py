@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.operators.teller import Teller
-from airflow_provider_zeus.optimizer.trial import Observation, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.sql import SqlStore
 from airflow_provider_zeus.store.untold import drain
-from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.training.outbox import Outbox
+from airflow_provider_zeus.training.plan import Kind, Line
 from tests.unit.store.store_kit import DictPort, report, request, seen
 
 JOB_ID = "d.train"
@@ -104,3 +109,155 @@ def test_a_total_with_a_gap_is_none(store: SqlStore, tmp_path: Path) -> None:
     assert cost["cost"] is None
     assert cost["time_s"] == 2 * seen(32).time_s  # type: ignore[operator]
     assert cost["attempts"][0]["reasons"] == {"energy_j": "counter went back"}
+
+
+class Flaky:
+    """A store that can be down."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.down = store, False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.down:
+            raise StoreError("no database")
+        return getattr(self.store, name)
+
+
+class Live:
+    """What the outbox needs of an attempt; its news are put into it."""
+
+    def __init__(self, number: int, trial: Trial) -> None:
+        self.number, self.planned, self.ended = number, trial.decision.attempts[number - 1], False
+        self.news: Any = (), ()
+
+    def take_news(self) -> Any:
+        news, self.news = self.news, ((), ())
+        return news
+
+
+def flaky_kit(store: SqlStore, folder: Path) -> tuple[Flaky, DictPort, Trial, Outbox]:
+    first, flaky, port = two_attempts(store), Flaky(store), DictPort()
+    return flaky, port, first, Outbox(teller(cast(SqlStore, flaky), port, first, folder))
+
+
+def news_of(trial: Trial, number: int, t_s: float) -> Any:
+    size = trial.decision.attempts[number - 1].batch_size
+    sample = ProfileSample(batch_size=size, limit_w=200.0, samples=10, energy_j=1.0, time_s=1.0)
+    return (sample,), (PowerPoint(t_s=t_s, power_w=100.0, limit_w=200.0, phase="profile"),)
+
+
+def test_news_of_a_beat_while_the_store_is_down_come_with_a_later_one(store: SqlStore, tmp_path: Path) -> None:
+    flaky, _, first, outbox = flaky_kit(store, tmp_path)
+    live: Any = Live(1, first)
+    outbox.send("attempt", live)
+    for t_s, down in ((1.0, True), (2.0, True), (3.0, False)):
+        flaky.down, live.news = down, news_of(first, 1, t_s)
+        outbox.send("beat", live, observation=seen(first.batch_size))
+    assert [p.t_s for p in store.points(first.key)] == [1.0, 2.0, 3.0]
+    store.tell(first.key, State.FAILED, Report(observation=Observation()))
+    assert [s.samples for s in store.ask(request(3)).profile] == [30]
+
+
+def test_an_end_does_not_wait_behind_a_beat_and_is_remembered_with_its_news(store: SqlStore, tmp_path: Path) -> None:
+    flaky, port, first, outbox = flaky_kit(store, tmp_path)
+    one: Any = Live(1, first)
+    two: Any = Live(2, first)
+    outbox.send("attempt", one)
+    flaky.down, one.news = True, news_of(first, 1, 1.0)
+    outbox.send("beat", one, observation=seen(first.batch_size))
+    outbox.send("end", one, state=State.GIVEN_UP, observation=seen(first.batch_size))
+    assert list(port.data) == [f"zeus-untold:{first.key.ti_id}:1"]
+    outbox.send("attempt", two)
+    outbox.send("beat", one, observation=seen(first.batch_size))
+    assert outbox._waiting == [], "nothing is sent again for ever"
+    flaky.down, two.news = False, news_of(first, 2, 2.0)
+    outbox.send("beat", two, observation=seen(32, epochs=1.0))
+    second = store.trials(JOB_ID)[-1]
+    assert (second.key.attempt, second.observation.epochs) == (2, 1.0), "its row was made good"
+    outbox.send("end", two, state=State.CONVERGED, observation=seen(32))
+    outbox.send("final", attempt=2)
+    assert drain(store, port, JOB_ID) == 1
+    assert [t.state for t in store.trials(JOB_ID)[1:]] == [State.GIVEN_UP, State.CONVERGED]
+    assert {s.batch_size: s.samples for s in store.ask(request(3)).profile} == {first.batch_size: 10, 32: 10}
+
+
+def test_a_training_without_a_store_keeps_no_beats(store: SqlStore, tmp_path: Path) -> None:
+    first, port = two_attempts(store), DictPort()
+    outbox = Outbox(teller(None, port, first, tmp_path))
+    live: Any = Live(1, first)
+    outbox.send("attempt", live)
+    outbox.send("beat", live, observation=seen(first.batch_size))
+    assert outbox._waiting == []
+
+
+def test_a_second_attempt_that_the_store_never_saw_is_told_later(store: SqlStore, tmp_path: Path) -> None:
+    flaky, port, first, outbox = flaky_kit(store, tmp_path)
+    one: Any = Live(1, first)
+    two: Any = Live(2, first)
+    outbox.send("attempt", one)
+    outbox.send("end", one, state=State.GIVEN_UP, observation=seen(first.batch_size))
+    flaky.down = True
+    outbox.send("attempt", two)
+    outbox.send("beat", two, observation=seen(32))
+    outbox.send("end", two, state=State.CONVERGED, observation=seen(32, energy_j=44.0))
+    assert drain(store, port, JOB_ID) == 1
+    assert drain(store, port, JOB_ID) == 0
+    second = store.trials(JOB_ID)[-1]
+    assert (second.batch_size, second.state, second.observation.energy_j) == (32, State.CONVERGED, 44.0)
+
+
+def a_start(store: SqlStore, port: DictPort, first: Trial, folder: Path, start_id: str) -> Callable[..., None]:
+    """Sends lines of one start of the plan that ``first`` opens."""
+    tell = teller(store, port, first, folder)
+
+    def send(kind: Kind, nth: int, state: State | None = None) -> None:
+        observation = None if kind == "attempt" else seen(32, start_id=start_id)
+        attempt = first.key.attempt + nth
+        tell(Line(kind=kind, start_id=start_id, attempt=attempt, state=state, observation=observation))
+
+    return send
+
+
+@pytest.mark.parametrize("a_lives", [False, True])
+def test_both_starts_of_a_redelivered_task_are_in_the_log(store: SqlStore, tmp_path: Path, a_lives: bool) -> None:
+    first, port = two_attempts(store), DictPort()
+    a = a_start(store, port, first, tmp_path, "a")
+    a("attempt", 0)
+    a("beat", 0)
+    b = a_start(store, port, store.ask(request(2)).trial, tmp_path, "b")
+    for send in (a, b) if a_lives else (b,):
+        send("attempt", 0)
+        send("beat", 0)
+        send("end", 0, State.GIVEN_UP)
+        send("attempt", 1)
+        send("beat", 1)
+    for send in (b, a) if a_lives else (b,):
+        send("end", 1, State.CONVERGED)
+    mine = [t for t in store.trials(JOB_ID) if t.key.ti_id == first.key.ti_id]
+    of_a = [State.GIVEN_UP, State.CONVERGED] if a_lives else [State.ABANDONED]
+    assert [t.state for t in mine if t.observation.start_id == "a"] == of_a
+    assert [t.state for t in mine if t.observation.start_id == "b"] == [State.GIVEN_UP, State.CONVERGED]
+    assert port.data == {}
+
+
+def test_the_untold_end_of_a_start_whose_key_was_taken_gets_a_row_of_its_own(store: SqlStore, tmp_path: Path) -> None:
+    first, port, flaky = two_attempts(store), DictPort(), Flaky(store)
+    a = a_start(cast(SqlStore, flaky), port, first, tmp_path, "a")
+    a("beat", 0)
+    b = a_start(store, port, store.ask(request(2)).trial, tmp_path, "b")
+    b("beat", 0)
+    a("end", 0, State.GIVEN_UP)
+    flaky.down = True
+    a("attempt", 1)
+    a("end", 1, State.CONVERGED)
+    flaky.down = False
+    b("end", 0, State.GIVEN_UP)
+    kept = dict(port.data)
+    assert drain(store, port, JOB_ID) == 1
+    port.data = kept
+    assert drain(store, port, JOB_ID) == 1, "a crash between telling and deleting tells twice"
+    mine = [t for t in store.trials(JOB_ID) if t.observation.start_id == "a"]
+    assert [(t.planned, t.state) for t in mine] == [
+        (first.decision.attempts[0], State.GIVEN_UP),
+        (first.decision.attempts[1], State.CONVERGED),
+    ]
