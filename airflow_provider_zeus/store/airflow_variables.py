@@ -50,7 +50,10 @@ class AirflowVariables:
                 return _keys_in_server(prefix)
         variable = _variable()
         if not hasattr(variable, "keys"):
-            raise StoreError("Variables cannot be listed by a task before Airflow 3.3; use 'airflow zeus reap'.")
+            raise StoreError(
+                "Variables cannot be listed by a task before Airflow 3.3: a cost kept in a Variable zeus-untold:... is "
+                "told by the job's next run that finds its trial in the log, else it stays in that Variable."
+            )
         with _errors("Variables cannot be listed"):
             return [str(key) for key in variable.keys(prefix=prefix)]
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again, is_test_run, supervisor
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.base import UPGRADE, Store
 
 DEFAULT_CONN_ID = "zeus_default"
 _HERE = re.compile(r"(^|[.:=])(Local|Sequential)Executor(:|$)")
@@ -26,7 +26,10 @@ def open_store(
 ) -> Store:
     """Open the trial log that Connection ``conn_id`` names; without one, the embedded file of this host.
 
-    :param create: make or migrate the embedded file; False (the UI): StoreError while there is none.
+    A PostgreSQL database is migrated by ``python -m airflow_provider_zeus.store.upgrade`` only.
+
+    :param create: make or migrate an SQLite file where all tasks run on this host; False (the UI): StoreError while
+        there is none.
     :param overlap_possible: whether two recurrences of the job may run at once; the Variable store answers ``ask``
         only where the caller says False.
     :param now: clock [s since the epoch], for tests.
@@ -34,14 +37,25 @@ def open_store(
     Raises StoreError, each with its remedy: the Connection cannot be looked up or says nothing usable, no Connection
     and an executor that runs tasks elsewhere, a database that cannot be reached or has another schema.
     """
-    connection = find_connection(conn_id)
-    if connection is None:
-        return _embedded(conn_id, create=create, now=now)
-    if connection.conn_type == "zeus" and connection.extra_dejson.get("store") == "variable":
+    url = store_url(conn_id)
+    if url is None:
         from airflow_provider_zeus.store.variable import VariableStore
 
         return VariableStore(AirflowVariables(), overlap_possible=overlap_possible, now=now)
-    return _sql(database_url(connection, conn_id), create=False, now=now)
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    create = create and url.startswith("sqlite") and runs_here()
+    return SqlStore(url, create=create, now=now, read_setting=AirflowVariables().get)
+
+
+def store_url(conn_id: str) -> str | None:
+    """Database URL of the trial log; None where Airflow's Variables hold it. Raises StoreError as open_store() does."""
+    connection = find_connection(conn_id)
+    if connection is None:
+        return _embedded_url(conn_id)
+    if connection.conn_type == "zeus" and connection.extra_dejson.get("store") == "variable":
+        return None
+    return database_url(connection, conn_id)
 
 
 def find_connection(conn_id: str) -> Any:
@@ -91,19 +105,13 @@ def runs_here() -> bool:
     return is_test_run() or all(_HERE.search(part.strip()) for part in parts)
 
 
-def _embedded(conn_id: str, *, create: bool, now: Callable[[], float] | None) -> Store:
+def _embedded_url(conn_id: str) -> str:
     if not runs_here():
         raise StoreError(
             f"There is no Connection {conn_id!r}, and tasks run on other hosts, which share no file: define it to a "
-            "PostgreSQL database and run 'airflow zeus db upgrade' once."
+            f"PostgreSQL database and run '{UPGRADE}' once."
         )
-    return _sql(f"sqlite:///{embedded_path()}", create=create, now=now)
-
-
-def _sql(url: str, *, create: bool, now: Callable[[], float] | None) -> Store:
-    from airflow_provider_zeus.store.sql import SqlStore
-
-    return SqlStore(url, create=create, now=now, read_setting=AirflowVariables().get)
+    return f"sqlite:///{embedded_path()}"
 
 
 def database_url(connection: Any, conn_id: str = DEFAULT_CONN_ID) -> str:

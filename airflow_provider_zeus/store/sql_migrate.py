@@ -11,10 +11,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql_engine import explained, shown, transaction
 
-UPGRADE = "airflow zeus db upgrade"
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _ADVISORY_LOCK = 0x7A657573  # "zeus"
 
@@ -28,6 +28,12 @@ def version(engine: sa.Engine) -> str | None:
         return connection.execute(found).scalar_one_or_none()
 
 
+def present_version(engine: sa.Engine) -> str | None:
+    """The same as :func:`version`, without making the file of an SQLite database that is not there."""
+    path = _file_of(engine.url)
+    return version(engine) if path is None or path.exists() else None
+
+
 def check(engine: sa.Engine, *, create: bool) -> None:
     """Make sure that the tables are of this version. Raises StoreError naming what to do when they are not.
 
@@ -35,8 +41,11 @@ def check(engine: sa.Engine, *, create: bool) -> None:
     """
     path = _file_of(engine.url)
     if not create and path is not None and not path.exists():
-        raise StoreError(f"There is no trial log yet at {shown(engine.url)}: the first run of a job makes it.")
-    found = version(engine) if path is None or path.exists() else None
+        raise StoreError(
+            f"There is no trial log yet at {shown(engine.url)}: where all tasks run on one host the first run of a job "
+            f"makes it; elsewhere run '{UPGRADE}' once."
+        )
+    found = present_version(engine)
     if found == HEAD:
         return
     if found is not None and not (found.isdigit() and int(found) < int(HEAD)):

@@ -20,10 +20,7 @@ from airflow_provider_zeus.store.settings import read_settings, variable_key
 from airflow_provider_zeus.store.variable_log import Beat, VariableBook
 
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
-REMEDY = (
-    "Set max_active_tis_per_dag=1 on the training task (for ZeusTrial: max_active_runs=1 on the DAG and no backfill), "
-    "or define Connection zeus_default to PostgreSQL."
-)
+REMEDY = "Set max_active_tis_per_dag=1 on the training task, or define Connection zeus_default to PostgreSQL."
 
 
 T = TypeVar("T")

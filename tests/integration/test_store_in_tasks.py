@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from airflow.sdk import Variable
 
 from tests.integration.jobs import job, log_of, saves_of, zeus_dag
 
-UNREACHABLE = json.dumps({"conn_type": "sqlite", "host": "/nonexistent-folder/zeus.db"})
+UNREACHABLE = json.dumps({"conn_type": "sqlite", "host": "/dev/null/zeus.db"})
 VARIABLES = json.dumps({"conn_type": "zeus", "extra": {"store": "variable"}})
 
 
@@ -79,8 +80,21 @@ def test_a_remote_executor_needs_a_connection(airflow_home: Any, monkeypatch: py
     from airflow_provider_zeus.store import open_store
 
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
-    with pytest.raises(StoreError, match=r"zeus_default.*PostgreSQL.*airflow zeus db upgrade"):
+    with pytest.raises(StoreError, match=r"zeus_default.*PostgreSQL.*python -m airflow_provider_zeus.store.upgrade"):
         open_store()
+
+
+def test_an_sqlite_file_of_a_connection_is_made_by_the_first_run(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "mine" / "zeus.db"
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": str(file)}))
+    dag = zeus_dag("zeus_own_file", job())
+    for _ in range(2):
+        assert run_dag(dag).state == "success"
+    assert "no store" not in caplog.text
+    assert [t.number for t in log_of("zeus_own_file.train")][:2] == [1, 2]
+    assert file.exists()
 
 
 def test_a_profile_carries_over_to_the_next_run(run_dag: Any) -> None:

@@ -13,7 +13,9 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store import open as opening
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store import open_store, upgrade
+from airflow_provider_zeus.store.base import UPGRADE
+from airflow_provider_zeus.store.schema import HEAD
 from tests.unit.store.store_kit import request
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
@@ -124,13 +126,54 @@ def test_a_connection_in_airflows_database_is_found_by_a_command_line_too(home: 
     url = f"sqlite:///{home / 'costs.db'}"
     define(conn_type="zeus", extra=f'{{"sqlalchemy_url": "{url}"}}')
     with pytest.raises(StoreError, match=r"no trial log yet at sqlite:.*costs.db"):
-        open_store()
-    from airflow_provider_zeus.store.sql import SqlStore
-
-    SqlStore(url, create=True).ask(request(1))
-    store = open_store()
+        open_store(create=False)
+    open_store().ask(request(1))
+    store = open_store(create=False)
     assert store.identity == f"sqlite:{home / 'costs.db'}"
     assert [t.number for t in store.trials("d.train")] == [1]
+
+
+def test_the_file_of_a_connection_is_not_made_where_tasks_run_on_other_hosts(
+    home: Path, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor(monkeypatch, "CeleryExecutor")
+    define(conn_type="sqlite", host=str(home / "costs.db"))
+    with pytest.raises(StoreError, match=r"elsewhere run 'python -m airflow_provider_zeus\.store\.upgrade' once"):
+        open_store()
+    assert list(home.iterdir()) == []
+
+
+def test_the_upgrade_makes_the_tables_and_says_so(
+    home: Path, define: Define, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor(monkeypatch, "CeleryExecutor")
+    define(conn_type="sqlite", host=str(home / "costs.db"))
+    assert upgrade.main([]) == 0
+    assert capsys.readouterr().out == f"The trial log at sqlite:{home}/costs.db now has schema {HEAD} (made anew).\n"
+    assert upgrade.main(["zeus_default"]) == 0
+    assert capsys.readouterr().out == f"The trial log at sqlite:{home}/costs.db is up to date: schema {HEAD}.\n"
+    assert open_store().ask(request(1)).trial.number == 1
+
+
+def test_the_upgrade_says_what_it_cannot_do(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor(monkeypatch, "CeleryExecutor")
+    assert upgrade.main(["nowhere"]) == 1
+    assert "no Connection 'nowhere'" in capsys.readouterr().err
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    assert upgrade.main([]) == 0
+    assert "nothing to upgrade" in capsys.readouterr().out
+
+
+def test_the_upgrade_is_a_command(home: Path) -> None:
+    command = [sys.executable, *UPGRADE.split()[1:], "--help"]
+    assert "Connection of the trial log" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_messages_name_only_what_this_version_has() -> None:
+    sources = [p.read_text() for p in Path(opening.__file__).parent.glob("*.py")]
+    assert not [word for word in ("airflow zeus ", "ZeusTrial") for text in sources if word in text]
 
 
 def test_a_broken_connection_is_an_error(home: Path, define: Define) -> None:

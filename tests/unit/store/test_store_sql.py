@@ -351,7 +351,7 @@ def test_newer_tables_name_the_remedy(store: SqlStore, sqlite_url: str) -> None:
 
 def test_tables_that_are_not_there_name_the_command(sqlite_url: str) -> None:
     execute(sqlite_url, "CREATE TABLE mine (x INTEGER)")
-    with pytest.raises(StoreError, match="'airflow zeus db upgrade'"):
+    with pytest.raises(StoreError, match=r"'python -m airflow_provider_zeus\.store\.upgrade'"):
         SqlStore(sqlite_url)
     SqlStore(sqlite_url, create=True)
     assert execute(sqlite_url, "SELECT * FROM mine") == []
@@ -360,7 +360,7 @@ def test_tables_that_are_not_there_name_the_command(sqlite_url: str) -> None:
 def test_older_tables_are_migrated_only_where_that_is_allowed(sqlite_url: str) -> None:
     SqlStore(sqlite_url, create=True).close()
     execute(sqlite_url, "UPDATE zeus_alembic_version SET version_num = '0000'")
-    with pytest.raises(StoreError, match=r"older schema 0000.*'airflow zeus db upgrade'"):
+    with pytest.raises(StoreError, match=r"older schema 0000.*'python -m airflow_provider_zeus.store.upgrade'"):
         SqlStore(sqlite_url)
 
 
