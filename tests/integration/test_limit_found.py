@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.operators.teller import Teller
 from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.open import open_device
+from airflow_provider_zeus.store.sql import SqlStore
 from tests.integration.jobs import job, log_of, zeus_dag
 
 GPU = "simulated:v100/bert_sa"
@@ -43,7 +43,7 @@ def test_what_a_killed_run_left_behind_does_not_become_the_limit_found(
     dag = zeus_dag(name, job(device=GPU))
     with monkeypatch.context() as dying:
         dying.setattr(LimitControl, "_give_back", LimitControl._release)
-        dying.setattr(Teller, "_tell", lambda self, key, line, report: self._store.heartbeat(key, report) or "lost")
+        dying.setattr(SqlStore, "tell", lambda self, key, state, report, **_: self.heartbeat(key, report))
         run_dag(dag)
     left_w = gpu.limit_w()
     assert left_w < 250.0
