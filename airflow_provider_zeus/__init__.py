@@ -1,6 +1,20 @@
 """Energy-aware retraining for Apache Airflow: the Zeus system (NSDI'23) as a provider."""
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.optimizer.job import ZeusJob as ZeusJob
 
 __version__ = "0.1.0"
 __all__ = ["ZeusJob", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """``ZeusJob`` when it is asked for: every process that imports ``airflow.sdk`` imports this module too."""
+    if name == "ZeusJob":
+        from airflow_provider_zeus.optimizer.job import ZeusJob
+
+        return ZeusJob
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -187,3 +187,11 @@ def test_unknown_names_are_answered_with_the_known(name: str, tmp_path: Path) ->
 
 def test_a_step_costs_microseconds(gpu: SimulatedGpu) -> None:
     assert min(timeit.repeat(lambda: gpu.on_step(128), number=2000, repeat=5)) / 2000 < 10e-6
+
+
+def test_a_state_file_is_found_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_STATE_DIR", str(tmp_path / "state"))
+    gpu = SimulatedGpu("v100", load="shufflenet")
+    gpu.set_limit_w(150.0)
+    assert SimulatedGpu("v100", load="shufflenet").limit_w() == 150.0
+    assert open_simulated("simulated:v100/shufflenet", tmp_path / "state").uuid == gpu.uuid
