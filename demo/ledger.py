@@ -8,11 +8,10 @@ from itertools import groupby
 
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Phase, State, Trial
+from airflow_provider_zeus.optimizer.trial import EXPLORING, DeviceInfo, Phase, State, Trial
 from demo.baseline import Baseline
 
 KEPT = (State.CONVERGED, State.EXHAUSTED)
-EXPLORING = (Phase.EXPLORE, Phase.RETURN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_provider_zeus.optimizer.belief import Belief, where_of
+from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.cost import Rates, Weights, best_limit
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample
 
@@ -84,7 +84,7 @@ def epoch_costs(
     profile. A figure per sample says nothing of an epoch until a run has told the size of its slice.
     """
     size = belief.slice_size[1] if belief.slice_size else None
-    where = where_of(device)
+    where = device.where if device else None
     costs: dict[int, float] = {}
     for b in {s.batch_size for s in profiles} if size else ():
         best = best_limit((s for s in profiles if s.batch_size == b), weights)

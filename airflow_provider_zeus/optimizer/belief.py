@@ -14,14 +14,13 @@ from typing import Self
 
 from airflow_provider_zeus.optimizer.cost import Rates
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Where
 
 VERSION = "1"  # of the fold; a checkpoint of another version is not read
 RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # model of a trial that ended before it could name its device
 
 Run = tuple[int, int, float]  # trial number, batch size, epochs
-Where = tuple[str, int, str | None]  # device model, count, energy source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +102,6 @@ class Belief:
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,
         )
-
-
-def where_of(device: DeviceInfo | None) -> Where | None:
-    """Of a device, what figures must share to be compared."""
-    return (device.model, device.count, device.energy_source) if device else None
 
 
 def prior(job: ZeusJob) -> Belief:

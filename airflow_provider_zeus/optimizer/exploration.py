@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from airflow_provider_zeus.optimizer.belief import Belief, Where
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.trial import Where
 
 ROUNDS = 2  # so that a cost variance is observed (Algorithm 3, line 2)
 

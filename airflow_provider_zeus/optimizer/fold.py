@@ -8,18 +8,17 @@ from dataclasses import replace
 from typing import TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Where
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.cost import Rates
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.target import Target
-from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
+from airflow_provider_zeus.optimizer.trial import EXPLORING, Phase, State, Trial
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _ENDED = (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED)
 _DIED = (State.FAILED, State.ABANDONED)
-_UNPROVEN = (Phase.EXPLORE, Phase.RETURN)
 
 
 def learn(belief: Belief, trial: Trial) -> Belief:
@@ -55,7 +54,7 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     Not an error before the training began, nor one at the default: those are not the batch size's doing.
     """
     b, model = trial.batch_size, trial.observation.device_model or UNKNOWN
-    unproven = trial.planned.phase in _UNPROVEN and b != belief.job.default_batch_size
+    unproven = trial.planned.phase in EXPLORING and b != belief.job.default_batch_size
     raised = trial.state is State.FAILED and trial.observation.time_s is not None
     death = trial.state is State.ABANDONED or (raised and unproven)
     changes["ends"] = _with(belief.ends, (b, model), (trial.number, death), 2)
@@ -65,8 +64,8 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
 
 def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
     o, n = trial.observation, trial.number
-    if o.device_model is not None:
-        where: Where = (o.device_model, o.device_count or 1, o.energy_source)
+    where = o.where
+    if where is not None:
         if belief.device is None or n > belief.device[0]:
             changes["device"] = (n, where, o.max_power_w)
         if trial.state in _ENDED and n > belief.seen.get((trial.batch_size, where), 0):

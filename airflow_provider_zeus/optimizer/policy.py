@@ -14,16 +14,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, Where, belief_tag, prior, where_of
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return, start_at
 from airflow_provider_zeus.optimizer.fold import learn
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, DeviceInfo, Phase, ProfileSample, Trial
+from airflow_provider_zeus.optimizer.trial import (
+    EXPLORING,
+    Attempt,
+    Decision,
+    DeviceInfo,
+    Phase,
+    ProfileSample,
+    Trial,
+    Where,
+)
 
 __all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
-
-_EXPLORING = (Phase.EXPLORE, Phase.RETURN)
 
 
 def decision_seed(job_id: str, number: int, user_seed: int) -> int:
@@ -104,7 +111,8 @@ class _View:
             if arms
             else start_at(job.default_batch_size, sizes, infeasible)
         )
-        return cls(job, belief, where_of(device), sizes, too_large, infeasible, arms, costs, weights, incumbent)
+        where = device.where if device else None
+        return cls(job, belief, where, sizes, too_large, infeasible, arms, costs, weights, incumbent)
 
     def cheapest(self, pool: Collection[int]) -> int:
         """Of these batch sizes the one believed cheapest; one without a belief counts last."""
@@ -162,7 +170,7 @@ def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], r
         return "Exploration is paused by a live setting"
     if run_type is not None and run_type not in job.learn_from:
         return f"A run of type {run_type} does not teach the bandit"
-    other = next((t for t in running if t.planned.phase in _EXPLORING), None)
+    other = next((t for t in running if t.planned.phase in EXPLORING), None)
     return None if other is None else f"Another run of this job explores {other.batch_size} now"
 
 

@@ -35,6 +35,11 @@ class Phase(StrEnum):
     FALLBACK = "fallback"  # no store at hand: default or last-known batch size
 
 
+EXPLORING = (Phase.EXPLORE, Phase.RETURN)  # attempts at a batch size that is not yet proven here
+
+Where = tuple[str, int, str | None]  # device model, count, energy source: figures of other devices do not compare
+
+
 @dataclass(frozen=True, slots=True)
 class TrialKey:
     """Identity of a trial: ``ti_id`` is new for each try of a task and equal for a redelivered message."""
@@ -64,6 +69,11 @@ class DeviceInfo:
     count: int = 1
     max_power_w: float | None = None  # sum over the GPUs used (MAXPOWER of Eq. 2)
     energy_source: str | None = None  # nvml_counter | nvml_poll | rapl | estimate | simulated
+
+    @property
+    def where(self) -> Where:
+        """What figures must share to be compared."""
+        return self.model, self.count, self.energy_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +129,11 @@ class Observation:
     start_id: str | None = None  # which start of the plan observed it: two starts are two observations
     out_of_memory: bool = False  # and in the first attempt of its process: the batch size does not fit
     reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None
+
+    @property
+    def where(self) -> Where | None:
+        """What figures must share to be compared; None where the device is not known."""
+        return None if self.device_model is None else (self.device_model, self.device_count or 1, self.energy_source)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""

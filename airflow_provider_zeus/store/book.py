@@ -13,10 +13,9 @@ from typing import Any, Protocol
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
-from airflow_provider_zeus.store.ledger import DeviceKey
 
 
 class Book(Protocol):
@@ -38,7 +37,7 @@ class Book(Protocol):
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         """The fold of the log in order of number."""
 
-    def profile(self, device: DeviceKey | None) -> tuple[ProfileSample, ...]:
+    def profile(self, device: Where | None) -> tuple[ProfileSample, ...]:
         """Sums per (batch size, limit) on one device."""
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
@@ -63,7 +62,7 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     job = request.job.with_settings(settings)
     belief = book.belief(job, min((t.number for t in running), default=None))
     device = request.device or belief.last_device()
-    profile = book.profile(ledger.device_key(device))
+    profile = book.profile(device.where if device else None)
     own = book.of_task_instance(request.ti_id)
     again = ledger.redelivered(own, request.job_id)
     if again:
@@ -181,7 +180,7 @@ def _extras(book: Book, trial: Trial, report: Report) -> None:
 def _of_start(book: Book, key: TrialKey, report: Report) -> Trial:
     """The row that this start of the plan writes: a second start under one key is an observation of its own."""
     trial = _known(book, key)
-    if not ledger.another_start(trial, report.observation):
+    if not ledger.another_start(trial.observation, report.observation):
         return trial
     own = book.of_task_instance(key.ti_id)
     start_id = report.observation.start_id

@@ -14,7 +14,6 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import (
     Decision,
-    DeviceInfo,
     Observation,
     ProfileSample,
     State,
@@ -27,7 +26,6 @@ KEPT_SAMPLES = 8  # newest profile samples kept per job, device, batch size and 
 LEASE_EXPIRED = "lease expired"
 REDELIVERED = "redelivered: another start of the task took its place"
 
-DeviceKey = tuple[str, int, str | None]  # model, count, energy source: figures of other devices do not compare
 LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, state, limit found, limit last set [W]
 
 
@@ -187,21 +185,9 @@ def merged(old: Observation, new: Observation) -> Observation:
     return Observation(**values)
 
 
-def another_start(trial: Trial, news: Observation) -> bool:
-    """Whether the news come from another start of the plan than what the trial holds."""
-    return None not in (trial.observation.start_id, news.start_id) and trial.observation.start_id != news.start_id
-
-
-def device_of(observation: Observation) -> DeviceKey | None:
-    """The device that profile samples reported with this observation were measured on; None when not known."""
-    if observation.device_model is None:
-        return None
-    return observation.device_model, observation.device_count or 1, observation.energy_source
-
-
-def device_key(device: DeviceInfo | None) -> DeviceKey | None:
-    """The same key for the device of a question."""
-    return None if device is None else (device.model, device.count, device.energy_source)
+def another_start(held: Observation, news: Observation) -> bool:
+    """Whether the news come from another start of the plan than what is held."""
+    return None not in (held.start_id, news.start_id) and held.start_id != news.start_id
 
 
 def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import book, ledger, sql_trials
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
 from airflow_provider_zeus.store.settings import ReadText, read_settings
@@ -162,7 +162,7 @@ class _SqlBook:
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         return belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
 
-    def profile(self, device: ledger.DeviceKey | None) -> tuple[ProfileSample, ...]:
+    def profile(self, device: Where | None) -> tuple[ProfileSample, ...]:
         return sql_trials.profile(self._connection, self._job_id, device)
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:

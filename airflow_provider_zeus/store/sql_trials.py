@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import schema
-from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, DeviceKey, device_of, limits_left
+from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, limits_left
 from airflow_provider_zeus.store.points import thinned
 from airflow_provider_zeus.store.rows import OBSERVED, from_row, to_row
 
@@ -179,7 +179,7 @@ def _points(stored: list[list[object]] | None) -> list[PowerPoint]:
     return [PowerPoint(t_s=t, power_w=w, limit_w=limit, phase=phase) for t, w, limit, phase in stored or ()]  # type: ignore[arg-type]
 
 
-def profile(connection: sa.Connection, job_id: str, device: DeviceKey | None) -> tuple[ProfileSample, ...]:
+def profile(connection: sa.Connection, job_id: str, device: Where | None) -> tuple[ProfileSample, ...]:
     """Sums per (batch size, limit) on one device; nothing for an unknown one."""
     if device is None:
         return ()
@@ -188,7 +188,7 @@ def profile(connection: sa.Connection, job_id: str, device: DeviceKey | None) ->
 
 def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
     """Append profile samples measured on the trial's device; the newest few of each batch size and limit remain."""
-    device, new = device_of(trial.observation), list(new)
+    device, new = trial.observation.where, list(new)
     if device is None or not new:
         return
     model, count, source = device
@@ -203,5 +203,5 @@ def _sample(s: ProfileSample) -> dict[str, object]:
     return {name: getattr(s, name) for name in ("batch_size", "limit_w", "samples", "energy_j", "time_s", "steps")}
 
 
-def _device(job_id: str, device: DeviceKey) -> dict[str, object]:
+def _device(job_id: str, device: Where) -> dict[str, object]:
     return {"job": job_id, "model": device[0], "count": device[1], "source": device[2] or ""}

@@ -87,12 +87,12 @@ class VariableStore:
 
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:
         """Renew the lease and write partial sums, under the trial's own key."""
-        beat = self._beat(key)
-        if beat is None or beat.attempt != key.attempt or beat.of_another_start(report):
-            with self._book(self._job_of(key)) as log:  # closed: nothing; another one's beat lies there: the log
-                book.heartbeat(log, key, report, lease_s)
+        beat, news = self._beat(key), report.observation
+        if beat and beat.attempt == key.attempt and not ledger.another_start(beat.report.observation, news):
+            self._write(_beat_key(key), beat.with_news(report, self._now() + lease_s).to_json())
             return
-        self._write(_beat_key(key), beat.with_news(report, self._now() + lease_s).to_json())
+        with self._book(self._job_of(key)) as log:  # closed: nothing; another one's beat lies there: the log
+            book.heartbeat(log, key, report, lease_s)
 
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
         """Close a trial."""

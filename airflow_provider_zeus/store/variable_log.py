@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, DeviceKey
+from airflow_provider_zeus.store.ledger import KEPT_SAMPLES
 from airflow_provider_zeus.store.points import thinned
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
 
@@ -46,11 +46,6 @@ class Beat:
         data = _versioned(text)
         return cls(data["job_id"], data["attempt"], data["lease_until"], report_from_dict(data["report"]))
 
-    def of_another_start(self, news: Report) -> bool:
-        """Whether the news come from another start of the plan."""
-        mine, theirs = self.report.observation.start_id, news.observation.start_id
-        return None not in (mine, theirs) and mine != theirs
-
     def with_news(self, news: Report, lease_until: float) -> Self:
         """After one more heartbeat."""
         old = self.report
@@ -72,7 +67,7 @@ class VariableBook:
     newest: int = 0
     forgotten: int = 0  # older trials that are no longer here
     log: list[Trial] = field(default_factory=list)  # in order of number
-    samples: dict[DeviceKey, list[ProfileSample]] = field(default_factory=dict)  # oldest first
+    samples: dict[Where, list[ProfileSample]] = field(default_factory=dict)  # oldest first
     points: dict[int, list[PowerPoint]] = field(default_factory=dict)  # by trial number
     beats: dict[TrialKey, Beat] = field(default_factory=dict)  # of open trials
     added: list[Trial] = field(default_factory=list)
@@ -146,10 +141,10 @@ class VariableBook:
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         return reduce(learn, self.log, prior(job))
 
-    def profile(self, device: DeviceKey | None) -> tuple[ProfileSample, ...]:
+    def profile(self, device: Where | None) -> tuple[ProfileSample, ...]:
         if device is None:
             return ()
-        fresh = [b.report.profile for b in self.beats.values() if ledger.device_of(b.report.observation) == device]
+        fresh = [b.report.profile for b in self.beats.values() if b.report.observation.where == device]
         return ledger.summed([*self.samples.get(device, ()), *(s for samples in fresh for s in samples)])
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
@@ -177,7 +172,7 @@ class VariableBook:
             self.add_points(key, beat.report.points)
 
     def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
-        device = ledger.device_of(trial.observation)
+        device = trial.observation.where
         if device is None:
             return
         kept: dict[tuple[int, float], list[ProfileSample]] = {}
