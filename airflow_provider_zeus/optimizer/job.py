@@ -89,8 +89,13 @@ class ZeusJob:
         return Target.parse(self.target)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        """The job with live settings applied (``eta``; pause and pin are read by ``choose``). Checked again."""
-        return replace(self, eta=settings["eta"]) if "eta" in settings else self
+        """The job with live settings applied (``eta``, ``job_version``; ``choose`` reads pause and pin). Checked again.
+
+        A version is put after the job's own, once: a later change in the DAG starts the job anew too.
+        """
+        job = replace(self, eta=settings["eta"]) if "eta" in settings else self
+        suffix = f"+{settings['job_version']}" if "job_version" in settings else ""
+        return job if job.job_version.endswith(suffix) else replace(job, job_version=job.job_version + suffix)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON; templates and XComArgs are kept as they are for Airflow to render."""

@@ -87,6 +87,9 @@ class Store(Protocol):
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
         """Close a trial. Idempotent; moves ``abandoned`` to its true state, changes no other closed trial."""
 
+    def reap(self, job_id: str) -> list[Trial]:
+        """Close the trials of a job whose lease expired, as the next ``ask`` would; those closed. Idempotent."""
+
     def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
         """The log of a job in order of number; ``last`` limits it to the newest. Expired leases read ``abandoned``."""
 
@@ -100,7 +103,7 @@ class Store(Protocol):
         """Power over time of one trial, at most 500 points."""
 
     def settings(self, job_id: str) -> dict[str, Any]:
-        """Live settings of a job: eta, pause_exploration, pin_batch_size; empty when none are set."""
+        """Live settings of a job: eta, job_version, pause_exploration, pin_batch_size; empty when none are set."""
 
     def close(self) -> None:
         """Release connections."""

@@ -98,8 +98,7 @@ def _handed_out_again(book: Book, trial: Trial, own: Sequence[Trial], lease_s: f
         trial = ledger.renewed(trial, book.now, lease_s)
         book.put(trial)
         return trial
-    book.seq += 1
-    book.put(ledger.abandon(trial, ledger.REDELIVERED, book.now, book.seq), closed=True)
+    _abandon(book, trial, ledger.REDELIVERED)
     again = ledger.repeated(trial, _free_key(own), number=book.newest + 1, now=book.now, lease_s=lease_s)
     book.add(again)
     return again
@@ -114,9 +113,21 @@ def _still_open(book: Book, request: AskRequest) -> list[Trial]:
     running = book.open_trials()
     for trial, reason in ledger.stale(running, request, book.now):
         running.remove(trial)
-        book.seq += 1
-        book.put(ledger.abandon(trial, reason, book.now, book.seq), closed=True)
+        _abandon(book, trial, reason)
     return running
+
+
+def _abandon(book: Book, trial: Trial, reason: str) -> Trial:
+    book.seq += 1
+    closed = ledger.abandon(trial, reason, book.now, book.seq)
+    book.put(closed, closed=True)
+    return closed
+
+
+def reap(book: Book) -> list[Trial]:
+    """Close the open trials whose lease expired."""
+    expired = [t for t in book.open_trials() if ledger.expired(t, book.now)]
+    return [_abandon(book, trial, ledger.LEASE_EXPIRED) for trial in expired]
 
 
 def begin(book: Book, key: TrialKey, previous: TrialKey, lease_s: float) -> Trial:

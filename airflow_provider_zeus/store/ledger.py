@@ -31,7 +31,7 @@ LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, sta
 
 def read_state(trial: Trial, now: float) -> Trial:
     """The trial as every reader sees it: ``running`` with an expired lease is ``abandoned``."""
-    if trial.state is State.RUNNING and trial.lease_until < now:
+    if expired(trial, now):
         return replace(trial, state=State.ABANDONED, reason=LEASE_EXPIRED)
     return trial
 
@@ -42,9 +42,14 @@ def stale(open_trials: Iterable[Trial], request: AskRequest, now: float) -> list
     for trial in sorted(open_trials, key=lambda t: t.number):
         if _superseded(trial, request):
             found.append((trial, f"superseded by try {request.origin.try_number}"))
-        elif trial.lease_until < now:
+        elif expired(trial, now):
             found.append((trial, LEASE_EXPIRED))
     return found
+
+
+def expired(trial: Trial, now: float) -> bool:
+    """Whether an open trial's lease is over."""
+    return trial.state is State.RUNNING and trial.lease_until < now
 
 
 def _superseded(trial: Trial, request: AskRequest) -> bool:

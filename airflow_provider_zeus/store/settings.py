@@ -70,4 +70,6 @@ def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | 
         if batch_sizes is not None and value not in batch_sizes:
             return f"not in batch_sizes {list(batch_sizes)}"
         return None
-    return "no such setting; use eta, pause_exploration or pin_batch_size"
+    if name == "job_version":
+        return None if isinstance(value, str) and value else "not a text of at least one character"
+    return "no such setting; use eta, job_version, pause_exploration or pin_batch_size"

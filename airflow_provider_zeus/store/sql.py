@@ -79,6 +79,15 @@ class SqlStore:
         with self._book_of(key) as log:
             return book.tell(log, key, state, report, reason)
 
+    def reap(self, job_id: str) -> list[Trial]:
+        """Close the trials of a job whose lease expired."""
+        with transaction(self._engine) as connection:  # mostly there are none: then no lock, and no row of a job
+            now = self._now(connection)
+            if not any(ledger.expired(t, now) for t in sql_trials.open_trials(connection, job_id)):
+                return []
+        with self._book(job_id) as log:
+            return book.reap(log)
+
     def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
         """The log of a job in order of number, or its ``last`` newest trials."""
         with transaction(self._engine) as connection:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import schema
 from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, limits_left
-from airflow_provider_zeus.store.points import thinned
+from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.store.rows import OBSERVED, from_row, to_row
 
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew

@@ -99,6 +99,14 @@ class VariableStore:
         with self._book(self._job_of(key)) as log:
             return book.tell(log, key, state, report, reason)
 
+    def reap(self, job_id: str) -> list[Trial]:
+        """Close the trials of a job whose lease expired; none while a trial runs, whose words this could lose."""
+        now = self._now()
+        if any(not ledger.expired(t, now) for t in self._load(job_id).open_trials()):
+            return []
+        with self._book(job_id) as log:
+            return book.reap(log)
+
     def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
         """The newest 500 trials of a job in order of number, or the ``last`` of them."""
         log = self._load(job_id).log

@@ -247,6 +247,9 @@ def test_live_settings_change_eta_and_are_checked() -> None:
     job = ZeusJob(**GOOD)
     assert job.with_settings({"eta": 0.9, "pause_exploration": True}).eta == 0.9
     assert job.with_settings({"pin_batch_size": 16}) == job
+    anew = job.with_settings({"job_version": "2"})
+    assert anew.job_version == "1+2"
+    assert anew.with_settings({"job_version": "2"}) == anew
     with pytest.raises(JobSpecError, match=r"ZeusJob\.eta = 9"):
         job.with_settings({"eta": 9})
 

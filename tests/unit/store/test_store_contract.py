@@ -113,6 +113,23 @@ def test_an_expired_lease_is_abandoned_to_every_reader_and_written_down_by_the_n
     )
 
 
+def test_reaping_closes_what_nobody_came_back_for_once(opens: Opens, clock: Clock) -> None:
+    key = opens().ask(request(1)).trial.key
+    opens().heartbeat(key, report(epochs=1.0, profile=1))
+    clock.t += 90
+    assert opens().reap("d.train") == []
+    assert only(opens()).state is State.RUNNING
+    clock.t += 1
+    assert [(t.key, t.reason) for t in opens().reap("d.train")] == [(key, "lease expired")]
+    closed = only(opens())
+    assert (closed.state, closed.told_seq, closed.closed_at) == (State.ABANDONED, 1, 1091.0)
+    assert closed.observation.epochs == 1.0
+    assert opens().reap("d.train") == []
+    opens().tell(key, State.CONVERGED, report())  # it lives after all
+    assert only(opens()).state is State.CONVERGED
+    assert [s.samples for s in opens().ask(request(2)).profile] == [10]
+
+
 def test_a_message_redelivered_after_its_lease_gets_the_next_attempt(store: Store, clock: Clock) -> None:
     store.ask(request(1))
     clock.t += 1000
@@ -459,6 +476,7 @@ def test_readers_see_the_log_in_order(store: Store) -> None:
 def test_a_reader_opens_no_job(store: Store) -> None:
     store.trials("nobody")
     store.settings("nobody")
+    assert store.reap("nobody") == []
     assert store.jobs() == []
 
 
@@ -575,9 +593,31 @@ def test_live_settings_change_the_decision_and_the_stored_spec(store: Store, set
     assert only(store).spec["eta"] == 0.9
 
 
+def test_another_job_version_starts_the_job_anew_and_keeps_the_log(store: Store, set_setting: Set) -> None:
+    for n in range(1, 8):
+        run(store, n)
+    assert store.ask(request(8)).trial.planned.phase is Phase.SAMPLE
+    store.tell(TrialKey("ti-8"), State.CONVERGED, report(64))
+    set_setting("zeus-settings:d.train", json.dumps({"job_version": "2"}))
+    assert store.settings("d.train") == {"job_version": "2"}
+    anew = run(store, 9).trial
+    assert (anew.planned.phase, anew.planned.round, anew.batch_size) == (Phase.EXPLORE, 1, JOB.default_batch_size)
+    assert anew.planned.bound_epochs is None  # nothing is believed, so nothing is a yardstick
+    assert anew.spec["job_version"] == "1+2"
+    second = run(store, 10).trial  # and goes on from there, by what the first of the new version taught
+    assert (second.planned.phase, second.planned.round) == (Phase.EXPLORE, 1)
+    assert second.planned.bound_cost is not None
+    assert len(store.trials("d.train")) == 10
+    author = store.ask(request(11, job=replace(JOB, job_version="1.1"))).trial
+    assert author.spec["job_version"] == "1.1+2"
+    assert author.batch_size == JOB.default_batch_size
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ('{"job_version": 2}', "not a text"),
+        ('{"job_version": ""}', "not a text"),
         ('{"eta": 1.5}', "from 0 to 1"),
         ('{"eta": true}', "from 0 to 1"),
         ('{"eta": NaN}', "from 0 to 1"),
