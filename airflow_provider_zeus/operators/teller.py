@@ -12,7 +12,7 @@ from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
-from airflow_provider_zeus.store.points import thinned
+from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.store.untold import remember
 from airflow_provider_zeus.store.variable import VariablePort
 from airflow_provider_zeus.training.plan import Line

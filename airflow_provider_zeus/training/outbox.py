@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from threading import RLock
 from typing import Any
@@ -37,7 +37,12 @@ class Outbox:
                 profile, points = live.take_news()
                 fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
                 fields |= {"profile": profile, "points": points}
-            self._waiting.append(Line(kind=kind, start_id=self._start_id, **fields))
+            self.put(Line(kind=kind, start_id=self._start_id, **fields))
+
+    def put(self, line: Line) -> None:
+        """Send a line that is written already."""
+        with self._lock:
+            self._waiting.append(line)
             self._send_waiting()
 
     def _send_waiting(self) -> None:
@@ -45,7 +50,7 @@ class Outbox:
             return
         self._sending = True
         try:
-            self._waiting[:] = _folded(self._waiting)
+            self._waiting[:] = folded(self._waiting)
             while self._waiting:
                 self._sink(self._waiting[0])
                 self._waiting.pop(0)
@@ -59,16 +64,20 @@ class Outbox:
             self._sending = False
 
 
-def _folded(lines: list[Line]) -> list[Line]:
+def folded(lines: Iterable[Line]) -> list[Line]:
     """Each beat that waits goes with the next line of its attempt, beat or end: sums are newer there, news are added.
 
     So no line waits behind a beat, and what waits through a long failure stays one line.
     """
-    folded: list[Line] = []
+    kept: list[Line] = []
     for line in lines:
-        before = folded[-1] if folded else None
-        if before and before.kind == "beat" and line.kind in ("beat", "end") and before.attempt == line.attempt:
-            folded[-1] = replace(line, profile=before.profile + line.profile, points=before.points + line.points)
+        before = kept[-1] if kept else None
+        if before and before.kind == "beat" and line.kind in ("beat", "end") and _of_one_attempt(before, line):
+            kept[-1] = replace(line, profile=before.profile + line.profile, points=before.points + line.points)
         else:
-            folded.append(line)
-    return folded
+            kept.append(line)
+    return kept
+
+
+def _of_one_attempt(one: Line, other: Line) -> bool:
+    return (one.start_id, one.attempt) == (other.start_id, other.attempt)

@@ -42,6 +42,7 @@ class Plan:
     # gpu uuid -> (limit found, limit left behind) [W] of an earlier trial that died without giving it back
     heartbeat_s: float = 15.0
     state_dir: str | None = None
+    restarts: bool = False  # whoever started this process starts another one for the next attempt
 
     def to_json(self) -> str:
         """One JSON document."""
@@ -90,6 +91,7 @@ class Line:
 
     kind: Kind
     start_id: str
+    try_number: int | None = None  # in ``start``: of the task that started the process, where it told
     attempt: int | None = None  # attempt number under the plan's ti_id
     batch_size: int | None = None
     state: State | None = None
@@ -150,8 +152,12 @@ class ResultWriter:
 
 
 def read_result(path: Path) -> Iterator[Line]:
-    """Lines of a result file in order; a last line that is not (yet) whole is left out. Raises ValueError."""
-    data = path.read_bytes()
+    """Lines of a result file in order; a last line that is not (yet) whole is left out. Raises OSError, ValueError."""
+    yield from read_lines(path.read_bytes())
+
+
+def read_lines(data: bytes) -> Iterator[Line]:
+    """Lines of a result as bytes; a last line that is not whole is left out. Raises ValueError."""
     for text in data[: _whole_lines(data)].split(b"\n")[:-1]:
         yield Line.from_json(text.decode())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import math
 import os
 import sys
@@ -12,22 +13,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.open import device_of
-from airflow_provider_zeus.training import attempts
+from airflow_provider_zeus.training import attempts, environment
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.learning_rate import scaled
 from airflow_provider_zeus.training.loader import ZeusDataLoader, make_loader
 from airflow_provider_zeus.training.outbox import Outbox, Sink
-from airflow_provider_zeus.training.plan import Plan, ResultWriter
+from airflow_provider_zeus.training.plan import Plan
 from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+_SKIPPED = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
 
 
 class ZeusRun:
@@ -38,7 +42,15 @@ class ZeusRun:
     inside ``fn``: an attempt that is given up is left by an exception, and the next one starts afresh.
     """
 
-    def __init__(self, plan: Plan, device: Device, sink: Sink, limits: LimitControl | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device: Device,
+        sink: Sink,
+        limits: LimitControl | None = None,
+        *,
+        try_number: int | None = None,
+    ) -> None:
         self.plan = plan
         self.job = ZeusJob.from_dict(plan.spec)
         self.device = device
@@ -53,17 +65,24 @@ class ZeusRun:
         self._pid = os.getpid()
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it where an error ends a script
         self._resources = ExitStack()
+        self._hand_over: Callable[[Any], None] = lambda value: None  # takes what the kept attempt returned
         self._outbox = Outbox(sink)
-        self._outbox.send("start")
+        self._outbox.send("start", try_number=try_number)
 
     @classmethod
     def from_plan(
-        cls, plan: Plan | str | os.PathLike[str], *, sink: Sink | None = None, device: Device | None = None
+        cls,
+        plan: Plan | str | os.PathLike[str],
+        *,
+        sink: Sink | None = None,
+        device: Device | None = None,
+        try_number: int | None = None,
     ) -> Self:
         """A run of a plan (or of the file it lies in), without Airflow or a store.
 
         :param sink: takes each line of the result, for instance a ``ResultWriter``; default: nobody.
         :param device: default: the one that the job names.
+        :param try_number: of the task that runs it, written into the result.
 
         The device's limit is given back when ``train()`` or the loop over ``epochs()`` ends, at the latest at exit.
         """
@@ -77,7 +96,7 @@ class ZeusRun:
         if job.mode in ("optimize", "observe") and device.limit_range() is not None:
             found_w = plan.limits_found_w.get(device.uuid or "")
             limits = stack.enter_context(LimitControl(device, state_dir, found_earlier_w=found_w))
-        run = cls(plan, device, sink or (lambda line: None), limits)
+        run = cls(plan, device, sink or (lambda line: None), limits, try_number=try_number)
         stack.callback(Heartbeat(run.beat, plan.heartbeat_s).stop)
         run._resources = stack
         atexit.register(run.close)
@@ -85,19 +104,12 @@ class ZeusRun:
 
     @classmethod
     def from_env(cls) -> Self:
-        """A run of the plan in ``ZEUS_PLAN`` (a path, or the JSON itself), its result appended to ``ZEUS_RESULT``."""
-        plan, result = os.environ.get("ZEUS_PLAN", ""), os.environ.get("ZEUS_RESULT")
-        if not plan:
-            raise JobSpecError.of(
-                "ZEUS_PLAN",
-                None,
-                "is not set: this process was not started with a plan",
-                "start it by an operator of this package, or use ZeusRun.from_plan(path)",
-            )
-        return cls.from_plan(
-            Plan.from_json(plan) if plan.lstrip().startswith("{") else plan,
-            sink=ResultWriter(Path(result)) if result else None,
-        )
+        """A run of the plan that this process was started with; see :mod:`.environment`. Raises JobSpecError."""
+        results = environment.Results(os.environ)
+        plan = environment.plan_of(os.environ)
+        run = cls.from_plan(plan, sink=results, try_number=environment.try_of(os.environ))
+        run._hand_over = results.hand_over
+        return run
 
     # ------------------------------------------------------------------ what a training loop uses
     @property
@@ -181,7 +193,9 @@ class ZeusRun:
         if self._live is not None or self._finished:
             raise RuntimeError("run.train() must come first, and once: this run has begun already.")
         try:
-            return attempts.train(self, lambda: fn(self, *args, **kwargs))
+            value = attempts.train(self, lambda: fn(self, *args, **kwargs))
+            self._hand_over(value)
+            return value
         finally:
             self.close()
 
@@ -220,6 +234,8 @@ class ZeusRun:
     def begin(self, index: int, *, alone: bool = False) -> LiveAttempt:
         """Begin attempt ``index`` (from 0) of the plan; ``alone``: nobody but the loop itself will end it."""
         raise_again(self._killed)
+        if alone:
+            self._skip(index)
         planned, number = self.plan.attempts[index], self.plan.first_attempt + index
         last = index == len(self.plan.attempts) - 1
         live = LiveAttempt(planned, number, self.job, self.device, self._limits, self._profile, last=last)
@@ -252,8 +268,21 @@ class ZeusRun:
     # ------------------------------------------------------------------ inside
     @property
     def _present(self) -> LiveAttempt:
-        """The present attempt; outside of ``train()`` the last of the plan, so that nothing after it can be lost."""
-        return self._live or self.begin(len(self.plan.attempts) - 1, alone=True)
+        """The present attempt. Outside of ``train()`` the last of the plan, so that nothing after it can be lost; the
+        first where another process follows.
+        """
+        return self._live or self.begin(0 if self.plan.restarts else len(self.plan.attempts) - 1, alone=True)
+
+    def _skip(self, count: int) -> None:
+        """Write down that the plan's first ``count`` attempts do not run."""
+        for index, planned in enumerate(self.plan.attempts[:count]):
+            log.warning("Zeus: batch size %d is not tried: %s.", planned.batch_size, _SKIPPED)
+            self._never_ran(index, f"not run: {_SKIPPED}")
+
+    def _never_ran(self, index: int, reason: str) -> None:
+        number, size = self.plan.first_attempt + index, self.plan.attempts[index].batch_size
+        end: dict[str, Any] = {"state": State.FAILED, "reason": reason, "observation": Observation()}
+        self._outbox.send("end", attempt=number, batch_size=size, **end)
 
     def _next_epoch(self) -> int:
         raise_again(self._killed)
@@ -273,18 +302,13 @@ class ZeusRun:
         if error is self._error_before:  # of an earlier cell of a notebook, say
             error = None
         if live is None:
-            self._outbox.send(
-                "end",
-                attempt=self.plan.first_attempt,
-                batch_size=self.plan.attempts[0].batch_size,
-                state=State.FAILED,
-                reason="the process ended before it began to train",
-                observation=Observation(),
-            )
+            self._never_ran(0, "the process ended before it began to train")
         elif not live.ended:
             kept = self._alone and live.left_after_report and error is None and self._killed is None
             reason = f"{type(error).__name__}: {error}"[:500] if error else "the process left the loop before its end"
-            self.end(*(live.outcome if kept else (State.FAILED, reason)))
+            no_memory = error is not None and attempts.out_of_memory(error) and live.number == self.plan.first_attempt
+            over = kept or live.signal is not None
+            self.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory)
         self.finish(kept=kept)
 
 

@@ -21,7 +21,7 @@ from airflow_provider_zeus.optimizer.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.store import ledger
-from airflow_provider_zeus.store.points import thinned
+from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.store.rows import OBSERVED, ORIGIN, from_row, to_row, trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.schema import trial as table
 from tests.unit.store.store_kit import JOB, request, seen

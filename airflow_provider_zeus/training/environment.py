@@ -1,0 +1,125 @@
+"""How a process started with a plan in its environment finds the plan, and where its result goes.
+
+- ``ZEUS_PLAN``: the plan's path, or its JSON.
+- ``ZEUS_RESULT``: a file to which the result's lines are appended; a folder (or what ends in ``/``) gets one file per
+  start, which is the form that survives any death.
+- ``ZEUS_XCOM``: where the result is written as one JSON document for the task's XCom when the training ends; by
+  default ``/airflow/xcom/return.json`` where that folder exists, as it does in a pod whose XCom Airflow collects.
+- ``ZEUS_TRY``: number of the task's try that started the process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.points import thinned
+from airflow_provider_zeus.training.outbox import Sink, folded
+from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter
+
+PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
+RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
+
+_POD_XCOM = Path("/airflow/xcom/return.json")
+
+log = logging.getLogger(__name__)
+
+
+def plan_of(environ: Mapping[str, str]) -> Plan:
+    """The plan. Raises JobSpecError: none given, not to be read, of another version."""
+    plan = environ.get(PLAN, "")
+    if not plan:
+        raise JobSpecError.of(
+            PLAN,
+            None,
+            "is not set: this process was not started with a plan",
+            "start it by an operator of this package, or use ZeusRun.from_plan(path)",
+        )
+    return Plan.from_json(plan) if plan.lstrip().startswith("{") else Plan.read(Path(plan))
+
+
+def try_of(environ: Mapping[str, str]) -> int | None:
+    """The task's try number, None where nobody told."""
+    text = environ.get(TRY, "").strip()
+    return int(text) if text.isdigit() else None
+
+
+class Results:
+    """Sink of a started process: takes its lines to each place that the environment names.
+
+    A place that cannot be written is said once and left out: the training goes on.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._sinks: list[Sink] = []
+        self._document: Document | None = None
+        if result := environ.get(RESULT):
+            try:
+                self._sinks.append(ResultWriter(_file_of(result)))
+            except OSError as error:
+                log.error(
+                    "Zeus: %s=%s cannot be written (%s): nobody will learn this run's cost.", RESULT, result, error
+                )
+        path = Path(environ[XCOM]) if environ.get(XCOM) else _POD_XCOM
+        if environ.get(XCOM) or path.parent.is_dir():
+            self._document = Document(path)
+            self._sinks.append(self._document)
+
+    def __call__(self, line: Line) -> None:
+        """Take one line. Raises OSError where a file does not take it."""
+        for sink in self._sinks:
+            sink(line)
+
+    def hand_over(self, value: Any) -> None:
+        """Take what the kept attempt's function returned."""
+        if self._document is not None:
+            self._document.hand_over(value)
+
+
+class Document:
+    """The result as one JSON document, ``{"zeus": {"lines": [...]}, "value": ...}``, written whole when it is final."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: list[Line] = []
+
+    def __call__(self, line: Line) -> None:
+        """Take one line; the last one writes the document. Raises OSError."""
+        self._lines = folded([*self._lines, line])
+        self._lines[-1] = _small(self._lines[-1])
+        if line.kind == "final":
+            self._write(None)
+
+    def hand_over(self, value: Any) -> None:
+        """Write the document anew with the user's value; one that is no JSON is left out, with a warning."""
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            log.warning("Zeus: what the training returned is no JSON (%s): XCom gets null in its place.", error)
+            return
+        try:
+            self._write(value)
+        except OSError as error:
+            log.error("Zeus: %s cannot be written: %s.", self._path, error)
+
+    def _write(self, value: Any) -> None:
+        lines = [json.loads(line.to_json()) for line in self._lines]
+        half = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        half.write_text(json.dumps({RESULT_KEY: {"lines": lines}, "value": value}), encoding="utf-8")
+        half.replace(self._path)
+
+
+def _file_of(result: str) -> Path:
+    path = Path(result)
+    return path / f"{uuid4().hex}.jsonl" if result.endswith(os.sep) or path.is_dir() else path
+
+
+def _small(line: Line) -> Line:
+    return replace(line, points=tuple(thinned(line.points)))
