@@ -96,8 +96,14 @@ class Store(Protocol):
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""
 
-    def jobs(self) -> list[str]:
-        """Job ids in the log, sorted."""
+    def runs(self, dag_id: str, job_id: str, *, last: int) -> list[Trial]:
+        """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number.
+
+        The newest run is the one with the newest trial; what another DAG's runs did in the job is left out.
+        """
+
+    def jobs(self, dag_id: str | None = None) -> list[str]:
+        """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
 
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one trial, at most 500 points."""

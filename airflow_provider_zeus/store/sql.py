@@ -99,10 +99,15 @@ class SqlStore:
         with transaction(self._engine) as connection:
             return self._read(connection, sql_trials.of_run(connection, dag_id, run_id))
 
-    def jobs(self) -> list[str]:
-        """Job ids in the log, sorted."""
+    def runs(self, dag_id: str, job_id: str, *, last: int) -> list[Trial]:
+        """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
         with transaction(self._engine) as connection:
-            return sql_trials.job_ids(connection)
+            return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last))
+
+    def jobs(self, dag_id: str | None = None) -> list[str]:
+        """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
+        with transaction(self._engine) as connection:
+            return sql_trials.job_ids(connection, dag_id)
 
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one trial, at most 500 points."""

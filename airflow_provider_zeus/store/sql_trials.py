@@ -7,10 +7,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import schema
 from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, limits_left
-from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.store.rows import OBSERVED, from_row, to_row
 
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
@@ -35,6 +35,9 @@ _COUNT = (
     .values(told_seq=sa.bindparam("seq"), last_number=sa.bindparam("newest"))
 )
 _JOBS = sa.select(schema.job.c.job_id).order_by(schema.job.c.job_id)
+_JOBS_OF_DAG = _JOBS.where(
+    sa.exists().where(_T.c.job_id == schema.job.c.job_id, _T.c.dag_id == sa.bindparam("dag")).correlate(schema.job)
+)
 _JOB_OF = sa.select(_T.c.job_id).where(*_by_key)
 _ONE = sa.select(_T).where(*_by_key)
 _OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.attempt)
@@ -46,6 +49,11 @@ _RUN = (
     .where(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"))
     .order_by(_T.c.job_id, _T.c.number)
 )
+_in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job)
+_NEWEST_RUNS = (
+    sa.select(_T.c.run_id).where(*_in_dag).group_by(_T.c.run_id).order_by(sa.func.max(_T.c.number).desc()).limit(_last)
+)
+_RUNS = sa.select(_T).where(*_in_dag, _T.c.run_id.in_(_NEWEST_RUNS)).order_by(_T.c.number)
 _LIMITS = (
     sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
@@ -91,9 +99,9 @@ def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) 
     connection.execute(_COUNT, {"job": job_id, "seq": seq, "newest": newest})
 
 
-def job_ids(connection: sa.Connection) -> list[str]:
-    """Jobs in the log, sorted."""
-    return list(connection.scalars(_JOBS))
+def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
+    """Jobs in the log, sorted; those with a trial of one DAG."""
+    return list(connection.scalars(_JOBS) if dag_id is None else connection.scalars(_JOBS_OF_DAG, {"dag": dag_id}))
 
 
 def job_of(connection: sa.Connection, key: TrialKey) -> str | None:
@@ -133,6 +141,11 @@ def newest(connection: sa.Connection, job_id: str, last: int) -> list[Trial]:
 def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Trial]:
     """Trials of one DAG run, in order of job and number."""
     return _trials(connection.execute(_RUN, {"dag": dag_id, "run": run_id}))
+
+
+def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int) -> list[Trial]:
+    """Trials that a job has in the newest ``last`` runs of one DAG, in order of number."""
+    return _trials(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last}))
 
 
 def _trials(result: sa.CursorResult[tuple[object, ...]]) -> list[Trial]:

@@ -117,9 +117,16 @@ class VariableStore:
         found = [t for job_id in self.jobs() for t in self.trials(job_id)]
         return [t for t in found if (t.origin.dag_id, t.origin.run_id) == (dag_id, run_id)]
 
-    def jobs(self) -> list[str]:
-        """Job ids in the log, sorted."""
-        return sorted(_read(JOBS, self._port.get(JOBS), _names) or [])
+    def runs(self, dag_id: str, job_id: str, *, last: int) -> list[Trial]:
+        """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
+        found = [t for t in self.trials(job_id) if t.origin.dag_id == dag_id]
+        newest = list(dict.fromkeys(t.origin.run_id for t in reversed(found)))[:last]
+        return [t for t in found if t.origin.run_id in newest]
+
+    def jobs(self, dag_id: str | None = None) -> list[str]:
+        """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
+        every = sorted(_read(JOBS, self._port.get(JOBS), _names) or [])
+        return every if dag_id is None else [job for job in every if self.runs(dag_id, job, last=1)]
 
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one of the newest 20 trials, at most 100 points; empty for older ones."""

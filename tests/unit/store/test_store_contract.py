@@ -473,6 +473,40 @@ def test_readers_see_the_log_in_order(store: Store) -> None:
     assert store.recurrence("d", "nowhere") == []
 
 
+def test_the_newest_runs_of_a_dag_come_with_all_their_trials(store: Store) -> None:
+    for n in (1, 2, 3):
+        run(store, n)
+    elsewhere = replace(request(4).origin, dag_id="other")
+    store.tell(store.ask(request(4, origin=elsewhere)).trial.key, State.CONVERGED, report())
+    again = store.ask(request(1, ti_id="ti-1b", try_number=2)).trial  # cleared: run1 has the newest trial now
+    assert again.number == 5
+    assert [(t.number, t.origin.run_id) for t in store.runs("d", "d.train", last=2)] == [
+        (1, "run1"),
+        (3, "run3"),
+        (5, "run1"),
+    ]
+    assert [t.number for t in store.runs("d", "d.train", last=10)] == [1, 2, 3, 5]
+    assert [t.number for t in store.runs("other", "d.train", last=10)] == [4]
+    assert store.runs("d", "d.train", last=10)[-1] == again
+    assert store.runs("d", "nothing", last=10) == store.runs("nowhere", "d.train", last=10) == []
+
+
+def test_the_newest_runs_read_an_expired_lease_as_abandoned(store: Store, clock: Clock) -> None:
+    store.ask(request(1))
+    clock.t += 91
+    assert [t.state for t in store.runs("d", "d.train", last=1)] == [State.ABANDONED]
+
+
+def test_jobs_of_one_dag(store: Store) -> None:
+    run(store, 1)
+    store.ask(request(2, job_id="a.shared", origin=replace(request(2).origin, dag_id="other")))
+    store.ask(request(3, job_id="z.mine"))
+    assert store.jobs() == ["a.shared", "d.train", "z.mine"]
+    assert store.jobs("d") == ["d.train", "z.mine"]
+    assert store.jobs("other") == ["a.shared"]
+    assert store.jobs("nowhere") == []
+
+
 def test_a_reader_opens_no_job(store: Store) -> None:
     store.trials("nobody")
     store.settings("nobody")
