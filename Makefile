@@ -14,9 +14,13 @@ JOBS ?= 2
 CONSTRAINTS := constraints/constraints-$(AIRFLOW).txt
 BIN := $(VENV)/bin
 # Installed again only when one of the inputs has changed: the stamp's name holds their checksum.
-STATE := $(shell (cat pyproject.toml $(CONSTRAINTS); echo '$(TORCH_INDEX)'; $(PYTHON) -VV) 2>&1 | cksum | cut -d' ' -f1)
+STATE := $(shell (cat pyproject.toml hatch_build.py package-lock.json $(CONSTRAINTS); echo '$(TORCH_INDEX)'; \
+  $(PYTHON) -VV) 2>&1 | cksum | cut -d' ' -f1)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
   $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c $(CONSTRAINTS)
+# The installation brings the chart library (hatch_build.py) and goes on where npm's registry cannot be reached.
+CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
+  || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-reset test test-slow lint clean
@@ -30,10 +34,10 @@ demo: $(VENV)/.demo-$(STATE)  ## Airflow on 127.0.0.1, 12 weekly retrainings aga
 demo-reset:  ## forget what the demo did and learned
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m demo.reset
 
-test: $(VENV)/.dev-$(STATE)  ## all tests but the slow ones
+test: $(VENV)/.browser  ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
-test-slow: $(VENV)/.dev-$(STATE)  ## the slow tests, one after the other
+test-slow: $(VENV)/.browser  ## the slow tests, one after the other
 	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there are none
 
 lint: $(VENV)/.dev-$(STATE)  ## ruff and mypy
@@ -53,9 +57,15 @@ $(VENV)/.made:
 $(VENV)/.demo-$(STATE): | $(VENV)/.made
 	@echo "Installing the demo and Airflow $(AIRFLOW) into $(VENV) ..."
 	$(PIP) -e '.[demo]'
+	@$(CHARTS)
 	@rm -f $(VENV)/.demo-*; touch $@
 
 $(VENV)/.dev-$(STATE): | $(VENV)/.made
 	@echo "Installing the development tools and Airflow $(AIRFLOW) into $(VENV) ..."
 	$(PIP) -e '.[dev]'
+	@$(CHARTS)
 	@rm -f $(VENV)/.dev-*; touch $@
+
+$(VENV)/.browser: $(VENV)/.dev-$(STATE)
+	@$(BIN)/python -m tests.ui.browser --install
+	@touch $@

@@ -95,7 +95,7 @@ def _npm_ci(folder: Path) -> None:
         raise ChartLibraryError(f"{NODE} is not installed: build with pip's build isolation.") from error
     # A cache of its own: nothing is left behind, and a home that cannot be written to does not matter.
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--cache", str(folder / "cache")]
-    retries = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"]
+    retries = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000", "--logs-max=0"]
     try:
         done = npm(
             ["ci", *options, *retries],

@@ -106,9 +106,10 @@ def install() -> Browser:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the path, or one line that says what to do."""
+    """Print one line: the browser, or what to do for one."""
     browser = install() if "--install" in arguments else find_browser()
-    print(browser.path or f"The browser tests will be skipped: {' '.join(browser.reason.split())}.")
+    missing = f"will be skipped: {' '.join(browser.reason.split())}"
+    print("The browser tests", f"use {browser.path}" if browser.path else missing)
 
 
 if __name__ == "__main__":
