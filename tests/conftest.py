@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import database, postgres  # noqa: F401
+
 # Before anything imports Airflow, which reads its home once; anew in each worker of pytest-xdist.
 _HOME = Path(tempfile.mkdtemp(prefix="zeus-airflow-"))
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)

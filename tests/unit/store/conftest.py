@@ -1,9 +1,7 @@
-"""Stores to test, all with a clock of the test. ``ZEUS_TEST_POSTGRES`` names an empty database to run there too."""
+"""Stores to test, all with a clock of the test."""
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +10,7 @@ import pytest
 from airflow_provider_zeus.store.base import Store
 from tests.unit.store.store_kit import Clock, DictPort
 
-POSTGRES = os.environ.get("ZEUS_TEST_POSTGRES")
-STORES = ["sqlite", "dict", "variables", *(["postgres"] if POSTGRES else [])]
+STORES = ["sqlite", "dict", "variables", "postgres"]
 
 Opens = Callable[[], Store]
 
@@ -41,30 +38,20 @@ def store(opens: Opens) -> Store:
     return opens()
 
 
-def _sqlite(_request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
+def _sqlite(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
+    yield from _sql(request.getfixturevalue("sqlite_url"), tmp_path, clock)
+
+
+def _postgres(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
+    yield from _sql(request.getfixturevalue("database"), tmp_path, clock)
+
+
+def _sql(url: str, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
     from airflow_provider_zeus.store.sql import SqlStore
 
-    store = SqlStore(f"sqlite:///{tmp_path / 'zeus.db'}", create=True, now=clock, read_setting=_settings(tmp_path))
-    yield lambda: SqlStore(f"sqlite:///{tmp_path / 'zeus.db'}", now=clock, read_setting=_settings(tmp_path))
-    store.close()
-
-
-def _postgres(_request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
-    import sqlalchemy as sa
-
-    from airflow_provider_zeus.store.sql import SqlStore
-
-    schema = "zeus_" + uuid.uuid4().hex[:8]
-    admin = sa.create_engine(POSTGRES or "")
-    with admin.begin() as connection:
-        connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
-    url = f"{POSTGRES}?options=-csearch_path%3D{schema}"
     store = SqlStore(url, create=True, now=clock, read_setting=_settings(tmp_path))
     yield lambda: SqlStore(url, now=clock, read_setting=_settings(tmp_path))
     store.close()
-    with admin.begin() as connection:
-        connection.exec_driver_sql(f"DROP SCHEMA {schema} CASCADE")
-    admin.dispose()
 
 
 def _dict(_request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:

