@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.bases.decorator import KeywordParameters
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.optimizer.job import ZeusJob
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class ZeusTrainOperator(BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json", "op_args": "py", "op_kwargs": "py"}
     shallow_copy_attrs: Sequence[str] = ("python_callable", "op_kwargs")
     ui_color = "#d9f2e3"
+    operator_extra_links = (ZeusCostLink(),)
 
     def __init__(
         self,

@@ -1,0 +1,1 @@
+"""Buttons on task instances."""
