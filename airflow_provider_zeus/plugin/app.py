@@ -1,0 +1,87 @@
+"""The FastAPI app below ``/zeus``: routes only. Loaded by the api-server alone."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, HTTPException, Query, Request, Response  # noqa: TID253 - see above
+from fastapi.responses import JSONResponse  # noqa: TID253
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.plugin import answers, assets
+from airflow_provider_zeus.plugin.auth import EVERYWHERE, MAY_READ_RUNS
+from airflow_provider_zeus.plugin.models import Answer, Problem
+
+log = logging.getLogger(__name__)
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+A_YEAR = "private, max-age=31536000, immutable"
+
+
+class Strict:
+    """Sends :data:`HEADERS` with every answer, errors included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, answer)
+
+
+app = FastAPI(title="Zeus cost", dependencies=EVERYWHERE, openapi_url=None, docs_url=None, redoc_url=None)
+app.add_middleware(Strict)
+
+
+@app.exception_handler(ZeusError)
+def unreadable(_request: Request, error: ZeusError) -> JSONResponse:
+    """The trial log cannot be read: 503, with the remedy."""
+    log.warning("The cost page cannot read the trial log: %s", error)
+    return JSONResponse(Problem(problem=str(error)).model_dump(), status_code=503)
+
+
+@app.get("/page")
+def page() -> Response:
+    """The page of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no data."""
+    return Response(assets.page(), media_type="text/html", headers={"Cache-Control": "no-cache"})
+
+
+@app.get("/static/{tag}/{name}")
+def static(tag: str, name: str, request: Request) -> Response:
+    """A file of the page, compressed where the browser takes it."""
+    found = assets.asset(name)
+    if found is None:
+        raise HTTPException(404, "No such file.")
+    headers = {"Cache-Control": A_YEAR if tag == assets.tag() else "no-cache", "Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        return Response(found.zipped, media_type=found.media_type, headers={**headers, "Content-Encoding": "gzip"})
+    return Response(found.plain, media_type=found.media_type, headers=headers)
+
+
+@app.get("/api/dags/{dag_id}/costs", dependencies=[MAY_READ_RUNS])
+def dag_costs(dag_id: str, job_id: str | None = None, limit: int = Query(answers.RUNS, ge=1, le=1000)) -> Answer:
+    """What the newest runs of one Zeus job of a DAG cost."""
+    store = answers.open_log()
+    return Answer(note=answers.NO_JOB) if store is None else answers.of_dag(store, dag_id, job_id, limit)
+
+
+@app.get("/api/dags/{dag_id}/runs/{run_id}/costs", dependencies=[MAY_READ_RUNS])
+def run_costs(dag_id: str, run_id: str, job_id: str | None = None) -> Answer:
+    """What one run of a DAG cost, attempt by attempt."""
+    store = answers.open_log()
+    return Answer(note=answers.NO_TRIAL) if store is None else answers.of_run(store, dag_id, run_id, job_id)

@@ -1,0 +1,148 @@
+"""Figures, states and settings in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.target import Target
+from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin.models import Figure
+
+STATES = {
+    State.RUNNING: "running",
+    State.CONVERGED: "reached target",
+    State.GIVEN_UP: "given up",
+    State.EXHAUSTED: "below target",
+    State.FAILED: "failed",
+    State.ABANDONED: "abandoned",
+}
+PHASES = {
+    Phase.EXPLORE: "exploring",
+    Phase.RETURN: "tried again",
+    Phase.SAMPLE: "sampling",
+    Phase.INCUMBENT: "cheapest known",
+    Phase.PINNED: "pinned",
+    Phase.FALLBACK: "without the log",
+}
+SOURCES = {
+    "nvml_counter": "GPU counter",
+    "nvml_poll": "GPU, polled",
+    "rapl": "CPU counter",
+    "estimate": "estimate",
+    "simulated": "simulated",
+}
+NO_SOURCE = "no source"
+SIMULATED = "simulated"
+
+
+def energy(joules: float) -> Figure:
+    """Joules with the unit that fits; exactly in joules and kilowatt hours."""
+    size = next((i for i in (3, 2, 1) if abs(joules) >= 0.9995 * 1000**i), 0)
+    text = f"{_three(joules / 1000**size)} {('J', 'kJ', 'MJ', 'GJ')[size]}"
+    return Figure(value=joules, text=text, exact=f"{joules:,.3f} J = {joules / 3.6e6:,.6g} kWh")
+
+
+def duration(seconds: float) -> Figure:
+    """Seconds, minutes and seconds, or hours and minutes; exactly in seconds."""
+    whole = round(seconds)
+    if seconds < 59.95:
+        text = f"{_three(seconds)} s"
+    elif whole < 3600:
+        text = f"{whole // 60} min {whole % 60:02d} s"
+    else:
+        minutes = round(seconds / 60)
+        text = f"{minutes // 60:,} h {minutes % 60:02d} min"
+    return Figure(value=seconds, text=text, exact=f"{seconds:,.3f} s")
+
+
+def epochs(count: float) -> Figure:
+    """Epochs, a tenth exactly."""
+    return Figure(value=count, text=f"{count:,.1f}".removesuffix(".0"), exact=f"{count:,.4g} epochs")
+
+
+def watts(power_w: float) -> Figure:
+    """Whole watts."""
+    return Figure(value=power_w, text=f"{power_w:,.0f} W", exact=f"{power_w:,.3f} W")
+
+
+def cost(value: float, unit: str) -> Figure:
+    """A cost in joules, or in seconds where time alone counts."""
+    return duration(value) if unit == "s" else energy(value)
+
+
+def missing(why: str) -> Figure:
+    """A figure that is not known."""
+    return Figure(exact=why)
+
+
+def source(name: str | None) -> str:
+    """An energy source."""
+    return NO_SOURCE if name is None else SOURCES.get(name, name)
+
+
+def settings(live: Mapping[str, Any]) -> list[str]:
+    """Live settings of a job."""
+    said = []
+    for name, value in live.items():
+        if name == "pin_batch_size":
+            said.append(f"batch size pinned to {value}")
+        elif name == "pause_exploration":
+            said += ["exploration paused"] if value else []
+        else:
+            said.append(f"{name.replace('_', ' ')} set to {value}")
+    return said
+
+
+def facts(job: ZeusJob, weights: Weights | None) -> list[str]:
+    """What the job is after, and how its cost is made. ``weights`` None: nothing was measured yet."""
+    sizes = ", ".join(str(b) for b in job.batch_sizes)
+    said = [f"Target {job.target}", f"batch sizes {sizes}; default {job.default_batch_size}", f"eta {job.eta:g}"]
+    return [*said, cost_rule(weights)] if weights else said
+
+
+def cost_rule(weights: Weights) -> str:
+    """How a cost is made of energy and time (Eq. 2)."""
+    if weights.time_alone:
+        return "cost = time alone, since nothing measures energy"
+    if weights.eta == 1:
+        return "cost = energy"
+    time = f"{weights.max_power_w:,.0f} W × time"
+    if weights.eta == 0:
+        return f"cost = {time}"
+    return f"cost = {weights.eta:g} × energy + {1 - weights.eta:g} × {time}"
+
+
+def ended(trial: Trial) -> str:
+    """Why an attempt ended, in a sentence."""
+    seen, reason = trial.observation, trial.reason
+    if trial.state is State.RUNNING:
+        return "It is still running."
+    if trial.state is State.CONVERGED:
+        after = "" if seen.epochs is None else f" after {epochs(seen.epochs).text} epochs"
+        return f"It reached its target{after}{_metric(trial)}."
+    if trial.state is State.EXHAUSTED:
+        return f"It ended below its target{_metric(trial)}: {reason or 'no epoch was left'}."
+    head = {State.GIVEN_UP: "It was given up", State.FAILED: "It failed"}.get(trial.state, "Nobody came back for it")
+    return f"{head}: {reason or 'no reason was written down'}."
+
+
+def _metric(trial: Trial) -> str:
+    seen = trial.observation
+    if seen.metric is None:
+        return ""
+    try:
+        target = Target.parse(trial.spec.get("target"))
+    except JobSpecError:
+        return f" with {seen.metric:.4g}"
+    value = target.value if seen.target_value is None else seen.target_value
+    wanted = "" if value is None else f" (target: {'at least' if target.higher_is_better else 'at most'} {value:.4g})"
+    return f" with {target.metric} {seen.metric:.4g}{wanted}"
+
+
+def _three(value: float) -> str:
+    """Three digits, never as a power of ten."""
+    return f"{float(f'{value:.3g}'):,.6g}"
