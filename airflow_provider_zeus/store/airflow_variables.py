@@ -120,4 +120,5 @@ def _errors(what: str) -> Iterator[None]:
     except StoreError as error:
         raise StoreError(f"{what}: {error}") from error
     except Exception as error:  # of Airflow, of HTTP, of its database: a caller knows one kind
-        raise StoreError(f"{what} ({type(error).__name__}: {error}); see that Airflow's API can be reached.") from error
+        said = f"{type(error).__name__}: {error}".split("\n")[0]  # without the statement
+        raise StoreError(f"{what} ({said}); see that Airflow's API and database can be reached.") from error

@@ -124,6 +124,11 @@ def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Pa
     return told
 
 
+def kept(port: VariablePort, state_dir: Path) -> list[str]:
+    """Where costs are kept that are not yet told, in words. Raises StoreError: Variables cannot be listed."""
+    return [*(f"Variable {key}" for key in port.keys(f"{PREFIX}:")), *(where for where, _, _ in _files(state_dir))]
+
+
 def untold_key(key: TrialKey) -> str:
     """Key of the Variable that keeps the cost of a trial."""
     return f"{variable_key(PREFIX, key.ti_id)}:{key.attempt}"

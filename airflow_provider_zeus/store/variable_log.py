@@ -10,12 +10,12 @@ from functools import reduce
 from typing import Any, Self
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.ledger import KEPT_SAMPLES
-from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
 
 SCHEMA = 1

@@ -1,0 +1,103 @@
+"""Checks of the device and of what it leaves on this host. A limit is never set here."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from airflow_provider_zeus.cli.finding import Finding, ok, warning
+from airflow_provider_zeus.power.device import Device
+
+_CAP_SYS_ADMIN = 21
+_READINGS = 10
+_PAUSE_S = 0.1  # counters of GPUs are renewed every 20 to 100 ms
+
+
+def device(device: Device) -> Finding:
+    """What ``device="auto"`` finds here."""
+    info, limits = device.info, device.limit_range()
+    said = f"device='auto' is {info.count} x {info.model}, energy from {info.energy_source or 'no source'}"
+    if limits:
+        said += f", power limits {limits.min_w:g} to {limits.max_w:g} W"
+    missing = device.missing
+    if info.energy_source is None:
+        remedy = missing.get("energy_j", "train on an NVIDIA GPU")
+        return warning("device", f"{said}: batch sizes are tuned on time alone", remedy)
+    if limits is None:
+        return warning("device", f"{said}, no power limit", missing.get("limit_w", "nothing to do without a GPU"))
+    return ok("device", said)
+
+
+def energy(device: Device, pause: Callable[[float], object] = time.sleep) -> Finding:
+    """Whether the energy counter can be read and moves."""
+    source, first_j = device.info.energy_source, device.energy_j()
+    if source is None:
+        return warning("energy", "nothing to read", "see device")
+    if first_j is None:
+        return warning("energy", f"{source} gives no reading", device.missing.get("energy_j", "see the driver's log"))
+    for _ in range(_READINGS):
+        pause(_PAUSE_S)
+        now_j = device.energy_j()
+        if now_j is not None and now_j != first_j:
+            return ok("energy", f"{source} moves: {now_j - first_j:.3g} J while it was watched")
+    waited_s = _READINGS * _PAUSE_S
+    return warning(
+        "energy", f"{source} stands still at {first_j:g} J for {waited_s:g} s", "see that the driver's counter works"
+    )
+
+
+def permission(device: Device, *, euid: int | None = None, status: Path = Path("/proc/self/status")) -> Finding:
+    """Whether this user may set power limits; nothing is set to find out."""
+    if device.limit_range() is None:
+        return ok("permission", "there is no power limit to set here")
+    if (os.geteuid() if euid is None else euid) == 0:
+        return ok("permission", "root: power limits may be set")
+    if _capabilities(status) >> _CAP_SYS_ADMIN & 1:
+        return ok("permission", "CAP_SYS_ADMIN: power limits may be set")
+    return warning(
+        "permission",
+        "neither root nor CAP_SYS_ADMIN: the driver will refuse to set power limits",
+        "mode='measure' works without; else give the workers CAP_SYS_ADMIN",
+    )
+
+
+def _capabilities(status: Path) -> int:
+    try:
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    except (OSError, ValueError, IndexError):  # not Linux
+        return 0
+
+
+def state(state_dir: Path) -> Finding:
+    """Whether limit records can be kept, and whether one waits to be served."""
+    there = next((p for p in (state_dir, *state_dir.parents) if p.exists()), state_dir)
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        return Finding(
+            "state_dir",
+            "error",
+            f"{there} is not a folder that this user can write to: power limits are not set without their record",
+            "make it writable for the workers, or set [zeus] state_dir to a path of the host",
+        )
+    orphans = _orphans(state_dir)
+    if orphans:
+        names = ", ".join(path.name for path in orphans)
+        said = f"{state_dir} has limit records that no living process answers for: {names}"
+        return warning("state_dir", said, "run 'airflow zeus reap' on this host")
+    return ok("state_dir", f"{state_dir} is writable" if there == state_dir else f"{state_dir} is made when needed")
+
+
+def _orphans(state_dir: Path) -> list[Path]:
+    """Limit records whose lock nobody holds. Looking takes the lock for an instant and gives it back."""
+    found = []
+    for path in sorted(state_dir.glob("limit-*.json")):
+        try:
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                found.append(path)
+        except OSError:  # its guardian lives, or it has just been served
+            continue
+    return found

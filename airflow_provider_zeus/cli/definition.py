@@ -1,0 +1,93 @@
+"""The commands of ``airflow zeus`` for Airflow's parser. Every ``airflow`` call imports this: nothing heavy in here."""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+from airflow.cli.cli_config import (
+    ARG_YES,
+    ActionCommand,
+    Arg,
+    CLICommand,
+    GroupCommand,
+    lazy_load_command,
+    positive_int,
+)
+
+_CONN_ID = Arg(("--conn-id",), help="Connection of the trial log (default: zeus_default)", default="zeus_default")
+_JOB = Arg(("job",), help="name of a job in the log, as 'airflow zeus jobs list' shows it", metavar="JOB")
+_OUTPUT = Arg(
+    ("-o", "--output"), help="form of the output (default: table)", choices=("table", "json"), default="table"
+)
+
+
+def _command(name: str, help_: str, path: str, *args: Arg, description: str | None = None) -> ActionCommand:
+    func = lazy_load_command(f"airflow_provider_zeus.cli.{path}")
+    return ActionCommand(name=name, help=help_, func=func, args=(*args, _CONN_ID), description=description)
+
+
+def get_zeus_cli_commands() -> list[CLICommand]:
+    """What Airflow reads through the key ``cli`` of the provider info."""
+    return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=_commands())]
+
+
+def _commands() -> tuple[CLICommand, ...]:
+    return (
+        _command(
+            "doctor",
+            "Check what Zeus finds here and say what to do about it",
+            "doctor.doctor",
+            Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
+            description="Check what Zeus finds on this host. Changes nothing. Exit status 1 where a check is an error.",
+        ),
+        GroupCommand(name="jobs", help="Jobs in the log and their live settings", subcommands=_jobs()),
+        _command(
+            "trials",
+            "Show the trials of a job and what each cost",
+            "trials.trials",
+            _JOB,
+            Arg(("--last",), help="only the newest N (default: 20)", type=positive_int(allow_zero=False), metavar="N"),
+            Arg(("--run",), help="only those of this DAG run", metavar="RUN_ID"),
+            Arg(("--why",), help="say why each batch size was chosen", action="store_true"),
+            _OUTPUT,
+        ),
+        _command(
+            "export",
+            "Write every field of every trial as CSV or JSON",
+            "export.export",
+            Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
+            Arg(("--format",), help="csv or json (default: csv)", choices=("csv", "json"), default="csv"),
+            Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
+        ),
+        _command(
+            "reap",
+            "Close what nobody came back for, tell kept costs, give back power limits",
+            "reap.reap",
+            description="Restore power limits that dead trainings of this host left behind, close trials whose lease "
+            "expired, and tell costs that were kept while the store was away. Running it again does nothing new.",
+        ),
+        GroupCommand(
+            name="db",
+            help="The database of the trial log",
+            subcommands=(_command("upgrade", "Make or migrate the tables of the trial log", "db.upgrade"),),
+        ),
+    )
+
+
+def _jobs() -> tuple[CLICommand, ...]:
+    batch_size = Arg(("batch_size",), help="one of the job's batch_sizes", type=int, metavar="BATCH_SIZE")
+    return (
+        _command("list", "List jobs with their newest trial", "jobs.list_jobs", _OUTPUT),
+        _command("pin", "Run one batch size from the next run on", "jobs.pin", _JOB, batch_size),
+        _command("unpin", "Let Zeus choose the batch size again", "jobs.unpin", _JOB),
+        _command("pause", "Try nothing new from the next run on", "jobs.pause", _JOB),
+        _command("resume", "Explore again", "jobs.resume", _JOB),
+        _command(
+            "reset",
+            "Start a job anew; its log stays",
+            "jobs.reset",
+            _JOB,
+            ARG_YES,
+            description="Start a job anew: what its trials taught is forgotten, the trials stay in the log.",
+        ),
+    )

@@ -1,0 +1,133 @@
+"""``airflow zeus export``: every field of every trial."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from airflow_provider_zeus.cli.figures import cost_of, device_of, weights_of
+from airflow_provider_zeus.cli.shell import command, known, opened
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Observation, Origin, Trial
+from airflow_provider_zeus.store.base import Store
+
+_COSTS = ("bound_cost", "max_epoch_cost")  # of an attempt: in joules, or in seconds where time alone is weighed
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may run
+
+
+@command
+def export(args: Namespace) -> None:
+    """Write the trials of one job or of all."""
+    with opened(args) as store:
+        jobs = store.jobs() if args.job is None else [known(store, args.job)]
+        rows = list(_rows(store, jobs))  # all of them before the file is begun
+    with _target(args.output) as file:
+        (_csv if args.format == "csv" else _json)(rows, file)
+    if args.output:
+        print(f"{len(rows)} trial{'' if len(rows) == 1 else 's'} written to {args.output}.")
+
+
+@contextmanager
+def _target(path: str | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        raise StoreError(f"{path!r} cannot be written ({error.strerror}): name another file with --output.") from None
+
+
+def _rows(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for job_id in jobs:
+        device: DeviceInfo | None = None  # of the newest trial that named one: what the next was decided for
+        for trial in store.trials(job_id):
+            device = device_of(trial) or device
+            yield row(trial, device)
+
+
+def row(trial: Trial, device: DeviceInfo | None) -> dict[str, Any]:
+    """Every field of a trial, flat, units in the names; ``spec``, ``decision`` and ``reasons`` stay nested."""
+    weights = weights_of(trial, device)
+    unit = None if weights is None else "s" if weights.time_alone else "j"
+    planned = asdict(trial.planned)
+    costs = {"cost": cost_of(trial)[0]} | {f"planned_{name}": planned.pop(name) for name in _COSTS}
+    seen = trial.observation.to_dict()
+    return {
+        "job_id": trial.job_id,
+        "trial": trial.number,
+        "ti_id": trial.key.ti_id,
+        "attempt": trial.key.attempt,
+        **{f.name: getattr(trial.origin, f.name) for f in fields(Origin)},
+        "state": trial.state.value,
+        "reason": trial.reason,
+        **{f"{name}_{u}": value if u == unit else None for name, value in costs.items() for u in ("j", "s")},
+        **{name: value for name, value in seen.items() if name != "reasons"},
+        **{f"planned_{name}": value for name, value in planned.items()},
+        "asked_after_seq": trial.asked_after_seq,
+        "told_seq": trial.told_seq,
+        "opened_at_utc": _utc(trial.opened_at),
+        "lease_until_utc": _utc(trial.lease_until),
+        "closed_at_utc": _utc(trial.closed_at),
+        "spec": dict(trial.spec),
+        "decision": trial.decision.to_dict(),
+        "reasons": seen["reasons"],
+    }
+
+
+def _utc(epoch_s: float | None) -> str | None:
+    return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
+
+
+def _json(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
+    """A JSON list, a trial per line."""
+    file.write("[" + ",\n".join(json.dumps(each, ensure_ascii=False, allow_nan=False) for each in rows) + "]\n")
+
+
+def _csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
+    """CSV; what is missing is an empty cell, the job's fields are columns ``spec_...``."""
+    writer = csv.DictWriter(file, COLUMNS)
+    writer.writeheader()
+    for each in rows:
+        flat = {name: each[name] for name in COLUMNS if name in each}
+        flat |= {f"spec_{name}": each["spec"].get(name) for name in _SPEC}
+        writer.writerow({name: _cell(value) for name, value in flat.items()})
+
+
+def _cell(value: object) -> object:
+    """A cell that no spreadsheet takes for a formula; numbers are not text and stay as they are."""
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False)
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+_SPEC = tuple(f.name for f in fields(ZeusJob))
+COLUMNS = (
+    "job_id",
+    "trial",
+    "ti_id",
+    "attempt",
+    *(f.name for f in fields(Origin)),
+    "state",
+    "reason",
+    *(f"{name}_{u}" for name in ("cost", *(f"planned_{n}" for n in _COSTS)) for u in ("j", "s")),
+    *(f.name for f in fields(Observation) if f.name != "reasons"),
+    *(f"planned_{f.name}" for f in fields(Attempt) if f.name not in _COSTS),
+    "asked_after_seq",
+    "told_seq",
+    "opened_at_utc",
+    "lease_until_utc",
+    "closed_at_utc",
+    *(f"spec_{name}" for name in _SPEC),
+    "decision",
+    "reasons",
+)

@@ -1,0 +1,163 @@
+"""``airflow zeus jobs``: the jobs in the log, and their live settings."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from airflow_provider_zeus.cli.figures import cost_of, cost_text
+from airflow_provider_zeus.cli.shell import command, known, opened, print_json, show
+from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.optimizer.trial import Trial
+from airflow_provider_zeus.store.settings import SETTINGS, variable_key
+
+_Change = Callable[[dict[str, Any]], object]
+
+
+@command
+def list_jobs(args: Namespace) -> None:
+    """List jobs with their newest trial."""
+    with opened(args) as store:
+        logs = {job_id: (store.trials(job_id), store.settings(job_id)) for job_id in store.jobs()}
+        identity = store.identity
+    if args.output == "json":
+        print_json([_figures(job_id, *each) for job_id, each in logs.items()])
+    else:
+        show([_cells(job_id, *each) for job_id, each in logs.items()], empty=f"No job in {identity} yet.")
+
+
+def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, str]:
+    last = log[-1] if log else None
+    return {
+        "job": job_id,
+        "trials": str(len(log)),
+        "recurrences": str(_recurrences(log)),
+        "last state": last.state.value if last else "-",
+        "batch size": str(last.batch_size) if last else "-",
+        "cost": cost_text(last) if last else "-",
+        "source": (last.observation.energy_source or "none") if last else "-",
+        "settings": ", ".join(f"{name}={json.dumps(value)}" for name, value in settings.items()) or "-",
+    }
+
+
+def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:
+    last = log[-1] if log else None
+    cost, unit = cost_of(last) if last else (None, None)
+    return {
+        "job": job_id,
+        "trials": len(log),
+        "recurrences": _recurrences(log),
+        "last_state": last.state.value if last else None,
+        "last_batch_size": last.batch_size if last else None,
+        "last_cost": cost,
+        "cost_unit": unit,
+        "energy_source": last.observation.energy_source if last else None,
+        "settings": settings,
+    }
+
+
+def _recurrences(log: Sequence[Trial]) -> int:
+    """Scheduled runs of the job: all tries and attempts of a task instance are one."""
+    return len({_recurrence(trial) for trial in log})
+
+
+def _recurrence(trial: Trial) -> tuple[object, ...]:
+    o = trial.origin
+    return (o.dag_id, o.run_id, o.task_id, o.map_index) if o.dag_id or o.run_id else (trial.key.ti_id,)
+
+
+@command
+def pin(args: Namespace) -> None:
+    """Run one batch size from the next run on. Raises JobSpecError where the job does not have it."""
+    with opened(args) as store:
+        job_id = known(store, args.job)
+        (newest,) = store.trials(job_id, last=1)
+    sizes = newest.spec.get("batch_sizes", ())
+    if args.batch_size not in sizes:
+        raise JobSpecError.of(
+            "BATCH_SIZE", args.batch_size, f"not in batch_sizes {list(sizes)} of {job_id}", "Choose one of them"
+        )
+    _change(job_id, lambda settings: settings.update(pin_batch_size=args.batch_size))
+    print(f"{job_id} runs batch size {args.batch_size} from its next run on.")
+
+
+@command
+def unpin(args: Namespace) -> None:
+    """Let Zeus choose the batch size again."""
+    job_id = _known(args)
+    _change(job_id, lambda settings: settings.pop("pin_batch_size", None))
+    print(f"Zeus chooses the batch size of {job_id} from its next run on.")
+
+
+@command
+def pause(args: Namespace) -> None:
+    """Try nothing new from the next run on."""
+    job_id = _known(args)
+    _change(job_id, lambda settings: settings.update(pause_exploration=True))
+    print(f"{job_id} tries nothing new from its next run on.")
+
+
+@command
+def resume(args: Namespace) -> None:
+    """Explore again."""
+    job_id = _known(args)
+    _change(job_id, lambda settings: settings.pop("pause_exploration", None))
+    print(f"{job_id} explores again from its next run on.")
+
+
+@command
+def reset(args: Namespace) -> int:
+    """Start a job anew by a ``job_version`` that no earlier trial has; the log stays."""
+    job_id = _known(args)
+    if not args.yes and not _confirmed(f"Forget what the trials of {job_id} taught? They stay in the log. [y/N] "):
+        print("Nothing was changed.")
+        return 1
+    version = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    _change(job_id, lambda settings: settings.update(job_version=version))
+    print(f"{job_id} starts anew with its next run (job_version {version}); its older trials teach nothing now.")
+    return 0
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:  # nobody there to ask
+        print()
+        return False
+
+
+def _known(args: Namespace) -> str:
+    with opened(args) as store:
+        return known(store, args.job)
+
+
+def _change(job_id: str, change: _Change) -> None:
+    """Change the job's settings and keep the others. Raises StoreError: not readable, or the change does not last."""
+    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+
+    port, key = AirflowVariables(), variable_key(SETTINGS, job_id)
+    settings = _settings(key, port.get(key))
+    change(settings)
+    text = json.dumps(settings) if settings else None
+    if text is None:
+        port.delete(key)
+    else:
+        port.set(key, text)
+    if port.get(key) != text:
+        raise StoreError(
+            f"Variable {key!r} does not keep what is written to it: it is defined in the environment or a secrets "
+            "backend. Change it there."
+        )
+
+
+def _settings(key: str, text: str | None) -> dict[str, Any]:
+    try:
+        settings = {} if text is None else json.loads(text)
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise StoreError(f"Variable {key!r} holds no JSON object: repair or delete it first.")
+    return settings

@@ -1,0 +1,101 @@
+"""What every command shares: Airflow's server context, errors as one message, the store, tables."""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.store.base import Store
+
+
+def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace], None]:
+    """Make a command of a function: its result is the exit status, a ZeusError is a message and status 1.
+
+    Airflow looks into its metadata database for Connections only in server context, and writes the call to its audit
+    log, as for commands of its own. Log lines go to stderr.
+    """
+
+    @functools.wraps(function)
+    def run(args: Namespace) -> None:
+        from airflow.cli.utils import redirect_stdout_log_handlers_to_stderr
+        from airflow.utils.cli import action_cli
+        from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+
+        os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+        redirect_stdout_log_handlers_to_stderr()
+        try:
+            status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
+        except ZeusError as error:
+            print(error, file=sys.stderr)
+            status = 1
+        except BrokenPipeError:  # of "| head"
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        if status:
+            raise SystemExit(status)
+
+    return run
+
+
+@contextmanager
+def opened(args: Namespace) -> Iterator[Store]:
+    """The store that the command's ``--conn-id`` names; no file is made. Raises StoreError."""
+    from airflow_provider_zeus.store.open import open_store
+
+    store = open_store(args.conn_id, create=False)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def known(store: Store, job_id: str) -> str:
+    """The name of a job that is in the log. Raises JobSpecError naming those that are."""
+    jobs = store.jobs()
+    if job_id in jobs:
+        return job_id
+    near = difflib.get_close_matches(job_id, jobs, n=5, cutoff=0.5)
+    if near:
+        remedy = f"Did you mean {', '.join(near)}"
+    elif jobs:
+        more = f" and {len(jobs) - 10} more (airflow zeus jobs list)" if len(jobs) > 10 else ""
+        remedy = f"The log has {', '.join(jobs[:10])}{more}"
+    else:
+        remedy = "The log has none yet: the first run of a job enters it"
+    raise JobSpecError.of("JOB", job_id, f"no such job in {store.identity}", remedy)
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
+    """Print a table, a column for each key of its rows; ``empty`` where there are none."""
+    from airflow.cli.simple_table import AirflowConsole, SimpleTable
+    from rich.text import Text
+
+    if not rows:
+        print(empty)
+        return
+    table = SimpleTable(show_header=True)
+    table.caption = None
+    for name in rows[0]:
+        figure = name in _FIGURES
+        table.add_column(name, justify="right" if figure else "left", no_wrap=figure, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(value)) for value in row.values()))  # Text: "[red]" in a name is a name
+    AirflowConsole().print(table)
+
+
+def print_json(data: Any) -> None:
+    """Print plain JSON; numbers stay numbers."""
+    print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+_FIGURES = ("trial", "trials", "recurrences", "batch size", "epochs", "energy", "time", "cost", "limit")

@@ -1,0 +1,75 @@
+"""``airflow zeus trials``: the log of one job, a line per trial."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from airflow_provider_zeus.cli.figures import cost_of, cost_text, energy_text, number_text, time_text
+from airflow_provider_zeus.cli.shell import command, known, opened, print_json, show
+from airflow_provider_zeus.optimizer.trial import Trial
+
+SHOWN = 20
+
+
+@command
+def trials(args: Namespace) -> None:
+    """Show the trials of a job."""
+    with opened(args) as store:
+        job_id = known(store, args.job)
+        if args.run is None:
+            found = store.trials(job_id, last=args.last or SHOWN)
+        else:
+            found = [t for t in store.trials(job_id) if t.origin.run_id == args.run][-(args.last or 0) :]
+    if args.output == "json":
+        print_json([_figures(t) for t in found])
+    else:
+        empty = f"No trial of run {args.run!r} in the log of {job_id}." if args.run else f"No trial of {job_id} yet."
+        show([_cells(t, why=args.why) for t in found], empty=empty)
+
+
+def _cells(trial: Trial, *, why: bool) -> dict[str, str]:
+    seen = trial.observation
+    cells = {
+        "trial": str(trial.number),
+        "run": trial.origin.run_id or "-",
+        "slice": trial.origin.data_slice or "-",
+        "batch size": str(trial.batch_size),
+        "phase": trial.planned.phase.value,
+        "state": trial.state.value,
+        "epochs": number_text(seen.epochs),
+        "energy": energy_text(seen.energy_j),
+        "time": time_text(seen.time_s),
+        "cost": cost_text(trial),
+        "limit": number_text(seen.power_limit_w, " W"),
+        "source": seen.energy_source or "none",
+    }
+    return cells | ({"why": _sentence(trial)} if why else {})
+
+
+def _sentence(trial: Trial) -> str:
+    """Why it ran, and where it has one the reason of its end."""
+    return trial.planned.why + (f" Ended: {trial.reason}" if trial.reason else "")
+
+
+def _figures(trial: Trial) -> dict[str, Any]:
+    seen, (cost, unit) = trial.observation, cost_of(trial)
+    return {
+        "trial": trial.number,
+        "dag_id": trial.origin.dag_id,
+        "run_id": trial.origin.run_id,
+        "data_slice": trial.origin.data_slice,
+        "batch_size": trial.batch_size,
+        "phase": trial.planned.phase.value,
+        "state": trial.state.value,
+        "reason": trial.reason,
+        "epochs": seen.epochs,
+        "energy_j": seen.energy_j,
+        "time_s": seen.time_s,
+        "cost": cost,
+        "cost_unit": unit,
+        "power_limit_w": seen.power_limit_w,
+        "energy_source": seen.energy_source,
+        "missing": dict(seen.reasons),
+        "why": trial.planned.why,
+    }
