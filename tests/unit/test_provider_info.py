@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from importlib import import_module, resources
 from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import jsonschema
 import pytest
+from packaging.version import Version
 
+import airflow_provider_zeus
+from airflow_provider_zeus import __version__
 from airflow_provider_zeus.get_provider_info import get_provider_info
 
 
@@ -30,7 +37,7 @@ def _named(info: dict[str, Any]) -> list[str]:
     classes = [c["hook-class-name"] for c in info["connection-types"]] + [
         d["class-name"] for d in info["task-decorators"]
     ]
-    return modules + classes
+    return modules + classes + info.get("extra-links", []) + info.get("cli", [])
 
 
 @pytest.mark.parametrize("name", _named(get_provider_info()))
@@ -40,6 +47,59 @@ def test_what_it_names_is_there(name: str) -> None:
     except ModuleNotFoundError:
         module, _, attribute = name.rpartition(".")
         assert callable(getattr(import_module(module), attribute))
+
+
+def test_it_names_every_operator_and_hook() -> None:
+    from airflow.sdk import BaseHook, BaseOperator
+
+    for room, base in (("operators", BaseOperator), ("hooks", BaseHook)):
+        package = import_module(f"airflow_provider_zeus.{room}")
+        modules = [import_module(f"{package.__name__}.{m.name}") for m in iter_modules(package.__path__)]
+        defining = {
+            m.__name__
+            for m in modules
+            for name, c in vars(m).items()
+            if inspect.isclass(c) and issubclass(c, base) and c.__module__ == m.__name__ and not name.startswith("_")
+        }
+        assert defining
+        assert defining == {m for group in get_provider_info()[room] for m in group["python-modules"]}
+
+
+def test_the_pieces_belong_to_the_one_integration() -> None:
+    info = get_provider_info()
+    (integration,) = info["integrations"]
+    groups = [group for kind in ("operators", "hooks") for group in info[kind]]
+    assert {group["integration-name"] for group in groups} == {integration["integration-name"]}
+    (connection,) = info["connection-types"]
+    hook = connection["hook-class-name"].rpartition(".")
+    assert getattr(import_module(hook[0]), hook[2]).conn_type == connection["connection-type"]
+
+
+def _options() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, o) for section in get_provider_info()["config"].values() for name, o in section["options"].items()]
+
+
+@pytest.mark.parametrize(("name", "option"), _options())
+def test_an_option_is_documented_in_full(name: str, option: dict[str, Any]) -> None:
+    assert set(option) == {"type", "default", "description", "example", "version_added"}
+    assert option["description"].endswith(".")
+    assert Version(option["version_added"]) <= Version(Version(__version__).base_version)
+    read = {"string": str, "float": float, "integer": int, "boolean": {"True": True, "False": False}.__getitem__}
+    for value in (option["default"], option["example"]):
+        if value not in (None, ""):
+            read[option["type"]](value)  # type: ignore[operator]
+    assert option["example"] is None or option["example"] != option["default"]
+
+
+def test_every_option_read_is_documented() -> None:
+    source = "\n".join(p.read_text() for p in Path(airflow_provider_zeus.__path__[0]).rglob("*.py"))
+    read = set(re.findall(r"\bconf\.get\w*\(\s*\"zeus\",\s*\"(\w+)\"", source))
+    assert read
+    assert read <= {name for name, _ in _options()}
+
+
+def test_the_plugin_is_named_in_one_place() -> None:
+    assert "plugins" not in get_provider_info(), "Airflow rejects a plugin that is also an entry point"
 
 
 def test_airflow_reads_its_options(airflow_home: Any) -> None:
