@@ -28,3 +28,11 @@ class ReportError(ZeusError, ValueError):
 
 class BelowTargetError(ZeusError):
     """The kept model is below its target and the job has ``require_target=True``."""
+
+    @classmethod
+    def of(cls, batch_size: object, reason: object, target: object) -> "BelowTargetError":
+        """The one message form: batch size, why it ended, target, remedy."""
+        return cls(
+            f"The model of batch size {batch_size} is kept, but {reason} ({target}). "
+            f"Remedy: a larger max_epochs, a nearer target, or require_target=False to accept it."
+        )

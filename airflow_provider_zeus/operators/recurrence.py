@@ -1,12 +1,12 @@
-"""One recurrence as a task sees it: ask, train, tell. The thin shell around the store and the run handle."""
+"""One recurrence as a task sees it: ask, train, tell. The thin shell around the store, whatever runs the training."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.operators.teller import Teller
@@ -24,7 +24,6 @@ from airflow_provider_zeus.training.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +54,17 @@ class Settings:
         return cls(state_dir=state_dir, heartbeat_s=heartbeat_s, lease_s=lease_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """A task's recurrence of a job. :meth:`open` asks; :meth:`train` trains and tells."""
+    """A task's recurrence of a job: :meth:`open` asks; the plan says what to train, the teller takes what it cost."""
 
-    def __init__(self, run: ZeusRun, teller: Teller, trial: Trial) -> None:
-        self.run, self.trial, self._teller = run, trial, teller
+    plan: Plan
+    device: Device
+    teller: Teller
 
     @classmethod
     def open(cls, job: ZeusJob, context: Mapping[str, Any], *, conn_id: str) -> Recurrence:
-        """Ask the store for a batch size and make the run handle ready.
+        """Ask the store for a batch size.
 
         Where the store cannot be asked the job's default batch size runs and the cost is told later, unless the job is
         ``strict``: then StoreError is raised.
@@ -75,21 +76,23 @@ class Recurrence:
             limits.check(job.power_limits_w or (), device.info.model)
         _say_what_is_measured(device)
         request = ask_request(job, context, device.info, lease_s=settings.lease_s)
-        store, asked = _ask(request, context, conn_id, settings)
-        plan = _plan(asked, settings)
-        _push(context, "zeus_decision", decision_xcom(asked.trial, store))
+        overlap_possible = context["task"].max_active_tis_per_dag != 1
+        store, asked = ask(request, conn_id, settings, overlap_possible=overlap_possible)
+        plan = plan_of(asked, heartbeat_s=settings.heartbeat_s, state_dir=str(settings.state_dir))
+        push(context, "zeus_decision", decision_xcom(asked.trial, store))
         teller = Teller(store, AirflowVariables(), asked.trial, lease_s=settings.lease_s, state_dir=settings.state_dir)
-        return cls(ZeusRun.from_plan(plan, sink=teller, device=device), teller, asked.trial)
+        return cls(plan=plan, device=device, teller=teller)
 
-    def train(self, fn: Callable[[ZeusRun], T], context: Mapping[str, Any]) -> T:
-        """Run the plan's attempts; what they cost goes to the store and to XCom ``zeus_cost``, whatever happens."""
-        try:
-            return self.run.train(fn)
-        finally:
-            _push(context, "zeus_cost", self._teller.cost_xcom())
+    def run(self) -> ZeusRun:
+        """The handle of a training in this process; its result goes to the teller."""
+        return ZeusRun.from_plan(self.plan, sink=self.teller, device=self.device)
+
+    def push_cost(self, context: Mapping[str, Any]) -> None:
+        """What it cost goes to XCom ``zeus_cost``."""
+        push(context, "zeus_cost", self.teller.cost_xcom())
 
 
-def _push(context: Mapping[str, Any], key: str, value: Mapping[str, Any]) -> None:
+def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any]) -> None:
     """XComs are for people; the trial log is the truth, so a failing push fails nothing."""
     try:
         context["ti"].xcom_push(key=key, value=value)
@@ -97,8 +100,13 @@ def _push(context: Mapping[str, Any], key: str, value: Mapping[str, Any]) -> Non
         log.warning("Zeus could not push XCom %s; the trial log has what it says.", key, exc_info=True)
 
 
-def ask_request(job: ZeusJob, context: Mapping[str, Any], device: DeviceInfo | None, *, lease_s: float) -> AskRequest:
-    """What this task instance asks with: its job's name, its key, where it comes from."""
+def ask_request(
+    job: ZeusJob, context: Mapping[str, Any], device: DeviceInfo | None, *, lease_s: float, task_id: str | None = None
+) -> AskRequest:
+    """What this task instance asks with: its job's name, its key, where it comes from.
+
+    :param task_id: of the task that trains, where that is another one.
+    """
     ti, dag_run = context["ti"], context["dag_run"]
     run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
     known = {"operator_triggered": "manual", "asset_materialization": "asset_triggered"}
@@ -107,12 +115,12 @@ def ask_request(job: ZeusJob, context: Mapping[str, Any], device: DeviceInfo | N
     data_slice = job.data_slice or context.get("partition_key") or (interval_end.isoformat() if interval_end else None)
     return AskRequest(
         job=job,
-        job_id=job.job_id or f"{ti.dag_id}.{ti.task_id}",
+        job_id=job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}",
         ti_id=str(ti.id),
         origin=Origin(
             dag_id=ti.dag_id,
             run_id=ti.run_id,
-            task_id=ti.task_id,
+            task_id=task_id or ti.task_id,
             map_index=-1 if ti.map_index is None else ti.map_index,
             try_number=ti.try_number,
             run_type=run_type if run_type in RUN_TYPES else "manual",
@@ -136,10 +144,8 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     }
 
 
-def _ask(
-    request: AskRequest, context: Mapping[str, Any], conn_id: str, settings: Settings
-) -> tuple[Store | None, Asked]:
-    overlap_possible = context["task"].max_active_tis_per_dag != 1
+def ask(request: AskRequest, conn_id: str, settings: Settings, *, overlap_possible: bool) -> tuple[Store | None, Asked]:
+    """The store and its answer; without a store the default batch size, or StoreError where the job is strict."""
     try:
         store = open_store(conn_id, overlap_possible=overlap_possible)
         drain(store, AirflowVariables(), request.job_id, state_dir=settings.state_dir)
@@ -172,7 +178,11 @@ def _unasked(request: AskRequest) -> Trial:
     )
 
 
-def _plan(asked: Asked, settings: Settings) -> Plan:
+def plan_of(asked: Asked, *, heartbeat_s: float, state_dir: str | None) -> Plan:
+    """What the training process has to know of the answer.
+
+    :param state_dir: of the host that trains; None: where it keeps such things by default.
+    """
     trial = asked.trial
     position = trial.decision.attempts.index(trial.planned)
     return Plan(
@@ -185,8 +195,8 @@ def _plan(asked: Asked, settings: Settings) -> Plan:
         seed=trial.decision.seed,
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,
-        heartbeat_s=settings.heartbeat_s,
-        state_dir=str(settings.state_dir),
+        heartbeat_s=heartbeat_s,
+        state_dir=state_dir,
     )
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
-from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.store.untold import remember
 from airflow_provider_zeus.store.variable import VariablePort
 from airflow_provider_zeus.training.plan import Line
@@ -35,21 +35,25 @@ class Teller:
         self._store, self._port, self._first = store, port, first
         self._lease_s, self._state_dir = lease_s, state_dir
         self._ended: list[tuple[Line, str | None]] = []  # end lines, with where an untold one is kept
-        self._kept: int | None = None
+        self._kept: tuple[str, int | None] | None = None  # (start id, attempt)
         self._keys = {first.key.attempt: first.key}  # plan's attempt number -> key of the row that was written for it
 
     def __call__(self, line: Line) -> None:
         """Take one line. Raises StoreError for a beat that the store did not take."""
         if line.kind == "final":
-            self._kept = line.attempt
+            self._kept = (line.start_id, line.attempt)
         if line.attempt is None or line.kind in ("start", "final"):
             return
-        observation = replace(line.observation or Observation(), start_id=line.start_id)
+        observation = replace(line.observation or Observation(), start_id=line.start_id or None)
         report = Report(observation=observation, profile=line.profile, points=line.points)
         if line.kind == "end":
             self._ended.append((line, self._tell(line.attempt, line, report)))
-        elif self._store is not None and line.attempt not in [ended.attempt for ended, _ in self._ended]:
+        elif self._store is not None and not self.ended(line.start_id, line.attempt):
             self._news(self._store, line.attempt, line, report)
+
+    def ended(self, start_id: str, attempt: int) -> bool:
+        """Whether this start's end of an attempt came already."""
+        return any((end.start_id, end.attempt) == (start_id, attempt) for end, _ in self._ended)
 
     def _news(self, store: Store, attempt: int, line: Line, report: Report) -> None:
         try:
@@ -96,15 +100,20 @@ class Teller:
         log.warning("Zeus could not tell the cost of attempt %d: %s It is kept in %s.", attempt, error, where)
         return where
 
+    @property
+    def kept_end(self) -> Line | None:
+        """The end of the attempt whose model is kept, None where there is none (yet)."""
+        return next((end for end, _ in self._ended if (end.start_id, end.attempt) == self._kept), None)
+
     def cost_xcom(self) -> dict[str, Any]:
         """XCom ``zeus_cost``: what this run cost, attempt by attempt, as plain JSON. None where a figure is missing."""
         job = ZeusJob.from_dict(self._first.spec)
         attempts = [_attempt_xcom(job, line, untold) for line, untold in self._ended]
-        kept = next((a for a in attempts if a["attempt"] == self._kept), None)
+        kept = self.kept_end
         return {
             "job_id": self._first.job_id,
-            "batch_size": kept["batch_size"] if kept else None,
-            "kept_attempt": self._kept,
+            "batch_size": kept.batch_size if kept else None,
+            "kept_attempt": kept.attempt if kept else None,
             "energy_j": _sum(attempts, "energy_j"),
             "time_s": _sum(attempts, "time_s"),
             "cost": _sum(attempts, "cost"),

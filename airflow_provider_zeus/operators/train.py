@@ -64,8 +64,11 @@ class ZeusTrainOperator(BaseOperator):
         from airflow_provider_zeus.operators.recurrence import Recurrence
 
         recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
-        self._run = recurrence.run
-        return recurrence.train(lambda run: self._call(run, context), context)
+        self._run = recurrence.run()
+        try:
+            return self._run.train(lambda run: self._call(run, context))
+        finally:
+            recurrence.push_cost(context)
 
     def on_kill(self) -> None:
         """Stop the training: raises out of it, for Airflow itself only calls this and lets ``execute`` go on."""

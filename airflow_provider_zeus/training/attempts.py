@@ -106,10 +106,7 @@ def _keep(run: ZeusRun, live: LiveAttempt) -> None:
         return
     log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
     if run.job.require_target:
-        raise BelowTargetError(
-            f"The model of batch size {live.planned.batch_size} is kept, but {reason} ({run.job.target}). "
-            f"Remedy: a larger max_epochs, a nearer target, or require_target=False to accept it."
-        )
+        raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
 
 
 def _given_up(run: ZeusRun, live: LiveAttempt) -> None:

@@ -5,6 +5,7 @@
   start, which is the form that survives any death.
 - ``ZEUS_XCOM``: where the result is written as one JSON document for the task's XCom when the training ends; by
   default ``/airflow/xcom/return.json`` where that folder exists, as it does in a pod whose XCom Airflow collects.
+- ``ZEUS_BATCH_SIZE``: batch size of the plan's first attempt, for a process that does not import this package.
 - ``ZEUS_TRY``: number of the task's try that started the process.
 """
 
@@ -25,6 +26,7 @@ from airflow_provider_zeus.training.outbox import Sink, folded
 from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter
 
 PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
+BATCH_SIZE = "ZEUS_BATCH_SIZE"
 RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
 
 _POD_XCOM = Path("/airflow/xcom/return.json")

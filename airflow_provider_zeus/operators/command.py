@@ -1,0 +1,101 @@
+"""``ZeusCommandOperator``: a command (torchrun, a script in any language) trained within the Zeus loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.job import ZeusJob
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ZeusCommandOperator(BaseOperator):
+    """Runs a command with a batch size from the bandit, and tells the bandit what it cost.
+
+    The command finds its plan by ``ZeusRun.from_env()``. With ``run.train(fn)`` it runs both attempts of a recurrence
+    itself; with ``for epoch in run.epochs()`` alone, an attempt that is given up ends the process and the command is
+    started again for the next one. A command that knows nothing of this package reads ``ZEUS_BATCH_SIZE`` and is
+    measured from outside; the last line of its output may tell what it reached: ``{"accuracy": 0.85, "epochs": 12}``.
+
+    Its output goes to the task's log line by line; the last line is the task's value. It runs in a session of its own
+    and ends with its task, whatever ends that, with all processes it started. Pushes XComs ``zeus_decision`` and
+    ``zeus_cost``. Raises AirflowException when the command fails, BelowTargetError where the job requires its target.
+
+    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs.
+    :param command: a list of arguments, or a text for ``bash -c``; templated.
+    :param env: added to the worker's environment; templated.
+    :param cwd: folder to run in, templated; default: the DAG file's.
+    :param zeus_conn_id: Connection of the trial log.
+    """
+
+    template_fields: Sequence[str] = ("job", "command", "env", "cwd")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json", "command": "bash", "env": "json"}
+    ui_color = "#d9f2e3"
+
+    def __init__(
+        self,
+        *,
+        job: ZeusJob | Mapping[str, Any],
+        command: str | Sequence[str],
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        zeus_conn_id: str = "zeus_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = (job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)).to_dict()
+        self.command = command
+        self.env = env
+        self.cwd = cwd
+        self.zeus_conn_id = zeus_conn_id
+        if isinstance(command, str | list | tuple):  # else an XComArg, looked at when it is known
+            arguments(command)
+
+    def execute(self, context: Context) -> str:
+        """Ask, run the command once or once per attempt, tell; the last line of its output."""
+        from airflow_provider_zeus.operators.recurrence import Recurrence
+        from airflow_provider_zeus.operators.supervise import supervise
+
+        command = arguments(self.command)
+        recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
+        environ = {"PYTHONUNBUFFERED": "1", **os.environ, **{k: str(v) for k, v in (self.env or {}).items()}}
+        environ["ZEUS_TRY"] = str(context["ti"].try_number)
+        try:
+            return supervise(recurrence, command, environ, self.cwd or _folder(context))
+        finally:
+            recurrence.push_cost(context)
+
+    def on_kill(self) -> None:
+        """Stop the command: raises out of ``execute``, which ends it; Airflow itself only calls this."""
+        from airflow_provider_zeus.training.signals import TrainingKilled
+
+        raise TrainingKilled("Airflow stopped the task")
+
+
+def arguments(command: Any) -> list[str]:
+    """The command as a list. Raises JobSpecError where there is none."""
+    if isinstance(command, str) and command.strip():
+        return ["bash", "-c", command]
+    if (
+        isinstance(command, list | tuple)
+        and command
+        and all(isinstance(c, str | int | float | os.PathLike) for c in command)
+    ):
+        return [str(c) for c in command]
+    raise JobSpecError.of(
+        "ZeusCommandOperator.command",
+        command,
+        "not a command",
+        'give a text, or a list as ["torchrun", "train.py"]',
+    )
+
+
+def _folder(context: Context) -> str | None:
+    folder = os.path.dirname(getattr(context["dag"], "fileloc", "") or "")
+    return folder if os.path.isdir(folder) else None

@@ -1,0 +1,142 @@
+"""Runs one command, and ends all that it started when it is told to or when the process that started the leash dies.
+
+Started by :mod:`airflow_provider_zeus.training.child` as a script, in a session of its own, without site packages:
+``leash.py PARENT_PID GRACE_S COMMAND...``. The command's exit status becomes its own (128 + n after signal n). On Linux
+it adopts whatever the command leaves behind, daemons in sessions of their own too, so that nothing keeps a GPU: each
+gets SIGTERM, and SIGKILL when ``GRACE_S`` seconds have passed.
+
+Told to stop: end of file on stdin (the starter closed it, or died), or SIGTERM. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit status where the command cannot be started, as in a shell
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_LOOK_S = 0.02
+
+
+class Tree:
+    """The command and what it started. ``status``: the command's exit status, None while it runs."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.status: int | None = None
+        self._process = subprocess.Popen(  # noqa: S603  the user's own command
+            command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_leash
+        )
+
+    def reap(self) -> None:
+        """Collect those that have ended."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self._process.pid:
+                    code = os.waitstatus_to_exitcode(status)
+                    self.status = self._process.returncode = 128 - code if code < 0 else code
+
+    def end(self, grace_s: float) -> None:
+        """SIGTERM to all that is left, SIGKILL to what outlives it."""
+        self._signal(signal.SIGTERM)
+        until_s = time.monotonic() + grace_s
+        while self._left():
+            if time.monotonic() >= until_s:
+                self._signal(signal.SIGKILL)
+            time.sleep(_LOOK_S)
+
+    def _left(self) -> list[int]:
+        self.reap()
+        if os.path.isdir("/proc/self"):
+            return _descendants()
+        return [self._process.pid] if self.status is None else []
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._left():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def main() -> int:
+    """The command's exit status."""
+    parent, grace_s, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+    wake, pidfd = _wake_on_signals(), _pidfd(parent)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != parent:
+        return 1  # it died before we watched
+    try:
+        tree = Tree(command)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    _wait(tree, wake, pidfd)
+    tree.end(grace_s)
+    return 1 if tree.status is None else tree.status
+
+
+def _wait(tree: Tree, wake: int, pidfd: int | None) -> None:
+    """Until the command has ended, or is to end."""
+    poll = select.poll()
+    for descriptor in (0, wake, *([] if pidfd is None else [pidfd])):
+        poll.register(descriptor, select.POLLIN)
+    while tree.status is None:
+        ready = [descriptor for descriptor, _ in poll.poll()]
+        if wake in ready and signal.SIGTERM in os.read(wake, 4096):
+            return
+        if pidfd in ready or (0 in ready and not os.read(0, 4096)):
+            return
+        tree.reap()
+
+
+def _wake_on_signals() -> int:
+    """A descriptor that gets the number of each signal that arrives."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # replaced by the default in the command: a handler is not inherited
+    return reading
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):  # the kernel has none, or a container forbids it: end of file on stdin tells
+        return None
+
+
+def _descendants() -> list[int]:
+    """Living processes below this one. A process whose parent died has become our child."""
+    parents: dict[int, int] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state not in (b"Z", b"X"):
+                parents[int(name)] = int(parent)
+    found = [os.getpid()]
+    for above in found:  # grows while it is walked
+        found += [pid for pid, parent in parents.items() if parent == above]
+    return found[1:]
+
+
+def _die_with_leash() -> None:
+    """In the command, before it runs: SIGKILL of the leash is its end too."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
