@@ -32,6 +32,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "task-decorators": [{"name": "zeus", "class-name": "airflow_provider_zeus.decorators.zeus.zeus_task"}],
+        "cli": ["airflow_provider_zeus.cli.definition.get_zeus_cli_commands"],
         "extra-links": ["airflow_provider_zeus.links.zeus.ZeusCostLink"],
         "config": {
             "zeus": {
