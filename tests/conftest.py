@@ -23,6 +23,7 @@ os.environ.update(
     AIRFLOW__CORE__UNIT_TEST_MODE="False",
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+    CUDA_VISIBLE_DEVICES="",  # no test reads, let alone sets, a real GPU
 )
 (_HOME / "dags").mkdir()
 

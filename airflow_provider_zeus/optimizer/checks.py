@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 POLICIES = ("zeus",)
 MODES = ("optimize", "observe", "measure", "off")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
-DEVICES = ("auto", "none")  # and "simulated:<gpu>/<load>"
+DEVICES = ("auto", "nvml", "none")  # and "simulated:<gpu>/<load>"
 
 
 def is_deferred(value: object) -> bool:

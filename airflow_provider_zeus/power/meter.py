@@ -12,11 +12,13 @@ class Mark(NamedTuple):
 
     energy_j: float | None
     time_s: float
+    why: str | None = None  # there is no energy
 
 
 def read(device: Device) -> Mark:
     """Read the device as it is, without waiting for the work handed to it: for sums while training goes on."""
-    return Mark(device.energy_j(), device.now_s())
+    energy_j, now_s = device.energy_j(), device.now_s()
+    return Mark(energy_j, now_s, None if energy_j is not None else device.missing.get("energy_j"))
 
 
 def edge(device: Device) -> Mark:
@@ -63,7 +65,9 @@ class Span:
         if self.energy_j is None:
             return
         if mark.energy_j is None or since.energy_j is None:
-            self.energy_j, self.reason = None, "the energy counter could not be read"
+            why = mark.why or since.why
+            self.energy_j = None
+            self.reason = "the energy counter could not be read" + (f": {why}" if why else "")
         elif mark.energy_j < since.energy_j:
             back_j = since.energy_j - mark.energy_j
             self.energy_j = None

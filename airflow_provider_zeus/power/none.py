@@ -23,7 +23,7 @@ class NoneDevice:
     uuid = None
 
     def __init__(self, max_power_w: float | None = None, *, why: str = NO_SOURCE) -> None:
-        self.info = DeviceInfo(model=_cpu_model(), max_power_w=max_power_w)
+        self.info = DeviceInfo(model=cpu_model(), max_power_w=max_power_w)
         self.missing = {"energy_j": why, "limit_w": "this device has no power limit"}
 
     def now_s(self) -> float:
@@ -53,7 +53,8 @@ class NoneDevice:
         """Nothing is ever pending."""
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """What this host calls its processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))

@@ -4,28 +4,57 @@ from __future__ import annotations
 
 import os
 
-from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated import PREFIX, open_simulated
 
 
-def device_of(job: ZeusJob, state_dir: str | os.PathLike[str]) -> Device:
+def device_of(
+    job: ZeusJob, state_dir: str | os.PathLike[str], *, cpu_watts: float | None = None, read_only: bool = False
+) -> Device:
     """The device that a job measures on. Raises JobSpecError for an unknown one."""
     if job.mode == "off":
         return NoneDevice(job.max_power_w, why="the job's mode is 'off': nothing is measured")
-    return open_device(job.device, state_dir=state_dir, max_power_w=job.max_power_w)
+    return open_device(
+        job.device, state_dir=state_dir, max_power_w=job.max_power_w, cpu_watts=cpu_watts, read_only=read_only
+    )
 
 
-def open_device(name: str, *, state_dir: str | os.PathLike[str], max_power_w: float | None = None) -> Device:
-    """Open ``auto``, ``none`` or ``simulated:<gpu>/<load>``. Raises JobSpecError for any other name.
+def open_device(
+    name: str,
+    *,
+    state_dir: str | os.PathLike[str],
+    max_power_w: float | None = None,
+    cpu_watts: float | None = None,
+    read_only: bool = False,
+) -> Device:
+    """Open ``auto``, ``nvml``, ``none`` or ``simulated:<gpu>/<load>``. Raises JobSpecError: unknown, or no such GPU.
+
+    ``auto`` is the best real source there is: an NVIDIA GPU, else the estimate where ``cpu_watts`` is set, else none.
 
     :param state_dir: where simulated devices keep their state; a path of the host, shared by its processes.
     :param max_power_w: MAXPOWER of Eq. 2 [W], used where the device does not tell it.
+    :param cpu_watts: what one busy CPU core draws [W].
+    :param read_only: never set a limit on a real GPU.
     """
     if name.startswith(PREFIX):
         return open_simulated(name, state_dir)
-    if name in ("auto", "none"):  # "auto" takes the best real source; where there is none it is "none"
+    if name == "none":
         return NoneDevice(max_power_w)
-    raise JobSpecError.of("ZeusJob.device", name, "unknown device", f"use 'auto', 'none' or '{PREFIX}<gpu>/<load>'")
+    if name not in ("auto", "nvml"):
+        known = f"use 'auto', 'nvml', 'none' or '{PREFIX}<gpu>/<load>'"
+        raise JobSpecError.of("ZeusJob.device", name, "unknown device", known)
+    from airflow_provider_zeus.power.nvml import NvmlDevice
+
+    try:
+        return NvmlDevice(read_only=read_only, max_power_w=max_power_w)
+    except DeviceError as error:
+        if name == "nvml":
+            raise JobSpecError.of("ZeusJob.device", name, str(error), "Or use 'auto' to do without a GPU") from error
+        if cpu_watts is not None:
+            from airflow_provider_zeus.power.estimate import EstimateDevice
+
+            return EstimateDevice(cpu_watts, max_power_w)
+        return NoneDevice(max_power_w, why=f"no source of energy. {error}; or set [zeus] cpu_watts for an estimate")

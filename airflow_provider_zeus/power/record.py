@@ -23,6 +23,7 @@ from airflow_provider_zeus.power.state_file import StateFile
 log = logging.getLogger(__name__)
 
 SAME_W = 0.5  # limits closer than this are one: drivers round
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _BYTES = 4096  # records are padded to this, so that one write replaces one record and none is ever half old
 
 
@@ -40,7 +41,20 @@ def open_port(restore: dict[str, Any]) -> LimitPort:
     """Reach the limit that ``restore`` (a device's ``restore_record()``) describes. Raises OSError, ValueError."""
     if restore["kind"] == "simulated":
         return StateFile(restore["path"])
+    if restore["kind"] == "nvml":
+        from airflow_provider_zeus.power.nvml_port import NvmlPort  # brings ctypes
+
+        return NvmlPort(restore["uuid"])
     raise ValueError(f"unknown kind of device {restore['kind']!r} in a limit record")
+
+
+def boot_id() -> str | None:
+    """What the kernel names its present boot; None where it does not."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
 
 
 def same_w(one_w: float, other_w: float) -> bool:
@@ -69,9 +83,13 @@ def write(descriptor: int, record: dict[str, Any]) -> None:
 def give_back(descriptor: int, port: LimitPort | None = None) -> str:
     """Restore the limit found unless somebody else has set another; what was done, in words.
 
-    Raises OSError, ValueError, KeyError, TypeError: the record cannot be read, or its device not be reached.
+    Raises OSError, ValueError, KeyError, TypeError, AttributeError: the record cannot be read, or its device not be
+    reached.
     """
     record = json.loads(os.pread(descriptor, _BYTES, 0))
+    made_in, now_in = record["restore"].get("boot_id"), boot_id()
+    if made_in and now_in and made_in != now_in:
+        return "the host was booted since, and the driver has its own limit again: left alone"
     found_w, port = float(record["limit_found_w"]), port or open_port(record["restore"])
     present_w = port.limit_w()
     if same_w(present_w, found_w):
@@ -107,7 +125,7 @@ def _serve_orphan(descriptor: int, path: str) -> bool:
     except OSError as error:  # the device may be back later: the record stays
         log.warning("A training died with its guardian (%s), and its device cannot be reached: %s.", path, error)
         return False
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("Dropping a limit record that cannot be read (%s): %r.", path, error)
     os.unlink(path)
     return True

@@ -1,0 +1,192 @@
+"""An NVIDIA GPU, by NVML. What NVML refuses, and whenever it does, is a reading without a value, with the reason."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.optimizer.trial import DeviceInfo
+from airflow_provider_zeus.power.device import LimitRange
+from airflow_provider_zeus.power.nvml_library import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Answer, ask
+from airflow_provider_zeus.power.nvml_limits import grid_step_w, set_limit_w
+from airflow_provider_zeus.power.nvml_poll import PolledEnergy
+from airflow_provider_zeus.power.nvml_sharing import why_shared
+from airflow_provider_zeus.power.nvml_visible import find_gpu, uuid_by_torch
+from airflow_provider_zeus.power.record import boot_id
+
+log = logging.getLogger(__name__)
+
+_ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+
+
+class NvmlDevice:
+    """The first GPU that CUDA shows to this process, as :class:`~airflow_provider_zeus.power.device.Device`.
+
+    Energy comes from the GPU's counter (``nvml_counter``), on GPUs older than Volta from its power, polled
+    (``nvml_poll``); which one is decided here, once. A GPU that is shared, with other processes or as a MIG slice, has
+    neither energy nor limits: what it draws is not this training's alone.
+
+    :param read_only: never set a limit, as ``[zeus] power_read_only`` asks: the library's setter is out of reach.
+    :param max_power_w: MAXPOWER of Eq. 2 [W] where the GPU does not tell its highest limit.
+
+    Raises DeviceError: no GPU can be used, and why.
+    """
+
+    def __init__(self, *, read_only: bool = False, max_power_w: float | None = None) -> None:
+        gpu = find_gpu()
+        self.uuid = gpu.uuid
+        self.missing: dict[str, str] = {}
+        self._handle, self._pid = gpu.handle, os.getpid()
+        self._is_mig = gpu.is_mig
+        self._said: set[str] = set()
+        self._compared = False  # with the GPU that torch uses
+        self._polled: PolledEnergy | None = None
+        self._not_ours = why_shared(gpu)
+        self._range = self._read_range()
+        self.info = DeviceInfo(
+            model=gpu.model,
+            max_power_w=self._range.max_w if self._range else max_power_w,
+            energy_source=self._energy_source(),
+        )
+        self._never_set = self._why_never_set(read_only)
+        if self._never_set:
+            self.missing["limit_range"] = self._never_set
+        self.limit_w()  # so that ``missing`` tells of it
+
+    # ------------------------------------------------------------------ readings
+    def now_s(self) -> float:
+        """Monotonic clock of this host [s]."""
+        return time.perf_counter()
+
+    def energy_j(self) -> float | None:
+        """Energy [J], of the counter since the driver was loaded, else since the first question."""
+        if self._not_ours or self.info.energy_source is None:
+            return None
+        if self._polled is not None:
+            return self._kept("energy_j", self._polled.read_j())
+        return self._watts("energy_j", "nvmlDeviceGetTotalEnergyConsumption")
+
+    def limit_range(self) -> LimitRange | None:
+        """Limits that may be set [W]; None where none may, on a shared GPU for instance."""
+        return None if self._never_set else self._range
+
+    def limit_w(self) -> float | None:
+        """The power limit set [W], by whichever process."""
+        if self._is_mig:
+            self.missing["limit_w"] = self._not_ours
+            return None
+        return self._watts("limit_w", "nvmlDeviceGetPowerManagementLimit")
+
+    def restore_record(self) -> dict[str, Any] | None:
+        """The GPU, and the boot after which its driver would have its own limit again."""
+        return {"kind": "nvml", "uuid": self.uuid, "boot_id": boot_id()} if self.uuid else None
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the power limit [W] and see that it is in force. Raises DeviceError."""
+        if self._never_set or self._range is None:
+            raise DeviceError(f"power limit = {limit_w:g} W: {self._never_set}. Or set mode='measure'.")
+        doubt = set_limit_w(self._ask, limit_w, self._range)
+        if doubt:
+            self._say("in_force", doubt)
+
+    # ------------------------------------------------------------------ around a training
+    def on_step(self, samples: int) -> None:
+        """Ignored: the clock is the host's."""
+
+    def synchronize(self) -> None:
+        """Wait for torch's work on the GPU, where torch is used on one. Its errors are left to the training's calls."""
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        try:
+            if cuda is not None and cuda.is_initialized():
+                cuda.synchronize()
+                self._compare_with_torch()
+        except Exception as error:
+            log.debug("torch.cuda.synchronize() failed: %r", error)
+
+    def close(self) -> None:
+        """Stop polling, if it was begun."""
+        if self._polled is not None:
+            self._polled.close()
+
+    def _compare_with_torch(self) -> None:
+        """Once CUDA is in use it tells where the training really is: nothing is charged to it from another GPU."""
+        if self._compared or self._is_mig:
+            return
+        self._compared = True
+        told = uuid_by_torch()
+        if told is None or self.uuid is None or told == self.uuid:
+            return
+        self._not_ours = f"torch trains on {told}, and {self.uuid} would be measured: set CUDA_VISIBLE_DEVICES={told}"
+        self.missing["energy_j"] = self._not_ours  # profiling gives up for want of it, and gives the limit back
+        self._say("not_ours", f"Energy is not measured: {self._not_ours}.")
+
+    # ------------------------------------------------------------------ at the opening
+    def _energy_source(self) -> str | None:
+        if self._not_ours:
+            self.missing["energy_j"] = self._not_ours
+            return None
+        counter = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        if not counter.problem:
+            return "nvml_counter"
+        self.missing["energy_j"] = counter.problem
+        if counter.code not in _ABSENT:
+            return None
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        if power.problem:
+            self.missing["energy_j"] += f"; {power.problem}"
+            return None
+        del self.missing["energy_j"]
+        self._polled = PolledEnergy(partial(ask, "nvmlDeviceGetPowerUsage", self._handle))
+        return "nvml_poll"
+
+    def _read_range(self) -> LimitRange | None:
+        if self._is_mig:
+            return None
+        answer = self._ask("nvmlDeviceGetPowerManagementLimitConstraints")
+        if answer.problem:
+            self.missing["limit_range"] = self.missing["max_power_w"] = answer.problem
+            return None
+        min_w, max_w = (mw / 1000 for mw in answer.value)
+        return LimitRange(min_w=min_w, max_w=max_w, step_w=grid_step_w(max_w - min_w))
+
+    def _why_never_set(self, read_only: bool) -> str:
+        if read_only:
+            return "[zeus] power_read_only is set: limits are read, never set"
+        if self._not_ours:
+            return self._not_ours
+        if self.uuid is None:
+            return "the GPU's UUID cannot be read, so nobody could give the limit back after a crash"
+        return self.missing.get("limit_range", "")
+
+    # ------------------------------------------------------------------ inside
+    def _ask(self, function: str, *arguments: Any) -> Answer:
+        if self._pid != os.getpid():  # forked: the parent's handle is not this process's
+            again = ask("nvmlDeviceGetHandleByUUID", self.uuid)
+            if again.problem:
+                return again
+            self._handle, self._pid = again.value, os.getpid()
+        return ask(function, self._handle, *arguments)
+
+    def _watts(self, reading: str, function: str) -> float | None:
+        answer = self._ask(function)
+        return self._kept(reading, answer if answer.problem else Answer(answer.value / 1000))
+
+    def _kept(self, reading: str, answer: Answer) -> float | None:
+        """The value; without one, note why and say so once."""
+        if not answer.problem:
+            self.missing.pop(reading, None)
+            return float(answer.value)
+        self.missing[reading] = answer.problem
+        if answer.code not in _ABSENT:
+            self._say(reading, f"A reading of the GPU failed. {answer.problem}.")
+        return None
+
+    def _say(self, reading: str, text: str) -> None:
+        if reading not in self._said:
+            self._said.add(reading)
+            log.warning("%s The training goes on.", text)

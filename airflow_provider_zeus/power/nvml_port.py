@@ -1,0 +1,36 @@
+"""A GPU's power limit for the guardian: NVML by ctypes alone, since it starts without site packages."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+LIBRARY = "libnvidia-ml.so.1"
+
+
+class NvmlPort:
+    """The limit of the GPU with this UUID. Every method raises OSError where NVML does not answer."""
+
+    def __init__(self, uuid: str) -> None:
+        self._library = ctypes.CDLL(LIBRARY)
+        self._handle = ctypes.c_void_p()
+        self._call("nvmlInit_v2")
+        self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(self._handle))
+
+    def limit_w(self) -> float:
+        """The power limit set [W]."""
+        limit_mw = ctypes.c_uint()
+        self._call("nvmlDeviceGetPowerManagementLimit", self._handle, ctypes.byref(limit_mw))
+        return limit_mw.value / 1000
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the power limit [W]."""
+        self._call("nvmlDeviceSetPowerManagementLimit", self._handle, ctypes.c_uint(round(limit_w * 1000)))
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        try:
+            code = getattr(self._library, function)(*arguments)
+        except AttributeError as error:
+            raise OSError(f"{LIBRARY} has no {function}") from error
+        if code != 0:
+            raise OSError(f"{function} failed with NVML error {code}")

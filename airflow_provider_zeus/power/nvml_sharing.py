@@ -1,0 +1,49 @@
+"""Whether a GPU is this training's alone: only then are its energy the training's and its limit ours to set."""
+
+from __future__ import annotations
+
+import sys
+
+from airflow_provider_zeus.power.nvml_library import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Answer, ask
+from airflow_provider_zeus.power.nvml_visible import Gpu
+
+_ALONE = "train on a GPU of its own to have energy measured and power limits set"
+
+
+def why_shared(gpu: Gpu) -> str:
+    """Why energy and limit are not the training's, in words; empty where they are.
+
+    Processes are counted and their ids not looked at: NVML tells those of the host, which mean nothing in a container.
+    """
+    if gpu.is_mig:
+        return f"a MIG slice shares its GPU's energy counter and power limit with other slices: {_ALONE}"
+    mig = ask("nvmlDeviceGetMigMode", gpu.handle)
+    if not mig.problem and mig.value[0]:
+        return f"the GPU is cut into MIG slices, which share its energy counter and power limit: {_ALONE}"
+    if mig.problem and mig.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):  # as on GPUs and drivers without MIG
+        return f"whether the GPU is cut into MIG slices is not known ({mig.problem}): {_ALONE}"
+    running = _running(gpu)
+    if running.code == NOT_SUPPORTED:
+        return ""
+    if running.problem:
+        return f"whether other processes use the GPU is not known ({running.problem}): {_ALONE}"
+    others = len(running.value) - _ours()
+    if others > 0:
+        return f"{others} other process{'es use' if others > 1 else ' uses'} the GPU: {_ALONE}"
+    return ""
+
+
+def _running(gpu: Gpu) -> Answer:
+    answer = ask("nvmlDeviceGetComputeRunningProcesses", gpu.handle)
+    if answer.code == FUNCTION_NOT_FOUND:  # drivers before 510
+        return ask("nvmlDeviceGetComputeRunningProcesses_v2", gpu.handle)
+    return answer
+
+
+def _ours() -> int:
+    """1 where this process has begun to use the GPU itself, as far as torch can tell."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return int(cuda is not None and cuda.is_initialized())
+    except Exception:
+        return 0
