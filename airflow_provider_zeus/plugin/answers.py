@@ -85,6 +85,7 @@ def _filled(
     answer.facts = words.facts(job, costs.weights_of(job, measured[-1]) if measured else None)
     answer.settings = words.settings(live)
     answer.chart = figures.cost_chart(rows, marked=run_id)
+    answer.chart_legend = figures.LEGEND
     answer.chart_text, answer.left_out = figures.chart_text(rows), figures.left_out(rows)
     if run_id is None:
         answer.rows, answer.totals = rows, costs.totals_of(rows)

@@ -96,6 +96,7 @@ class Answer(BaseModel):
     totals: list[Total] = []
     chart: dict[str, Any] | None = None  # ECharts option
     chart_text: str = ""  # what the chart shows, for those who cannot see it
+    chart_legend: str = ""
     left_out: str = ""  # what the chart does not show
     attempts: list[Detail] = []  # of the run, on its page
 
