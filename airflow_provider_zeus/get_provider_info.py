@@ -7,8 +7,8 @@ from typing import Any
 from airflow_provider_zeus import __version__
 
 
-def _option(kind: str, default: str, description: str) -> dict[str, Any]:
-    return {"type": kind, "default": default, "description": description, "example": None, "version_added": "0.1.0"}
+def _option(kind: str, default: str, description: str, example: str | None = None) -> dict[str, Any]:
+    return {"type": kind, "default": default, "description": description, "example": example, "version_added": "0.1.0"}
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -46,6 +46,20 @@ def get_provider_info() -> dict[str, Any]:
                     ),
                     "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial."),
                     "lease_s": _option("float", "90", "Seconds without a report after which a trial counts as dead."),
+                    "cpu_watts": _option(
+                        "float",
+                        "0",
+                        "Watts that one busy CPU core draws (the processor's power divided by its cores). Where no GPU "
+                        "measures energy, trainings on ``device='auto'`` are charged these watts times the seconds "
+                        "their processes kept cores busy, as source ``estimate``. 0: no estimate.",
+                        "8",
+                    ),
+                    "power_read_only": _option(
+                        "boolean",
+                        "False",
+                        "Read the power limits of real GPUs and never set one, whatever the mode of a job.",
+                        "True",
+                    ),
                 },
             }
         },

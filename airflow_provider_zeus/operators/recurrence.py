@@ -33,6 +33,8 @@ class Settings:
     state_dir: Path
     heartbeat_s: float
     lease_s: float
+    cpu_watts: float | None  # of one busy core
+    power_read_only: bool
 
     @classmethod
     def read(cls) -> Settings:
@@ -51,7 +53,16 @@ class Settings:
                 "raise it to 6 heartbeats",
             )
         state_dir = Path(conf.get("zeus", "state_dir", fallback="") or Path(AIRFLOW_HOME) / "zeus")
-        return cls(state_dir=state_dir, heartbeat_s=heartbeat_s, lease_s=lease_s)
+        cpu_watts = conf.getfloat("zeus", "cpu_watts", fallback=0.0)
+        if not 0 <= cpu_watts < float("inf"):
+            raise JobSpecError.of("[zeus] cpu_watts", cpu_watts, "not a power", "give the watts of one busy core, or 0")
+        return cls(
+            state_dir=state_dir,
+            heartbeat_s=heartbeat_s,
+            lease_s=lease_s,
+            cpu_watts=cpu_watts or None,
+            power_read_only=conf.getboolean("zeus", "power_read_only", fallback=False),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +82,15 @@ class Recurrence:
         """
         settings = Settings.read()
         job = job.check(rendered=True)
-        device = device_of(job, settings.state_dir)
+        cpu_watts, read_only = settings.cpu_watts, settings.power_read_only
+        device = device_of(job, settings.state_dir, cpu_watts=cpu_watts, read_only=read_only)
         if (limits := device.limit_range()) is not None:  # before the question: no trial for a mistake
             limits.check(job.power_limits_w or (), device.info.model)
         _say_what_is_measured(device)
         request = ask_request(job, context, device.info, lease_s=settings.lease_s)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         store, asked = ask(request, conn_id, settings, overlap_possible=overlap_possible)
-        plan = plan_of(asked, heartbeat_s=settings.heartbeat_s, state_dir=str(settings.state_dir))
+        plan = plan_of(asked, settings, state_dir=str(settings.state_dir))
         push(context, "zeus_decision", decision_xcom(asked.trial, store))
         teller = Teller(store, AirflowVariables(), asked.trial, lease_s=settings.lease_s, state_dir=settings.state_dir)
         return cls(plan=plan, device=device, teller=teller)
@@ -178,7 +190,7 @@ def _unasked(request: AskRequest) -> Trial:
     )
 
 
-def plan_of(asked: Asked, *, heartbeat_s: float, state_dir: str | None) -> Plan:
+def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
     """What the training process has to know of the answer.
 
     :param state_dir: of the host that trains; None: where it keeps such things by default.
@@ -195,8 +207,10 @@ def plan_of(asked: Asked, *, heartbeat_s: float, state_dir: str | None) -> Plan:
         seed=trial.decision.seed,
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,
-        heartbeat_s=heartbeat_s,
+        heartbeat_s=settings.heartbeat_s,
         state_dir=state_dir,
+        cpu_watts=settings.cpu_watts,
+        power_read_only=settings.power_read_only,
     )
 
 

@@ -43,6 +43,8 @@ class Plan:
     heartbeat_s: float = 15.0
     state_dir: str | None = None
     restarts: bool = False  # whoever started this process starts another one for the next attempt
+    cpu_watts: float | None = None  # of one busy CPU core [W], for an estimate where nothing measures
+    power_read_only: bool = False  # never set a limit on a real GPU
 
     def to_json(self) -> str:
         """One JSON document."""

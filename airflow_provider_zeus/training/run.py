@@ -90,7 +90,7 @@ class ZeusRun:
             plan = Plan.read(Path(plan))
         job = ZeusJob.from_dict(plan.spec)
         state_dir = plan.state_dir or default_state_dir()
-        device = device or device_of(job, state_dir)
+        device = device or device_of(job, state_dir, cpu_watts=plan.cpu_watts, read_only=plan.power_read_only)
         stack = ExitStack()
         limits = None
         if job.mode in ("optimize", "observe") and device.limit_range() is not None:
