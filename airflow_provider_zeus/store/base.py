@@ -18,7 +18,7 @@ from airflow_provider_zeus.optimizer.trial import (
     TrialKey,
 )
 
-UPGRADE = "python -m airflow_provider_zeus.store.upgrade"  # makes or migrates the tables of a Connection's database
+UPGRADE = "airflow zeus db upgrade"  # makes or migrates the tables of a Connection's database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again, is_test_run, supervisor
 from airflow_provider_zeus.store.base import UPGRADE, Store
+from airflow_provider_zeus.store.connection_url import database_url, is_variable_store
 
 DEFAULT_CONN_ID = "zeus_default"
 _HERE = re.compile(r"(^|[.:=])(Local|Sequential)Executor(:|$)")
@@ -26,7 +26,7 @@ def open_store(
 ) -> Store:
     """Open the trial log that Connection ``conn_id`` names; without one, the embedded file of this host.
 
-    A PostgreSQL database is migrated by ``python -m airflow_provider_zeus.store.upgrade`` only.
+    A PostgreSQL database is migrated by ``airflow zeus db upgrade`` only.
 
     :param create: make or migrate an SQLite file where all tasks run on this host; False (the UI): StoreError while
         there is none.
@@ -53,7 +53,7 @@ def store_url(conn_id: str) -> str | None:
     connection = find_connection(conn_id)
     if connection is None:
         return _embedded_url(conn_id)
-    if connection.conn_type == "zeus" and connection.extra_dejson.get("store") == "variable":
+    if is_variable_store(connection, conn_id):
         return None
     return database_url(connection, conn_id)
 
@@ -112,27 +112,3 @@ def _embedded_url(conn_id: str) -> str:
             f"PostgreSQL database and run '{UPGRADE}' once."
         )
     return f"sqlite:///{embedded_path()}"
-
-
-def database_url(connection: Any, conn_id: str = DEFAULT_CONN_ID) -> str:
-    """Database URL of a Connection (types zeus, postgres, sqlite). Raises StoreError naming what is missing."""
-    given = connection.extra_dejson.get("sqlalchemy_url")
-    if given:
-        return str(given)
-    kind, host = connection.conn_type, connection.host or ""
-    if kind == "sqlite" and host:
-        return f"sqlite:///{host}"
-    if kind in ("zeus", "postgres", "postgresql") and host:
-        return host if "://" in host else _postgres_url(connection)
-    raise StoreError(
-        f"Connection {conn_id!r} of type {kind!r} names no database: use type zeus with host, schema, login and "
-        'password of a PostgreSQL database, or extra {"sqlalchemy_url": …} or {"store": "variable"}.'
-    )
-
-
-def _postgres_url(connection: Any) -> str:
-    user = quote(connection.login or "", safe="")
-    if connection.password:
-        user += ":" + quote(connection.password, safe="")
-    port = f":{connection.port}" if connection.port else ""
-    return f"postgresql://{user + '@' if user else ''}{connection.host}{port}/{quote(connection.schema or '', safe='')}"

@@ -14,32 +14,54 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from airflow_provider_zeus.errors import StoreError
 
 BUSY_TIMEOUT_S = 30
+DRIVERS = ("psycopg2", "psycopg")
+DRIVER_REMEDY = "Install it where tasks, api-server and scheduler run: pip install airflow-provider-zeus[postgres]"
+_CLIENT: dict[str, Any] = {  # unless the URL says otherwise; a dead network must not hang a training
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "application_name": "airflow-provider-zeus",
+}
+_LIMITS = (  # of one writing transaction: of nobody else's that a connection pooler hands the session to
+    f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S}s', true), "
+    f"set_config('idle_in_transaction_session_timeout', '{2 * BUSY_TIMEOUT_S}s', true)"
+)
 _WRITE = "zeus_write"  # execution option of a transaction that will write
 _engines: dict[tuple[int, str], sa.Engine] = {}  # by pid too: a fork must not share a socket with its parent
 
 
 def read_url(text: str) -> sa.URL:
-    """Read and complete a database URL. Raises StoreError without repeating the URL: a password may be in it."""
-    try:
-        url = sa.make_url("postgresql" + text.removeprefix("postgres") if text.startswith("postgres://") else text)
-    except (ArgumentError, ValueError):
-        raise StoreError(
-            "The database URL of the store cannot be read; write it as postgresql://user:password@host:5432/database "
-            "and quote special characters of the password."
-        ) from None
-    backend = url.get_backend_name()
-    if backend not in ("sqlite", "postgresql"):
-        raise StoreError(f"The store does not run on {backend!r}; use PostgreSQL, or SQLite on one host.")
+    """Read a database URL and name the driver that is installed here. Raises StoreError."""
+    url = parsed_url(text, "The database URL of the store")
     return url.set(drivername=_driver()) if url.drivername == "postgresql" else url
 
 
+def parsed_url(text: str, field: str) -> sa.URL:
+    """Read a database URL. Raises StoreError about ``field`` without repeating what may be a password."""
+    try:
+        url = sa.make_url("postgresql" + text.removeprefix("postgres") if text.startswith("postgres://") else text)
+    except (ArgumentError, ValueError):
+        url = None
+    if url is None or "@" in (url.host or ""):  # else a part of the password would be taken for the host, and shown
+        raise StoreError(
+            f"{field} cannot be read as a database URL; write it as postgresql://user:password@host:5432/database and "
+            "quote special characters of the password (@ as %40)."
+        ) from None
+    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql", *(f"postgresql+{d}" for d in DRIVERS)):
+        raise StoreError(
+            f"{field} = {shown(url)!r}: the trial log is not kept in {url.drivername}. Name a PostgreSQL database as "
+            "postgresql://user:password@host:5432/database; on one host it may be an SQLite file, sqlite:////path."
+        )
+    return url
+
+
 def _driver() -> str:
-    for module in ("psycopg2", "psycopg"):
+    for module in DRIVERS:
         if importlib.util.find_spec(module):
             return f"postgresql+{module}"
-    raise StoreError(
-        "No PostgreSQL driver is installed here; install apache-airflow-providers-postgres or psycopg[binary]."
-    )
+    raise StoreError(f"No PostgreSQL driver is installed here. {DRIVER_REMEDY}.")
 
 
 def engine_of(url: sa.URL) -> sa.Engine:
@@ -59,12 +81,20 @@ def forget(engine: sa.Engine) -> None:
 
 def _new_engine(url: sa.URL) -> sa.Engine:
     postgres = url.get_backend_name() == "postgresql"
-    args: dict[str, Any] = {"connect_timeout": 10} if postgres else {"timeout": BUSY_TIMEOUT_S}
+    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    if postgres:
+        options = {
+            "connect_args": {name: value for name, value in _CLIENT.items() if name not in url.query},
+            "pool_pre_ping": True,
+            "isolation_level": "READ COMMITTED",  # row locks order the writers; a stricter default would refuse some
+        }
     try:
-        engine = sa.create_engine(url, connect_args=args, pool_pre_ping=postgres, hide_parameters=True)
+        engine = sa.create_engine(url, hide_parameters=True, **options)
     except (SQLAlchemyError, ImportError, TypeError) as error:
         raise explained(error, url) from None
-    if not postgres:
+    if postgres:
+        sa.event.listen(engine, "begin", _begin_postgres)
+    else:
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -81,6 +111,12 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
+def _begin_postgres(connection: sa.Connection) -> None:
+    """A writer neither waits for ever for a lock nor, should its process stop in the middle, keeps one for ever."""
+    if connection.get_execution_options().get(_WRITE):
+        connection.exec_driver_sql(_LIMITS)
+
+
 @contextmanager
 def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connection]:
     """One transaction, committed at the end. Raises StoreError for whatever the database or its driver says."""
@@ -94,21 +130,30 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
 def explained(error: Exception, url: sa.URL) -> StoreError:
     """One sentence and a remedy, without the password."""
     if isinstance(error, NoSuchModuleError | ImportError):
-        return StoreError(f"No driver for {url.drivername!r} is installed here; install it on this machine.")
+        return StoreError(f"No driver for {url.drivername!r} is installed here. {DRIVER_REMEDY}.")
     said = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
-    if url.password:
-        said = said.replace(str(url.password), "***")
-    if "locked" in said:
-        remedy = f"Another process has held its lock for {BUSY_TIMEOUT_S} s; find out which, or use PostgreSQL"
+    for secret in _secrets(url):
+        said = said.replace(secret, "***")
+    if "locked" in said or "lock timeout" in said:
+        remedy = f"Another process has held its lock for {BUSY_TIMEOUT_S} s; find out which"
+        remedy += "" if url.get_backend_name() == "postgresql" else ", or use PostgreSQL"
     elif url.get_backend_name() == "sqlite":
         remedy = "See that its directory exists, is writable for this user and has space left"
     else:
-        remedy = "See that the database runs and that the Connection names host, database and user as they are"
+        remedy = "See that the database runs and that the Connection names host, database, user and options as they are"
     return StoreError(f"The trial log at {shown(url)} cannot be used ({said}). {remedy}.")
 
 
+def _secrets(url: sa.URL) -> list[str]:
+    queried = [str(value) for name, value in url.query.items() if "pass" in name]
+    return [secret for secret in (str(url.password or ""), *queried) if secret]
+
+
 def shown(url: sa.URL) -> str:
-    """Where the log lies, for people: no user, no password, no query."""
-    if url.get_backend_name() == "sqlite":
+    """Where the log lies, for people: no user, no password, of the options only the folder of a Unix socket."""
+    backend = url.get_backend_name()
+    if backend == "sqlite":
         return f"sqlite:{url.database}"
-    return f"postgresql://{url.host or 'localhost'}{f':{url.port}' if url.port else ''}/{url.database or ''}"
+    place = f"{url.host or ('' if 'host' in url.query else 'localhost')}{f':{url.port}' if url.port else ''}"
+    socket = f"?host={url.query['host']}" if "host" in url.query else ""
+    return f"{backend}://{place}/{url.database or ''}{socket}"

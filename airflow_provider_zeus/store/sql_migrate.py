@@ -72,6 +72,7 @@ def migrate(engine: sa.Engine) -> None:
             _use_wal(engine)
         with transaction(engine, write=True) as connection:
             if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # the other one may have much to move
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")

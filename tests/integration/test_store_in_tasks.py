@@ -80,7 +80,7 @@ def test_a_remote_executor_needs_a_connection(airflow_home: Any, monkeypatch: py
     from airflow_provider_zeus.store import open_store
 
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
-    with pytest.raises(StoreError, match=r"zeus_default.*PostgreSQL.*python -m airflow_provider_zeus.store.upgrade"):
+    with pytest.raises(StoreError, match=r"zeus_default.*PostgreSQL.*airflow zeus db upgrade"):
         open_store()
 
 

@@ -6,16 +6,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store import open as opening
-from airflow_provider_zeus.store import open_store, upgrade
+from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.schema import HEAD
+from airflow_provider_zeus.store.upgrade import upgrade
 from tests.unit.store.store_kit import request
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
@@ -138,87 +138,36 @@ def test_the_file_of_a_connection_is_not_made_where_tasks_run_on_other_hosts(
 ) -> None:
     executor(monkeypatch, "CeleryExecutor")
     define(conn_type="sqlite", host=str(home / "costs.db"))
-    with pytest.raises(StoreError, match=r"elsewhere run 'python -m airflow_provider_zeus\.store\.upgrade' once"):
+    with pytest.raises(StoreError, match=f"elsewhere run '{UPGRADE}' once"):
         open_store()
     assert list(home.iterdir()) == []
 
 
-def test_the_upgrade_makes_the_tables_and_says_so(
-    home: Path, define: Define, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_upgrade_makes_the_tables_and_says_so(home: Path, define: Define, monkeypatch: pytest.MonkeyPatch) -> None:
     executor(monkeypatch, "CeleryExecutor")
     define(conn_type="sqlite", host=str(home / "costs.db"))
-    assert upgrade.main([]) == 0
-    assert capsys.readouterr().out == f"The trial log at sqlite:{home}/costs.db now has schema {HEAD} (made anew).\n"
-    assert upgrade.main(["zeus_default"]) == 0
-    assert capsys.readouterr().out == f"The trial log at sqlite:{home}/costs.db is up to date: schema {HEAD}.\n"
+    assert upgrade() == f"The trial log at sqlite:{home}/costs.db now has schema {HEAD} (made anew)."
+    assert upgrade("zeus_default") == f"The trial log at sqlite:{home}/costs.db is up to date: schema {HEAD}."
     assert open_store().ask(request(1)).trial.number == 1
 
 
-def test_the_upgrade_says_what_it_cannot_do(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_upgrade_says_what_it_cannot_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor(monkeypatch, "CeleryExecutor")
-    assert upgrade.main(["nowhere"]) == 1
-    assert "no Connection 'nowhere'" in capsys.readouterr().err
+    with pytest.raises(StoreError, match="no Connection 'nowhere'"):
+        upgrade("nowhere")
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
-    assert upgrade.main([]) == 0
-    assert "nothing to upgrade" in capsys.readouterr().out
-
-
-def test_the_upgrade_is_a_command(home: Path) -> None:
-    command = [sys.executable, *UPGRADE.split()[1:], "--help"]
-    assert "Connection of the trial log" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def test_messages_name_only_what_this_version_has() -> None:
-    sources = [p.read_text() for p in Path(opening.__file__).parent.glob("*.py")]
-    assert not [word for word in ("airflow zeus ", "ZeusTrial") for text in sources if word in text]
+    assert "nothing to upgrade" in upgrade()
 
 
 def test_a_broken_connection_is_an_error(home: Path, define: Define) -> None:
     define(conn_type="zeus")
-    with pytest.raises(StoreError, match=r"'zeus_default' of type 'zeus' names no database"):
+    with pytest.raises(StoreError, match=r"'zeus_default': host = '': it names no database"):
         open_store()
 
 
-def connection(**values: Any) -> SimpleNamespace:
-    given = dict.fromkeys(("host", "login", "password", "port", "schema")) | {"conn_type": "zeus", "extra_dejson": {}}
-    return SimpleNamespace(**{**given, **values})
-
-
 @pytest.mark.parametrize(
-    ("values", "url"),
-    [
-        ({"extra_dejson": {"sqlalchemy_url": "sqlite:////a.db"}}, "sqlite:////a.db"),
-        ({"host": "postgresql://u@h/db"}, "postgresql://u@h/db"),
-        ({"host": "db", "schema": "costs"}, "postgresql://db/costs"),
-        (
-            {"conn_type": "postgres", "host": "db", "login": "u@x", "password": "p:/@", "port": 5433, "schema": "c"},
-            "postgresql://u%40x:p%3A%2F%40@db:5433/c",
-        ),
-        ({"conn_type": "sqlite", "host": "/data/zeus.db"}, "sqlite:////data/zeus.db"),
-    ],
-)
-def test_the_url_of_a_connection(values: dict[str, Any], url: str) -> None:
-    assert opening.database_url(connection(**values)) == url
-
-
-def test_a_password_with_any_characters_arrives_as_it_is() -> None:
-    import sqlalchemy as sa
-
-    url = opening.database_url(connection(conn_type="postgres", host="db", login="u", password="p:/@#%é", schema="c"))
-    assert sa.make_url(url).password == "p:/@#%é"
-
-
-def test_a_connection_that_names_nothing_does_not_show_its_password() -> None:
-    with pytest.raises(StoreError) as caught:
-        opening.database_url(connection(conn_type="mysql", host="db", password="s3cr3t"))
-    assert "s3cr3t" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "module", ["store", "store.base", "store.ledger", "store.book", "store.variable", "store.untold"]
+    "module",
+    ["store", "store.base", "store.connection_url", "store.ledger", "store.book", "store.variable", "store.untold"],
 )
 def test_importing_loads_neither_airflow_nor_a_database(module: str) -> None:
     code = (

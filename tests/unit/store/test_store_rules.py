@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
     Decision,
@@ -21,7 +22,6 @@ from airflow_provider_zeus.optimizer.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.store import ledger
-from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.store.rows import OBSERVED, ORIGIN, from_row, to_row, trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.schema import trial as table
 from tests.unit.store.store_kit import JOB, request, seen

@@ -351,7 +351,7 @@ def test_newer_tables_name_the_remedy(store: SqlStore, sqlite_url: str) -> None:
 
 def test_tables_that_are_not_there_name_the_command(sqlite_url: str) -> None:
     execute(sqlite_url, "CREATE TABLE mine (x INTEGER)")
-    with pytest.raises(StoreError, match=r"'python -m airflow_provider_zeus\.store\.upgrade'"):
+    with pytest.raises(StoreError, match="run 'airflow zeus db upgrade' once"):
         SqlStore(sqlite_url)
     SqlStore(sqlite_url, create=True)
     assert execute(sqlite_url, "SELECT * FROM mine") == []
@@ -360,7 +360,7 @@ def test_tables_that_are_not_there_name_the_command(sqlite_url: str) -> None:
 def test_older_tables_are_migrated_only_where_that_is_allowed(sqlite_url: str) -> None:
     SqlStore(sqlite_url, create=True).close()
     execute(sqlite_url, "UPDATE zeus_alembic_version SET version_num = '0000'")
-    with pytest.raises(StoreError, match=r"older schema 0000.*'python -m airflow_provider_zeus.store.upgrade'"):
+    with pytest.raises(StoreError, match=r"older schema 0000.*'airflow zeus db upgrade'"):
         SqlStore(sqlite_url)
 
 
@@ -392,7 +392,17 @@ def test_an_unreachable_database_is_one_sentence_without_the_password() -> None:
     assert "s3cr3t" not in text
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:s3cr3t@h:port/db", "//u:s3cr3t@h", "oracle://u:s3cr3t@h/db", ""])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:s3cr3t@h:port/db",
+        "postgresql://u:s3cr3t@s3cr3t@h/db",
+        "postgresql+asyncpg://u:s3cr3t@h/db",
+        "//u:s3cr3t@h",
+        "oracle://u:s3cr3t@h/db?password=s3cr3t",
+        "",
+    ],
+)
 def test_a_url_that_cannot_be_used_is_not_repeated(url: str) -> None:
     with pytest.raises(StoreError) as caught:
         SqlStore(url)
