@@ -11,6 +11,38 @@ def _option(kind: str, default: str, description: str, example: str | None = Non
     return {"type": kind, "default": default, "description": description, "example": example, "version_added": "0.1.0"}
 
 
+def _connection_form() -> dict[str, Any]:
+    """The fields of Connection type ``zeus`` in Airflow's UI."""
+    return {
+        "ui-field-behaviour": {
+            "hidden-fields": [],
+            "relabeling": {"schema": "Database", "login": "User"},
+            "placeholders": {
+                "host": "PostgreSQL server: its name, the folder of its socket, or postgresql://host:5432/database",
+                "schema": "database of the trial log",
+                "port": "5432",
+            },
+        },
+        "conn-fields": {
+            "store": {
+                "label": "Store",
+                "description": "sql: the PostgreSQL database named above, made ready by `airflow zeus db upgrade`. "
+                "variable: Airflow Variables, for jobs whose runs never overlap; all other fields stay empty.",
+                "schema": {"type": ["string", "null"], "enum": ["sql", "variable"], "default": "sql"},
+            },
+            "sslmode": {
+                "label": "Encryption (sslmode)",
+                "description": "As PostgreSQL's clients know it; empty: prefer.",
+                "schema": {
+                    "type": ["string", "null"],
+                    "enum": ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"],
+                    "default": None,
+                },
+            },
+        },
+    }
+
+
 def get_provider_info() -> dict[str, Any]:
     """What Airflow reads through the ``apache_airflow_provider`` entry point."""
     name = "Zeus"
@@ -29,6 +61,7 @@ def get_provider_info() -> dict[str, Any]:
                 "connection-type": "zeus",
                 "hook-class-name": "airflow_provider_zeus.hooks.zeus.ZeusHook",
                 "hook-name": "Zeus trial log",
+                **_connection_form(),
             }
         ],
         "task-decorators": [{"name": "zeus", "class-name": "airflow_provider_zeus.decorators.zeus.zeus_task"}],
