@@ -103,6 +103,10 @@ class FakeNvml:
         self._state.gpus = index + 1
         return gpu
 
+    def gpu(self, index: int) -> Gpu:
+        """A GPU by its place on the bus."""
+        return self._state.gpu[index]
+
     def fail(self, function: str, code: int, *, after: int = 0, times: int = -1) -> None:
         """Let a function answer ``code`` after so many good calls, so many times (-1: for good)."""
         fault = next(f for f in self._state.fault if f.function in (b"", function.encode()))

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_zeus
+from airflow_provider_zeus.power import nvml_library
 from airflow_provider_zeus.power.simulated import SimulatedGpu
+from tests import fake_nvml
+from tests.fake_nvml import FakeNvml
 
 ROOT = Path(airflow_provider_zeus.__file__).parents[1]
 TRAINER = """
@@ -78,6 +81,20 @@ def records(state_dir: Path) -> list[Path]:
 @pytest.fixture
 def gpu(tmp_path: Path) -> SimulatedGpu:
     return SimulatedGpu("v100", load="shufflenet", state_file=tmp_path / "simulated-v100-shufflenet.gpu")
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """A host with the fake driver and no GPU yet, seen by this process and its children alike."""
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    host = FakeNvml(tmp_path / "nvml.state")
+    for name, value in host.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.setattr(nvml_library, "_ready_in", None)
+    return host
 
 
 @pytest.fixture
