@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.optimizer.job import ZeusJob
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ZeusCommandOperator(BaseOperator):
     template_fields: Sequence[str] = ("job", "command", "env", "cwd")
     template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json", "command": "bash", "env": "json"}
     ui_color = "#d9f2e3"
+    operator_extra_links = (ZeusCostLink(),)
 
     def __init__(
         self,
@@ -65,7 +67,6 @@ class ZeusCommandOperator(BaseOperator):
         command = arguments(self.command)
         recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
         environ = {"PYTHONUNBUFFERED": "1", **os.environ, **{k: str(v) for k, v in (self.env or {}).items()}}
-        environ["ZEUS_TRY"] = str(context["ti"].try_number)
         try:
             return supervise(recurrence, command, environ, self.cwd or _folder(context))
         finally:

@@ -1,0 +1,101 @@
+"""What a training elsewhere left behind, a folder of result files or an XCom, and its way into the store."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.operators.teller import Teller
+from airflow_provider_zeus.optimizer.trial import Observation, State
+from airflow_provider_zeus.training.outbox import Outbox
+from airflow_provider_zeus.training.plan import Line, Plan, read_lines
+
+Start = list[Line]  # the lines of one start of the plan, in order
+
+LOST = "retried, result lost"
+NO_RESULT = "no result"
+
+log = logging.getLogger(__name__)
+
+
+def starts_in_folder(folder: Path) -> list[Start]:
+    """Starts whose result files lie in a folder, the oldest first; what is no result is left out, with a warning."""
+    starts = []
+    for path in sorted(folder.glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
+        try:
+            starts += by_start(read_lines(path.read_bytes()))
+        except (OSError, ValueError) as error:
+            log.warning("Zeus: %s is not a result that can be read: %s", path, error)
+    return starts
+
+
+def starts_in_xcom(value: Any, result_key: str) -> list[Start]:
+    """Starts in an XCom, the document ``{"zeus": {"lines": [...]}}`` or its text; empty where it is something else."""
+    try:
+        document = json.loads(value) if isinstance(value, str) else value
+        lines = document[result_key]["lines"]
+        return by_start(Line.from_json(json.dumps(line)) for line in lines)
+    except (ValueError, TypeError, KeyError, IndexError):
+        return []
+
+
+def by_start(lines: Iterable[Line]) -> list[Start]:
+    """Lines of each start together, in the order in which they began."""
+    starts: dict[str, Start] = {}
+    for line in lines:
+        starts.setdefault(line.start_id, []).append(line)
+    return list(starts.values())
+
+
+def unended(start: Sequence[Line]) -> Line | None:
+    """The newest line of an attempt that began and did not end, with the newest sums that were seen of it."""
+    newest: Line | None = None
+    for line in start:
+        if line.kind == "end":
+            newest = None
+        elif line.kind in ("attempt", "beat"):
+            newest = line if line.observation or newest is None else newest
+    return newest
+
+
+def tell_all(starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen: int | None = None) -> None:
+    """Tell what every start of a plan came to. Raises nothing: what the store does not take is kept for later.
+
+    :param starts_seen: how many times the task was started, where the newest start told; those that left no result
+        are lines of the ledger without a cost.
+    """
+    outbox = Outbox(teller)
+    for start in starts:
+        for line in start:
+            outbox.put(line)
+        if (newest := unended(start)) is not None:
+            reason = f"the process died: {NO_RESULT} after its last heartbeat"
+            observation = newest.observation or Observation()
+            outbox.put(replace(newest, kind="end", state=State.FAILED, reason=reason, observation=observation))
+        elif not any(line.kind == "end" for line in start):
+            outbox.put(_nothing(plan, start[0].start_id, "the process died before it trained"))
+    for number in range(1, (starts_seen or 1) - len(starts) + 1):
+        outbox.put(_nothing(plan, f"lost-{number}", LOST))
+    if not starts:
+        outbox.put(_nothing(plan, "", NO_RESULT))
+
+
+def starts_told(starts: Sequence[Start]) -> int | None:
+    """Number of the newest start, counted by the task's tries under this plan; None where none told."""
+    return max((line.try_number for start in starts for line in start if line.try_number), default=None)
+
+
+def _nothing(plan: Plan, start_id: str, reason: str) -> Line:
+    return Line(
+        kind="end",
+        start_id=start_id,
+        attempt=plan.first_attempt,
+        batch_size=plan.attempts[0].batch_size,
+        state=State.FAILED,
+        reason=reason,
+        observation=Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs"), reason)),
+    )
