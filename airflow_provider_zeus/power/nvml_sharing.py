@@ -34,7 +34,7 @@ def why_shared(gpu: Gpu) -> str:
 
 
 def _running(gpu: Gpu) -> Answer:
-    answer = ask("nvmlDeviceGetComputeRunningProcesses", gpu.handle)
+    answer = ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle)
     if answer.code == FUNCTION_NOT_FOUND:  # drivers before 510
         return ask("nvmlDeviceGetComputeRunningProcesses_v2", gpu.handle)
     return answer
