@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,10 +32,16 @@ def asset(name: str) -> Asset | None:
     if name not in TYPES or not path.is_file():
         return None
     plain, ready = path.read_bytes(), path.with_name(f"{name}.gz")
-    zipped = ready.read_bytes() if ready.is_file() else b""
-    if not zipped or gzip.decompress(zipped) != plain:  # none, or of another version
-        zipped = gzip.compress(plain, 9, mtime=0)
-    return Asset(plain, zipped, TYPES[name])
+    return Asset(plain, _built(ready, plain) or gzip.compress(plain, 9, mtime=0), TYPES[name])
+
+
+def _built(ready: Path, plain: bytes) -> bytes | None:
+    """The compressed copy that the build left; None where there is none, or one of another version."""
+    try:
+        zipped = ready.read_bytes()
+        return zipped if gzip.decompress(zipped) == plain else None
+    except (OSError, EOFError, zlib.error):
+        return None
 
 
 @cache

@@ -8,6 +8,7 @@ const runId = asked.get("run_id"); // null: the page of the DAG
 let limit = null;
 let chart = null;
 let answer = null;
+let complete = false; // whether the chart library has arrived, if it is there at all
 
 const byId = (id) => document.getElementById(id);
 
@@ -215,6 +216,7 @@ function showChart() {
   chart = null;
   const box = byId("chart");
   box.hidden = true;
+  if (!complete) return;
   if (!answer.chart) {
     byId("chart-note").textContent = `No run of known cost yet. ${answer.left_out}`;
     return;
@@ -292,4 +294,8 @@ byId("more").addEventListener("click", () => {
   load();
 });
 new ResizeObserver(() => chart?.resize()).observe(byId("chart"));
-addEventListener("DOMContentLoaded", load); // after the chart library, deferred like this file
+addEventListener("DOMContentLoaded", () => {
+  complete = true; // the chart library is deferred like this file
+  if (answer && !answer.note) showChart();
+});
+load();

@@ -1,0 +1,78 @@
+"""Airflow's own api-server app with our plugin in it, with logins on, and a trial log for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.store.base import Store
+
+SETTINGS = {
+    "AIRFLOW__CORE__AUTH_MANAGER": "tests.unit.plugin.auth_manager.OneDagDenied",
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,vic:viewer",
+    "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of these tests " * 4,
+}
+
+
+@pytest.fixture(scope="session")
+def airflow_app(airflow_home: Path) -> Iterator[Any]:
+    """``airflow api-server`` without a server."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTINGS.items():
+            patch.setenv(name, value)
+        patch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(airflow_home / "passwords.json"))
+        purge_cached_app()
+        yield create_app(apps="core")
+        purge_cached_app()
+
+
+@pytest.fixture
+def anonymous(airflow_app: Any) -> Any:
+    """A browser of nobody."""
+    from fastapi.testclient import TestClient
+
+    return TestClient(airflow_app, raise_server_exceptions=False)
+
+
+@pytest.fixture
+def token_of(airflow_app: Any) -> Callable[..., str]:
+    """A user's token, as a login gives it."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    def token(name: str = "vic", role: str = "viewer", seconds: int = 600) -> str:
+        user = SimpleAuthManagerUser(username=name, role=role)
+        return get_auth_manager().generate_jwt(user, expiration_time_in_seconds=seconds)
+
+    return token
+
+
+@pytest.fixture
+def viewer(airflow_app: Any, token_of: Callable[..., str]) -> Any:
+    """The browser of a user who may only look, logged in."""
+    from fastapi.testclient import TestClient
+
+    return TestClient(airflow_app, cookies={"_token": token_of()}, raise_server_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the embedded trial log would lie: a new folder for each test."""
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def store(airflow_home: Path, home: Path) -> Iterator[Store]:
+    """The embedded trial log, made."""
+    from airflow_provider_zeus.store import open_store
+
+    made = open_store()
+    yield made
+    made.close()

@@ -1,0 +1,43 @@
+"""A trial log by hand: attempts as the store would hold them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.store.base import Store
+from tests.unit.store.store_kit import report, request, seen
+
+JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10)
+
+
+def trial(number: int, run: str, batch_size: int = 32, state: State = State.CONVERGED, **changes: Any) -> Trial:
+    """One attempt in a run; ``changes`` are of the trial, its origin or what it observed."""
+    of_trial = {k: changes.pop(k) for k in ("reason", "job_id", "opened_at") if k in changes}
+    phase = changes.pop("phase", Phase.SAMPLE)
+    origin = {"dag_id": "d", "run_id": run, "task_id": "train", "run_type": "scheduled", "data_slice": f"slice {run}"}
+    origin |= {k: changes.pop(k) for k in (*origin, "map_index", "try_number") if k in changes}
+    attempt = Attempt(batch_size=batch_size, phase=phase, why=f"{batch_size} drew lowest.")
+    values: dict[str, Any] = {
+        "job_id": "d.train",
+        "number": number,
+        "key": TrialKey(f"ti-{number}"),
+        "origin": Origin(**origin),
+        "spec": JOB.to_dict(),
+        "decision": Decision(attempts=(attempt,), seed=1, policy="zeus"),
+        "planned": attempt,
+        "state": state,
+        "opened_at": 1_000.0 * number,
+        "observation": seen(batch_size, **changes),
+    }
+    return Trial(**{**values, **of_trial})
+
+
+def ran(store: Store, n: int, dag_id: str = "d", job_id: str = "d.train", **changes: Any) -> Trial:
+    """Run ``n`` of a DAG through the store, from question to result."""
+    origin = replace(request(n).origin, dag_id=dag_id, run_id=changes.pop("run_id", f"run{n}"))
+    state = changes.pop("state", State.CONVERGED)
+    asked = store.ask(request(n, ti_id=f"{dag_id}-{job_id}-{n}", origin=origin, job_id=job_id, job=JOB)).trial
+    return store.tell(asked.key, state, report(asked.batch_size, **changes), reason=changes.get("reason"))
