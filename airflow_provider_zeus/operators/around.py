@@ -40,14 +40,24 @@ def ask_for(operator: ZeusAskOperator, context: Mapping[str, Any]) -> tuple[Plan
 
 
 def tell_of(operator: ZeusTellOperator, context: Mapping[str, Any]) -> None:
-    """Collect and tell. Raises BelowTargetError where the job requires its target, nothing else."""
+    """Collect and tell.
+
+    Where the job requires its target it raises BelowTargetError, and AirflowException where the training failed: to
+    Airflow this task alone then decides whether the run did. Raises nothing else.
+    """
     try:
         kept, spec = _collect(operator, context)
     except Exception:
         log.exception("Zeus could not tell what this training cost; the trial stays open until its lease ends.")
+        kept, spec = None, {}
+    if not operator.on_failure_fail_dagrun:
         return
     if kept is not None and kept.state is State.EXHAUSTED and ZeusJob.from_dict(spec).require_target:
         raise BelowTargetError.of(kept.batch_size, kept.reason, spec["target"])
+    if _failed(operator, context):
+        from airflow.exceptions import AirflowException  # type: ignore[attr-defined]
+
+        raise AirflowException(f"The training, task {operator.trains}, failed; see its log.")
 
 
 def _collect(operator: ZeusTellOperator, context: Mapping[str, Any]) -> tuple[Line | None, Mapping[str, Any]]:
@@ -65,6 +75,14 @@ def _collect(operator: ZeusTellOperator, context: Mapping[str, Any]) -> tuple[Li
     tell_all(starts, teller, plan, starts_seen=None if handed["result_path"] else starts_told(starts))
     push(context, "zeus_cost", teller.cost_xcom())
     return teller.kept_end, plan.spec
+
+
+def _failed(operator: ZeusTellOperator, context: Mapping[str, Any]) -> bool:
+    ti = context["ti"]
+    which = {"dag_id": ti.dag_id, "task_ids": [operator.trains], "run_ids": [ti.run_id]}
+    mapped = {} if ti.map_index in (None, -1) else {"map_index": ti.map_index}
+    states = ti.get_task_states(**which, **mapped).get(ti.run_id, {})
+    return any(str(getattr(state, "value", state)) in ("failed", "upstream_failed") for state in states.values())
 
 
 def _pull(ti: Any, task_id: str | None, key: str) -> Any:

@@ -78,10 +78,10 @@ def tell_all(starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen
             outbox.put(replace(newest, kind="end", state=State.FAILED, reason=reason, observation=observation))
         elif not any(line.kind == "end" for line in start):
             outbox.put(_nothing(plan, start[0].start_id, "the process died before it trained"))
-    for number in range(1, (starts_seen or 1) - len(starts) + 1):
-        outbox.put(_nothing(plan, f"lost-{number}", LOST))
     if not starts:
         outbox.put(_nothing(plan, "", NO_RESULT))
+    for number in range(len(starts), starts_seen or 0):
+        outbox.put(_nothing(plan, f"lost-{number}", LOST))
 
 
 def starts_told(starts: Sequence[Start]) -> int | None:

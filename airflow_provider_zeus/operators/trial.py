@@ -79,7 +79,9 @@ class ZeusTrial:
             result_key=self._result_key,
             zeus_conn_id=self._conn_id,
         )
-        self.teardown.as_teardown(setups=self.setup, on_failure_fail_dagrun=True)
+        # Else a run whose training failed would count as successful: to Airflow such a teardown is the run's only leaf.
+        required = self._job.get("require_target", False) is not False
+        self.teardown.as_teardown(setups=self.setup, on_failure_fail_dagrun=required)
         self._before |= {self.setup.task_id, self.teardown.task_id}
         self.teardown.__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -156,7 +158,8 @@ class ZeusAskOperator(BaseOperator):
 class ZeusTellOperator(BaseOperator):
     """Tells what the training cost. Made by :class:`ZeusTrial`. Pushes XCom ``zeus_cost``.
 
-    Raises BelowTargetError where the job requires its target, and fails for nothing else.
+    Raises BelowTargetError where the job requires its target and the model is below it. Where a target is required it
+    fails with the training too, since Airflow then looks at this task alone; it fails for nothing else.
     """
 
     ui_color = "#d9f2e3"

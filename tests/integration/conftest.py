@@ -30,22 +30,28 @@ def run_dag(airflow_home: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def rerun_task(airflow_home: Path) -> Callable[..., None]:
-    """Clears one task instance of a finished run, as the UI does, and runs it again in this process."""
+def rerun_tasks(airflow_home: Path) -> Callable[..., None]:
+    """Clears task instances of a finished run, as the UI does, and runs them again in this process, in that order."""
 
-    def rerun(dag: Any, dag_run: Any, task_id: str) -> None:
+    def rerun(dag: Any, dag_run: Any, task_ids: list[str]) -> None:
         from airflow.models.taskinstance import clear_task_instances
         from airflow.sdk.definitions.dag import _run_task
         from airflow.utils.session import create_session
 
         with create_session() as session:
-            ti = session.merge(dag_run).get_task_instance(task_id, session=session)
-            clear_task_instances([ti], session)
-        with create_session() as session:
-            ti = session.merge(dag_run).get_task_instance(task_id, session=session)
-            ti.try_number += 1
-        with create_session() as session:
-            ti = session.merge(dag_run).get_task_instance(task_id, session=session)
-            _run_task(ti=ti, task=dag.task_dict[task_id])
+            run = session.merge(dag_run)
+            clear_task_instances([run.get_task_instance(task_id, session=session) for task_id in task_ids], session)
+        for task_id in task_ids:
+            with create_session() as session:
+                session.merge(dag_run).get_task_instance(task_id, session=session).try_number += 1
+            with create_session() as session:
+                ti = session.merge(dag_run).get_task_instance(task_id, session=session)
+                _run_task(ti=ti, task=dag.task_dict[task_id])
 
     return rerun
+
+
+@pytest.fixture
+def rerun_task(rerun_tasks: Callable[..., None]) -> Callable[..., None]:
+    """Clears one task instance of a finished run and runs it again."""
+    return lambda dag, dag_run, task_id: rerun_tasks(dag, dag_run, [task_id])

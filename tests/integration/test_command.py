@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from tests.integration.jobs import job, log_of
 
