@@ -26,8 +26,8 @@ def device(device: Device) -> Finding:
     if info.energy_source is None:
         remedy = missing.get("energy_j", "train on an NVIDIA GPU")
         return warning("device", f"{said}: batch sizes are tuned on time alone", remedy)
-    if limits is None:
-        return warning("device", f"{said}, no power limit", missing.get("limit_w", "nothing to do without a GPU"))
+    if limits is None and "limit_range" in missing:
+        return warning("device", f"{said}, no power limit may be set", missing["limit_range"])
     return ok("device", said)
 
 

@@ -15,6 +15,7 @@ from airflow_provider_zeus.cli.shell import command, print_json
 from airflow_provider_zeus.errors import ZeusError
 
 if TYPE_CHECKING:
+    from airflow_provider_zeus.operators.recurrence import Settings
     from airflow_provider_zeus.power.device import Device
 
 
@@ -32,9 +33,10 @@ def doctor(args: Namespace) -> int:
 def examine(conn_id: str) -> Iterator[Finding]:
     """What each check finds, in order."""
     yield _safely("versions", checks_store.versions)
-    state_dir, configuration = _state_dir()
+    settings, configuration = _settings()
+    state_dir = settings.state_dir
     yield configuration
-    device, found = _device(state_dir)
+    device, found = _device(settings)
     yield found
     if device is not None:
         yield _safely("energy", lambda: checks_device.energy(device))
@@ -55,27 +57,35 @@ def _safely(check: str, run: Callable[[], Finding]) -> Finding:
         return error(check, f"the check itself failed: {type(problem).__name__}: {problem}", "report this as a bug")
 
 
-def _state_dir() -> tuple[Path, Finding]:
+def _settings() -> tuple[Settings, Finding]:
     from airflow_provider_zeus.operators.recurrence import Settings
     from airflow_provider_zeus.power.device import default_state_dir
 
     try:
         settings = Settings.read()
     except ZeusError as problem:
-        return Path(default_state_dir()), error("configuration", str(problem))
+        state_dir = Path(default_state_dir())
+        default = Settings(state_dir=state_dir, heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
+        return default, error("configuration", str(problem))
     beat, lease = f"{settings.heartbeat_s:g}", f"{settings.lease_s:g}"
     said = f"[zeus] heartbeat every {beat} s, a trial without one for {lease} s counts as dead"
-    return settings.state_dir, ok("configuration", said)
+    return settings, ok("configuration", said)
 
 
-def _device(state_dir: Path) -> tuple[Device | None, Finding]:
+def _device(settings: Settings) -> tuple[Device | None, Finding]:
     from airflow_provider_zeus.power.open import open_device
 
     opened: list[Device] = []
 
     def find() -> Finding:
-        opened.append(open_device("auto", state_dir=state_dir))
-        return checks_device.device(opened[0])
+        device = open_device(
+            "auto",
+            state_dir=settings.state_dir,
+            cpu_watts=settings.cpu_watts,
+            read_only=settings.power_read_only,
+        )
+        opened.append(device)
+        return checks_device.device(device)
 
     finding = _safely("device", find)
     return (opened[0] if opened else None), finding

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from benchmarks.imports import measure
@@ -24,3 +28,20 @@ def test_author_modules_load_nothing_heavy(measured: tuple[float, float, list[st
 def test_author_modules_add_little_time(measured: tuple[float, float, list[str]]) -> None:
     sdk_ms, ours_ms, _ = measured
     assert ours_ms <= 20.0, f"{ours_ms:.1f} ms beside {sdk_ms:.0f} ms for airflow.sdk"
+
+
+def test_the_commands_of_airflow_zeus_load_nothing_heavy() -> None:
+    """Every ``airflow`` call imports their definition; what they do is imported when one is called."""
+    code = (
+        "import json, sys\n"
+        "import airflow.cli.cli_config, airflow_provider_zeus.get_provider_info\n"  # what Airflow has loaded before
+        "before = set(sys.modules)\n"
+        "import airflow_provider_zeus.cli.definition as definition\n"
+        "definition.get_zeus_cli_commands()\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        "airflow_provider_zeus.cli",
+        "airflow_provider_zeus.cli.definition",
+    ]

@@ -1,0 +1,131 @@
+"""The commands as Airflow loads them: through its parser, and as processes of its own executable."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from airflow.cli.cli_config import ActionCommand, GroupCommand
+
+from airflow_provider_zeus.cli.definition import get_zeus_cli_commands
+from airflow_provider_zeus.store.base import UPGRADE, Store
+from airflow_provider_zeus.store.schema import HEAD
+from tests.unit.cli.conftest import Done, Zeus, recur
+
+
+def commands(found: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ActionCommand]]:
+    for command in found:  # type: ignore[attr-defined]
+        if isinstance(command, GroupCommand):
+            yield from commands(command.subcommands, (*path, command.name))
+        else:
+            yield (*path, command.name), command
+
+
+COMMANDS = dict(commands(get_zeus_cli_commands()))
+
+
+def test_what_there_is() -> None:
+    jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset")]
+    assert list(COMMANDS) == [
+        ("zeus", "doctor"), *jobs, ("zeus", "trials"), ("zeus", "export"), ("zeus", "reap"), ("zeus", "db", "upgrade")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_is_implemented_and_explains_itself(path: tuple[str, ...], zeus: Zeus) -> None:
+    done = zeus(*path[1:], "--help")
+    assert done.status == 0
+    assert "--conn-id" in done.out
+    needed = {"JOB": "nobody", "BATCH_SIZE": "16"}
+    usage = done.out.split("\n\n")[0]
+    arguments = [value for name, value in needed.items() if f" {name}" in usage and f"[{name}]" not in usage]
+    done = zeus(*path[1:], *arguments, "--conn-id", "nowhere", *(["-y"] if path[-1] == "reset" else []))
+    assert done.status in (0, 1)  # it ran: no ImportError, no traceback
+    assert "Traceback" not in done.err
+
+
+def test_commands_run_in_server_context(zeus: Zeus) -> None:
+    """Else Airflow would not look for Connections, nor for what they name, in its metadata database."""
+    zeus("jobs", "list")
+    assert os.environ["_AIRFLOW_PROCESS_CONTEXT"] == "server"
+
+
+def test_the_upgrade_makes_the_tables_and_says_so(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert UPGRADE == "airflow zeus db upgrade"
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    done = zeus("db", "upgrade")
+    assert (done.status, done.out) == (1, "")
+    assert "no Connection 'zeus_default'" in done.err
+    monkeypatch.setenv("AIRFLOW_CONN_LOGS", json.dumps({"conn_type": "sqlite", "host": str(home / "costs.db")}))
+    made = f"The trial log at sqlite:{home}/costs.db now has schema {HEAD} (made anew).\n"
+    assert zeus("db", "upgrade", "--conn-id", "logs").out == made
+    assert "is up to date" in zeus("db", "upgrade", "--conn-id", "logs").out
+
+
+# --- as users call them: 2 to 4 s each
+
+
+def airflow(home: Path, *arguments: str) -> Done:
+    """The ``airflow`` executable beside this Python."""
+    executable = Path(sys.executable).parent / "airflow"
+    environment = {k: v for k, v in os.environ.items() if k != "_AIRFLOW_PROCESS_CONTEXT"}
+    done = subprocess.run(
+        [executable, *arguments],
+        env={**environment, "AIRFLOW_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_connection_in_airflows_database_and_log_lines_beside_json(
+    home: Path,
+) -> None:
+    """The process finds it, though Airflow's look-up does so in server context only; JSON stays alone on stdout."""
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+
+    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    recur(SqlStore(f"sqlite:///{home}/elsewhere.db", create=True), 1)
+    AirflowVariables().set("zeus-settings:d.train", '{"eta": 7}')  # a warning in the log
+    with create_session() as session:
+        session.add(Connection(conn_id="cli_test", conn_type="sqlite", host=str(home / "elsewhere.db")))
+    try:
+        done = airflow(home, "zeus", "jobs", "list", "--conn-id", "cli_test", "-o", "json")
+    finally:
+        with create_session() as session:
+            session.query(Connection).filter(Connection.conn_id == "cli_test").delete()
+    assert done.status == 0, done.err
+    assert [job["job"] for job in json.loads(done.out)] == ["d.train"]
+    assert "eta = 7" in done.err
+
+
+def test_an_error_is_one_message_and_a_status(home: Path) -> None:
+    done = airflow(home, "zeus", "trials", "nobody")
+    assert (done.status, done.out) == (1, "")
+    assert "There is no trial log yet" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_closed_pipe_is_no_traceback(home: Path, store: Store) -> None:
+    for n in range(1, 40):
+        recur(store, n)
+    command = f"'{Path(sys.executable).parent / 'airflow'}' zeus export --format json | head -c 10"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "AIRFLOW_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == '[{"job_id"'
+    assert "BrokenPipeError" not in done.stderr

@@ -1,0 +1,240 @@
+"""``airflow zeus doctor``: what each check says of what is really there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.cli import checks_device, checks_store
+from airflow_provider_zeus.cli.finding import Finding
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, State
+from airflow_provider_zeus.power import record
+from airflow_provider_zeus.power.device import LimitRange
+from airflow_provider_zeus.power.none import NoneDevice
+from airflow_provider_zeus.power.simulated import open_simulated
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.schema import HEAD
+from airflow_provider_zeus.store.untold import remember
+from tests.unit.cli.conftest import Zeus
+from tests.unit.store.store_kit import report, request
+
+CHECKS = ["versions", "configuration", "device", "energy", "permission"]
+CHECKS += ["state_dir", "store", "schema", "executor", "untold costs"]
+
+
+def findings(zeus: Zeus, *arguments: str) -> dict[str, Finding]:
+    return {f["check"]: Finding(**f) for f in json.loads(zeus("doctor", "--json", *arguments).out)}
+
+
+def test_every_check_in_order_and_nothing_is_changed(zeus: Zeus, home: Path) -> None:
+    done = zeus("doctor", "--json")
+    found = [Finding(**f) for f in json.loads(done.out)]
+    assert [f.check for f in found] == CHECKS
+    assert done.status == 0
+    assert {f.status for f in found} <= {"ok", "warning"}
+    assert all(f.remedy for f in found if f.status == "warning")
+    assert not any("\n" in f.finding for f in found)
+    assert list(home.iterdir()) == []
+
+
+def test_people_read_a_line_per_check_and_its_remedy(zeus: Zeus, home: Path) -> None:
+    lines = zeus("doctor").out.splitlines()
+    assert lines[0].startswith("OK       versions       Airflow 3.")
+    assert [line.split()[1] for line in lines if not line.startswith(" ")][:-1] == [c.split()[0] for c in CHECKS]
+    assert lines[-1].startswith("10 checks: ")
+    assert lines[-1].endswith("0 errors.")
+
+
+@pytest.mark.parametrize(
+    ("airflow", "status"),
+    [("3.2.2", "ok"), ("3.3.2", "ok"), ("3.4.0", "warning"), ("3.1.8", "error"), ("4.0", "error")],
+)
+def test_lines_of_airflow(airflow: str, status: str) -> None:
+    assert checks_store.versions(airflow).status == status
+
+
+def test_what_an_energy_counter_does(tmp_path: Path) -> None:
+    gpu = open_simulated("simulated:v100/shufflenet", tmp_path)
+    gpu.on_step(1000)
+    moving = checks_device.energy(gpu, lambda _: [gpu.on_step(1000) for _ in range(10)])
+    assert moving.status == "ok"
+    assert moving.finding.startswith("simulated moves: ")
+    waited: list[float] = []
+    still = checks_device.energy(gpu, waited.append)
+    assert still.status == "warning"
+    assert "stands still" in still.finding
+    assert sum(waited) == pytest.approx(1.0)
+    assert checks_device.energy(NoneDevice(), waited.append).remedy == "see device"
+
+
+def test_what_a_device_is(tmp_path: Path) -> None:
+    found = checks_device.device(open_simulated("simulated:v100/shufflenet", tmp_path))
+    assert found.status == "ok"
+    assert "1 x simulated V100" in found.finding
+    assert "power limits 100 to 250 W" in found.finding
+    none = checks_device.device(NoneDevice(why="libnvidia-ml.so is not here"))
+    assert (none.status, none.remedy) == ("warning", "libnvidia-ml.so is not here")
+
+
+def gpu(**values: Any) -> Any:
+    """A GPU as NVML shows one; its setter must never be called."""
+
+    def refuse(limit_w: float) -> None:
+        raise AssertionError("a limit was set")
+
+    info = DeviceInfo(model="NVIDIA H200", energy_source="nvml_counter", max_power_w=700.0)
+    given = {"info": info, "missing": {}, "limit_range": lambda: LimitRange(min_w=200.0, max_w=700.0)}
+    return SimpleNamespace(**{**given, "set_limit_w": refuse, **values})
+
+
+def test_a_gpu_whose_limits_may_not_be_set() -> None:
+    shared = gpu(limit_range=lambda: None, missing={"limit_range": "shared with pid 7"})
+    found = checks_device.device(shared)
+    assert (found.status, found.remedy) == ("warning", "shared with pid 7")
+    assert checks_device.permission(shared, euid=1000).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("euid", "caps", "status"),
+    [
+        (0, "0000000000000000", "ok"),
+        (1000, "0000000000200000", "ok"),
+        (1000, "000001ffffdfffff", "warning"),  # every capability but CAP_SYS_ADMIN
+        (1000, "0000000000000000", "warning"),
+        (1000, "", "warning"),
+    ],
+)
+def test_who_may_set_limits(tmp_path: Path, euid: int, caps: str, status: str) -> None:
+    path = tmp_path / "status"
+    path.write_text(f"Name:\tpython\nCapPrm:\t000001ffffffffff\nCapEff:\t{caps}\n")
+    found = checks_device.permission(gpu(), euid=euid, status=path)
+    assert found.status == status
+    assert ("mode='measure'" in (found.remedy or "")) is (status == "warning")
+    assert checks_device.permission(gpu(), euid=1000, status=tmp_path / "nowhere").status == "warning"
+
+
+def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> None:
+    state_dir = home / "state"
+    state_dir.mkdir()
+    held = record.create(str(state_dir / "limit-held.json"), {})
+    assert findings(zeus)["state_dir"].status == "ok"
+    os.close(record.create(str(state_dir / "limit-dead.json"), {}))
+    found = findings(zeus)["state_dir"]
+    assert found.status == "warning"
+    assert "limit-dead.json" in found.finding
+    assert "limit-held.json" not in found.finding
+    assert found.remedy is not None
+    assert "airflow zeus reap" in found.remedy
+    assert len(list(state_dir.iterdir())) == 2
+    os.close(held)
+
+
+def test_a_state_folder_that_cannot_be_written(zeus: Zeus, home: Path) -> None:
+    (home / "state").write_text("a file")
+    done = zeus("doctor")
+    assert done.status == 1
+    assert "is not a folder that this user can write to" in done.out
+
+
+def test_a_configuration_that_cannot_work(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__LEASE_S", "5")
+    found = findings(zeus)
+    assert found["configuration"].status == "error"
+    assert "lease_s = 5.0" in found["configuration"].finding
+    assert list(found) == CHECKS
+
+
+def test_an_estimate_is_named_as_one(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__CPU_WATTS", "10")
+    found = findings(zeus)
+    assert "energy from estimate" in found["device"].finding
+    assert found["energy"].finding.startswith("estimate moves")
+
+
+# --- the store
+
+
+def test_a_store_that_is_there(zeus: Zeus, store: Store, home: Path) -> None:
+    found = findings(zeus)
+    assert found["store"] == Finding("store", "ok", f"sqlite:{home}/zeus.db can be reached")
+    assert found["schema"] == Finding("schema", "ok", f"{HEAD}, up to date")
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "remedy"), [("9999", "error", "upgrade airflow-provider-zeus"), ("0000", "ok", None)]
+)
+def test_tables_of_another_version(
+    zeus: Zeus, store: Store, home: Path, version: str, status: str, remedy: str | None
+) -> None:
+    write_version(home, version)
+    found = findings(zeus)["schema"]
+    assert found.status == status
+    assert found.remedy == (f"{remedy} on this host" if remedy else None)
+
+
+def write_version(home: Path, version: str) -> None:
+    import sqlite3
+
+    from airflow_provider_zeus.store.schema import VERSION_TABLE
+
+    with sqlite3.connect(home / "zeus.db") as connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", [version])
+    connection.close()
+
+
+def test_a_file_on_other_hosts_is_an_error(
+    zeus: Zeus, store: Store, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    found = findings(zeus)
+    assert [found[c].status for c in ("store", "schema", "executor")] == ["error"] * 3
+    assert "no Connection 'zeus_default'" in found["store"].finding
+    write_version(home, "0000")
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": str(home / "zeus.db")}))
+    found = findings(zeus)
+    assert [found[c].status for c in ("store", "schema", "executor")] == ["ok", "error", "error"]
+    assert found["schema"].remedy == "run 'airflow zeus db upgrade' once"
+    assert "SQLite file of its own" in found["executor"].finding
+
+
+def test_the_store_in_variables(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    monkeypatch.setenv("AIRFLOW_CONN_LOGS", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    found = findings(zeus, "--conn-id", "logs")
+    assert [found[c].status for c in ("store", "schema", "executor")] == ["ok"] * 3
+    assert "Airflow Variables" in found["store"].finding
+
+
+def test_a_database_that_cannot_be_reached(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgresql://u:s3cr3t@127.0.0.1:9/zeus")
+    done = zeus("doctor")
+    assert done.status == 1
+    assert "s3cr3t" not in done.out + done.err
+    assert "postgresql://127.0.0.1:9/zeus" in done.out
+
+
+def test_untold_costs_wait(zeus: Zeus, store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    remember(AirflowVariables(), key, State.CONVERGED, report(), "d.train")
+    found = findings(zeus)["untold costs"]
+    assert found.status == "warning"
+    assert "1 wait to be told: Variable zeus-untold:ti-1:1" in found.finding
+    zeus("reap")
+    assert findings(zeus)["untold costs"].status == "ok"
+
+
+def test_a_check_that_fails_is_a_finding_too(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> Finding:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(checks_store, "executor", fails)
+    found = findings(zeus)
+    assert found["executor"].status == "error"
+    assert "RuntimeError: boom" in found["executor"].finding
+    assert list(found) == CHECKS

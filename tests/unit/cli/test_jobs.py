@@ -1,0 +1,213 @@
+"""``airflow zeus jobs``: the list, and settings that the next question follows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.settings import variable_key
+from tests.unit.cli.conftest import Zeus, recur
+from tests.unit.store.store_kit import JOB, report, request
+
+KEY = "zeus-settings:d.train"
+
+
+def settings(key: str = KEY) -> object:
+    text = AirflowVariables().get(key)
+    return None if text is None else json.loads(text)
+
+
+def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    recur(store, 2, State.GIVEN_UP)
+    store.tell(store.ask(request(2, ti_id="d.train-2-again")).trial.key, State.CONVERGED, report(64))
+    recur(store, 1, job_id="other [red]")
+    AirflowVariables().set(KEY, '{"eta": 0.9}')
+    done = zeus("jobs", "list")
+    head, _, first, second = done.out.rstrip().split("\n")
+    cells = [[cell.strip() for cell in line.split("|")] for line in (head, first, second)]
+    assert cells[0] == ["job", "trials", "recurrences", "last state", "batch size", "cost", "source", "settings"]
+    assert cells[1] == ["d.train", "3", "2", "converged", "64", "2.07 kJ", "simulated", "eta=0.9"]
+    assert cells[2][:5] == ["other [red]", "1", "1", "converged", "32"]
+    assert done.status == 0
+
+
+def test_json_keeps_numbers_with_their_units(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    (job,) = json.loads(zeus("jobs", "list", "-o", "json").out)
+    assert job == {
+        "job": "d.train",
+        "trials": 1,
+        "recurrences": 1,
+        "last_state": "converged",
+        "last_batch_size": 32,
+        "last_cost": 0.5 * 1120 + 0.5 * 300 * 9,
+        "cost_unit": "J",
+        "energy_source": "simulated",
+        "settings": {},
+    }
+
+
+def test_an_empty_log_says_so(zeus: Zeus, store: Store, home: Path) -> None:
+    assert zeus("jobs", "list").out == f"No job in sqlite:{home}/zeus.db yet.\n"
+    assert json.loads(zeus("jobs", "list", "-o", "json").out) == []
+
+
+def test_without_a_log_the_message_goes_to_stderr(zeus: Zeus, home: Path) -> None:
+    done = zeus("jobs", "list")
+    assert (done.status, done.out) == (1, "")
+    assert "There is no trial log yet" in done.err
+    assert "Traceback" not in done.err
+    assert not (home / "zeus.db").exists()
+
+
+def test_pinning_and_pausing_change_the_next_decision_and_keep_what_else_is_set(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    AirflowVariables().set(KEY, '{"eta": 0.9, "of a newer version": 1}')
+    assert zeus("jobs", "pin", "d.train", "64").status == 0
+    assert settings() == {"eta": 0.9, "of a newer version": 1, "pin_batch_size": 64}
+    assert open_store().ask(request(2)).trial.batch_size == 64
+    assert zeus("jobs", "pause", "d.train").status == 0
+    assert zeus("jobs", "unpin", "d.train").status == 0
+    assert settings() == {"eta": 0.9, "of a newer version": 1, "pause_exploration": True}
+    assert open_store().ask(request(3)).trial.planned.why.startswith("Exploration is paused")
+    assert zeus("jobs", "resume", "d.train").status == 0
+    assert settings() == {"eta": 0.9, "of a newer version": 1}
+
+
+def test_the_last_setting_leaves_no_variable_behind(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    zeus("jobs", "pause", "d.train")
+    assert settings() == {"pause_exploration": True}
+    assert zeus("jobs", "resume", "d.train").status == 0
+    assert settings() is None
+    assert zeus("jobs", "resume", "d.train").status == 0
+
+
+def test_a_name_that_is_no_key_of_a_variable(zeus: Zeus, store: Store) -> None:
+    recur(store, 1, job_id="with blank/and slash")
+    assert zeus("jobs", "pin", "with blank/and slash", "16").status == 0
+    assert settings(variable_key("zeus-settings", "with blank/and slash")) == {"pin_batch_size": 16}
+    assert open_store().ask(request(2, job_id="with blank/and slash")).trial.batch_size == 16
+
+
+@pytest.mark.parametrize("size", ["48", "0", "-16"])
+def test_a_batch_size_that_the_job_does_not_have_is_refused(zeus: Zeus, store: Store, size: str) -> None:
+    recur(store, 1)
+    done = zeus("jobs", "pin", "d.train", "--", size) if size.startswith("-") else zeus("jobs", "pin", "d.train", size)
+    assert done.status == 1
+    assert f"BATCH_SIZE = {size}: not in batch_sizes [16, 32, 64] of d.train" in done.err
+    assert settings() is None
+
+
+@pytest.mark.parametrize(
+    "command", [["pin", "16"], ["unpin"], ["pause"], ["resume"], ["reset", "-y"]], ids=lambda c: str(c[0])
+)
+def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, store: Store, command: list[str]) -> None:
+    recur(store, 1)
+    name, *rest = command
+    done = zeus("jobs", name, "d.trian", *rest)
+    assert done.status == 1
+    assert "'d.trian': no such job" in done.err
+    assert "Did you mean d.train." in done.err
+    assert settings(variable_key("zeus-settings", "d.trian")) is None
+
+
+def test_where_no_name_is_near_the_jobs_are_named(zeus: Zeus, store: Store) -> None:
+    assert "The log has none yet" in zeus("trials", "zzz").err
+    for n in range(12):
+        recur(store, 1, job_id=f"j{n:02}")
+    err = zeus("trials", "zzz").err
+    assert "j00, j01, j02" in err
+    assert "and 2 more (airflow zeus jobs list)" in err
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "3", "null"])
+def test_a_variable_that_is_no_object_is_not_overwritten(zeus: Zeus, store: Store, text: str) -> None:
+    recur(store, 1)
+    AirflowVariables().set(KEY, text)
+    done = zeus("jobs", "pause", "d.train")
+    assert done.status == 1
+    assert f"{KEY!r} holds no JSON object: repair or delete it" in done.err
+    assert AirflowVariables().get(KEY) == text
+
+
+def test_a_variable_of_the_environment_is_not_changed_in_vain(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recur(store, 1)
+    monkeypatch.setenv("AIRFLOW_VAR_ZEUS-SETTINGS:D.TRAIN", '{"eta": 0.1}')
+    done = zeus("jobs", "pause", "d.train")
+    assert done.status == 1
+    assert "in the environment or a secrets backend" in done.err
+
+
+# --- reset
+
+
+@pytest.fixture(params=["sqlite", "variable"])
+def log(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Store]:
+    if request.param == "variable":
+        monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    return lambda: open_store(overlap_possible=False)
+
+
+def explored(trials: list[Trial]) -> list[tuple[int | None, int]]:
+    return [(t.planned.round, t.batch_size) for t in trials if t.planned.phase is Phase.EXPLORE]
+
+
+def test_a_job_starts_anew_and_its_log_stays(zeus: Zeus, log: Callable[[], Store]) -> None:
+    for n in range(1, 9):
+        recur(log(), n)
+    assert log().trials("d.train", last=1)[0].planned.phase is Phase.SAMPLE
+    before = log().trials("d.train")
+    done = zeus("jobs", "reset", "d.train", "-y")
+    assert done.status == 0
+    assert log().trials("d.train") == before
+    anew = recur(log(), 9)
+    assert (anew.planned.phase, anew.planned.round, anew.batch_size) == (Phase.EXPLORE, 1, JOB.default_batch_size)
+    assert not anew.planned.bounded  # nothing is believed that could be a yardstick
+    version = anew.spec["job_version"]
+    assert version.startswith("1+20")
+    assert version.removeprefix("1+") in done.out
+    after = [anew, *(recur(log(), n) for n in range(10, 17))]
+    assert explored(after) == explored(before)
+    assert {b for _, b in explored(after)} == set(JOB.batch_sizes)
+    assert after[-1].planned.phase is Phase.SAMPLE
+
+
+def test_a_reset_keeps_the_other_settings(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    zeus("jobs", "pause", "d.train")
+    zeus("jobs", "reset", "d.train", "--yes")
+    found = settings()
+    assert isinstance(found, dict)
+    assert set(found) == {"pause_exploration", "job_version"}
+
+
+@pytest.mark.parametrize(("answer", "changed"), [("y", True), ("Yes", True), ("n", False), ("", False), (None, False)])
+def test_a_reset_asks_first(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch, answer: str | None, changed: bool
+) -> None:
+    recur(store, 1)
+    asked = []
+
+    def answered(question: str) -> str:
+        asked.append(question)
+        if answer is None:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("builtins.input", answered)
+    done = zeus("jobs", "reset", "d.train")
+    assert "d.train" in asked[0]
+    assert done.status == (0 if changed else 1)
+    assert (settings() is not None) is changed
+    assert ("Nothing was changed." in done.out) is not changed

@@ -1,0 +1,100 @@
+"""``airflow zeus trials``: one line per trial, figures for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
+from airflow_provider_zeus.optimizer.trial import Observation, State
+from airflow_provider_zeus.store.base import Report, Store
+from tests.unit.cli.conftest import Zeus, recur
+from tests.unit.store.store_kit import request
+
+
+def cells(out: str) -> list[list[str]]:
+    head, _, *lines = out.rstrip().split("\n")
+    return [[cell.strip() for cell in line.split("|")] for line in (head, *lines)]
+
+
+def test_a_line_per_trial_with_units(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    key = store.ask(request(2)).trial.key
+    store.tell(key, State.FAILED, Report(observation=Observation(reasons={"energy_j": "no source"})))
+    head, first, second = cells(zeus("trials", "d.train").out)
+    assert head == [
+        "trial", "run", "slice", "batch size", "phase", "state", "epochs", "energy", "time", "cost", "limit", "source"
+    ]  # fmt: skip
+    assert first == [
+        "1", "run1", "s1", "32", "explore", "converged", "5", "1.12 kJ", "9 s", "1.91 kJ", "200 W", "simulated"
+    ]  # fmt: skip
+    assert second[5:] == ["failed", "-", "-", "-", "-", "-", "none"]
+
+
+def test_the_newest_or_those_of_a_run(zeus: Zeus, store: Store) -> None:
+    for n in range(1, 26):
+        recur(store, n)
+
+    def numbers(*arguments: str) -> list[int]:
+        return [t["trial"] for t in json.loads(zeus("trials", "d.train", "-o", "json", *arguments).out)]
+
+    assert numbers() == list(range(6, 26))
+    assert numbers("--last", "3") == [23, 24, 25]
+    assert numbers("--last", "100") == list(range(1, 26))
+    assert numbers("--run", "run2") == [2]
+    assert numbers("--run", "nowhere") == []
+    assert "No trial of run 'nowhere'" in zeus("trials", "d.train", "--run", "nowhere").out
+
+
+def test_why_each_batch_size_was_chosen_and_how_it_ended(zeus: Zeus, store: Store) -> None:
+    trial = store.ask(request(1)).trial
+    store.tell(trial.key, State.FAILED, Report(observation=Observation()), reason="disk full")
+    assert "why" not in cells(zeus("trials", "d.train").out)[0]
+    out = zeus("trials", "d.train", "--why").out
+    said = " ".join(line.split("|")[-1].strip() for line in out.rstrip().split("\n")[2:])
+    assert said == f"{trial.planned.why} Ended: disk full"
+
+
+def test_missing_figures_are_null_with_their_reason(zeus: Zeus, store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.FAILED, Report(observation=Observation(time_s=3.0, reasons={"energy_j": "no source"})))
+    (trial,) = json.loads(zeus("trials", "d.train", "-o", "json").out)
+    assert (trial["energy_j"], trial["time_s"], trial["epochs"]) == (None, 3.0, None)
+    assert trial["missing"] == {"energy_j": "no source"}
+
+
+def test_where_time_alone_is_weighed_a_cost_is_seconds(zeus: Zeus, store: Store) -> None:
+    recur(store, 1, energy_j=None, energy_source=None, time_s=120.0, reasons={"energy_j": "no source"})
+    (trial,) = json.loads(zeus("trials", "d.train", "-o", "json").out)
+    assert (trial["cost"], trial["cost_unit"], trial["energy_source"]) == (120.0, "s", None)
+    assert cells(zeus("trials", "d.train").out)[1][7:] == ["-", "2.0 min", "2.0 min", "200 W", "none"]
+
+
+@pytest.mark.parametrize("last", ["0", "-1", "x"])
+def test_a_number_of_trials_is_positive(zeus: Zeus, last: str) -> None:
+    assert zeus("trials", "d.train", f"--last={last}").status == 2
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "text"),
+    [
+        (None, "-"), (0.0, "0 J"), (12.345, "12.3 J"), (1500.0, "1.5 kJ"), (359e3, "359 kJ"),
+        (3.6e6, "3.6 MJ (1 kWh)"), (720e3, "720 kJ (200 Wh)"), (36e6, "36 MJ (10 kWh)"),
+    ],
+)  # fmt: skip
+def test_energies_for_people(energy_j: float | None, text: str) -> None:
+    assert energy_text(energy_j) == text
+
+
+@pytest.mark.parametrize(
+    ("time_s", "text"),
+    [(None, "-"), (0.25, "0.25 s"), (12.34, "12.3 s"), (99.0, "99 s"), (100.0, "1.7 min"), (5939.0, "99.0 min"),
+     (7200.0, "2.0 h")],
+)  # fmt: skip
+def test_times_for_people(time_s: float | None, text: str) -> None:
+    assert time_text(time_s) == text
+
+
+def test_numbers_for_people() -> None:
+    assert [number_text(v, " W") for v in (None, 200.0, 0.26)] == ["-", "200 W", "0.3 W"]
