@@ -1,0 +1,143 @@
+"""How long the cost page waits for its data: ``python -m benchmarks.page``.
+
+The real app inside Airflow's own, with a login, over an SQLite log of ``--runs`` runs that the real policy decided;
+the DAG's answer and one run's answer, in milliseconds and as a multiple of an empty answer (a DAG without a job) of
+the same app in the same run. Budget: a median of 300 ms for the DAG's answer with 1,000 runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, State, Trial, TrialKey
+from airflow_provider_zeus.store.base import AskRequest, Report, Store
+
+BUDGET_MS = 300.0
+DAG = "bench"
+JOB = ZeusJob(
+    batch_sizes=[8, 16, 32, 64, 128, 256], default_batch_size=64, target="accuracy >= 0.84", max_epochs=30, window=26
+)
+DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
+DECIDED = 60  # runs that the policy decides one by one; the log goes on like the last half of them
+
+
+def main() -> int:
+    """Print the figures; 1 when the median is above the budget."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--repeat", type=int, default=30)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(
+            AIRFLOW_HOME=folder,
+            AIRFLOW__CORE__LOAD_EXAMPLES="False",
+            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS="vic:viewer",
+            AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{folder}/airflow.db",
+            AIRFLOW__LOGGING__LOGGING_LEVEL="ERROR",
+        )
+        browser = _browser()
+        trials = _fill(args.runs)
+        whole = _measured(browser, f"/zeus/api/dags/{DAG}/costs?limit={min(args.runs, 1000)}", args.repeat)
+        run = _measured(browser, f"/zeus/api/dags/{DAG}/runs/run{args.runs // 2}/costs", args.repeat)
+        empty = _measured(browser, "/zeus/api/dags/nothing/costs", args.repeat)
+    print(f"runs, trials logged      {args.runs:>9,}, {trials:,}")
+    for name, (ms, size, worst) in {"a DAG's page": whole, "one run's page": run, "an empty answer": empty}.items():
+        share = f"= {ms / empty[0]:5.1f} empty answers" if name != "an empty answer" else ""
+        print(f"{name:<16} median  {ms:9.1f} ms  slowest {worst:7.1f} ms  {size / 1024:7.0f} KiB  {share}")
+    print(f"budget for a DAG's page  {BUDGET_MS:9.1f} ms")
+    return 0 if whole[0] <= BUDGET_MS else 1
+
+
+def _browser() -> Any:
+    """A logged-in client of Airflow's app."""
+    from airflow.api_fastapi.app import create_app, get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.utils import db
+    from fastapi.testclient import TestClient
+
+    db.initdb()
+    app = create_app(apps="core")
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="vic", role="viewer"))
+    return TestClient(app, cookies={"_token": token})
+
+
+def _measured(browser: Any, path: str, repeat: int) -> tuple[float, int, float]:
+    """Median [ms], size [bytes] and slowest [ms] of an answer; the first, which warms the caches, is left out."""
+    times, size = [], 0
+    for _ in range(repeat + 1):
+        start = time.perf_counter()
+        answer = browser.get(path)
+        times.append((time.perf_counter() - start) * 1e3)
+        answer.raise_for_status()
+        size = len(answer.content)
+    return statistics.median(times[1:]), size, max(times[1:])
+
+
+def _fill(runs: int) -> int:
+    """A log of so many runs; how many trials it has."""
+    from airflow_provider_zeus.store import open_store, schema
+    from airflow_provider_zeus.store.open import embedded_path
+    from airflow_provider_zeus.store.rows import to_row
+    from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+
+    store = open_store()
+    decided = [_run(store, n) for n in range(1, min(DECIDED, runs) + 1)]
+    number = sum(len(run) for run in decided)
+    rows = []
+    for n in range(len(decided) + 1, runs + 1):
+        for trial in decided[DECIDED // 2 + n % (DECIDED // 2)]:
+            number += 1
+            new = {"number": number, "ti_id": f"ti-{n}", "run_id": f"run{n}", "data_slice": f"slice {n}"}
+            rows.append(to_row(trial) | new | {"told_seq": number, "asked_after_seq": number - 1})
+    with transaction(engine_of(read_url(f"sqlite:///{Path(embedded_path())}")), write=True) as connection:
+        if rows:
+            connection.execute(sa.insert(schema.trial), rows)
+        connection.execute(sa.update(schema.job).values(told_seq=number, last_number=number))
+    return number
+
+
+def _run(store: Store, n: int) -> list[Trial]:
+    """One run, attempt after attempt until one is kept."""
+    origin = Origin(dag_id=DAG, run_id=f"run{n}", task_id="train", run_type="scheduled", data_slice=f"slice {n}")
+    asked = store.ask(AskRequest(job=JOB, job_id=f"{DAG}.train", ti_id=f"ti-{n}", origin=origin, device=DEVICE)).trial
+    told = []
+    for i, attempt in enumerate(asked.decision.attempts):
+        key = asked.key if i == 0 else store.begin(TrialKey(asked.key.ti_id, i + 1), told[-1].key).key
+        state = State.GIVEN_UP if attempt.bounded and n % 2 else State.CONVERGED
+        told.append(store.tell(key, state, Report(observation=_seen(attempt.batch_size, n)), reason=None))
+        if state is State.CONVERGED:
+            break
+    return told
+
+
+def _seen(batch_size: int, n: int) -> Observation:
+    """A run that needs more epochs with larger batches and spends less on each."""
+    epochs = 6.0 + batch_size / 64 + n % 3
+    return Observation(
+        epochs=epochs,
+        samples=int(epochs * 10_000),
+        samples_per_epoch=10_000.0,
+        energy_j=epochs * (4000.0 + 64_000 / batch_size),
+        time_s=epochs * (30.0 + 900 / batch_size),
+        metric=0.85,
+        power_limit_w=200.0,
+        device_model=DEVICE.model,
+        device_count=1,
+        max_power_w=DEVICE.max_power_w,
+        energy_source="simulated",
+        reasons={"learning_rate": "the loop did not say"},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
