@@ -110,7 +110,7 @@ def _run(store: Store, n: int) -> list[Trial]:
     """One run, attempt after attempt until one is kept."""
     origin = Origin(dag_id=DAG, run_id=f"run{n}", task_id="train", run_type="scheduled", data_slice=f"slice {n}")
     asked = store.ask(AskRequest(job=JOB, job_id=f"{DAG}.train", ti_id=f"ti-{n}", origin=origin, device=DEVICE)).trial
-    told = []
+    told: list[Trial] = []
     for i, attempt in enumerate(asked.decision.attempts):
         key = asked.key if i == 0 else store.begin(TrialKey(asked.key.ti_id, i + 1), told[-1].key).key
         state = State.GIVEN_UP if attempt.bounded and n % 2 else State.CONVERGED
