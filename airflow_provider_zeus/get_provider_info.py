@@ -6,6 +6,8 @@ from typing import Any
 
 from airflow_provider_zeus import __version__
 
+_OPERATORS = ("train", "command", "trial")
+
 
 def _option(kind: str, default: str, description: str, example: str | None = None) -> dict[str, Any]:
     return {"type": kind, "default": default, "description": description, "example": example, "version_added": "0.1.0"}
@@ -54,7 +56,12 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {"integration-name": name, "external-doc-url": "https://ml.energy/zeus", "tags": ["software"]}
         ],
-        "operators": [{"integration-name": name, "python-modules": ["airflow_provider_zeus.operators.train"]}],
+        "operators": [
+            {
+                "integration-name": name,
+                "python-modules": [f"airflow_provider_zeus.operators.{module}" for module in _OPERATORS],
+            }
+        ],
         "hooks": [{"integration-name": name, "python-modules": ["airflow_provider_zeus.hooks.zeus"]}],
         "connection-types": [
             {

@@ -20,8 +20,9 @@ def timed(statement):
     return (time.perf_counter() - start) * 1e3
 sdk = timed("import airflow.sdk; from airflow.sdk import DAG, BaseHook, BaseOperator, task")
 before = set(sys.modules)
-ours = timed("from airflow_provider_zeus import ZeusJob; import airflow_provider_zeus.operators.train, "
-             "airflow_provider_zeus.decorators.zeus, airflow_provider_zeus.hooks.zeus")
+ours = timed("from airflow_provider_zeus import ZeusJob, ZeusTrial; import airflow_provider_zeus.operators.train, "
+             "airflow_provider_zeus.operators.command, airflow_provider_zeus.decorators.zeus, "
+             "airflow_provider_zeus.hooks.zeus, airflow_provider_zeus.plugin")
 print(json.dumps([sdk, ours, sorted(set(sys.modules) - before)]))
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import math
 import os
 import sys
@@ -19,8 +18,9 @@ from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.open import device_of
-from airflow_provider_zeus.training import attempts, environment
+from airflow_provider_zeus.training import attempts, ending, environment
 from airflow_provider_zeus.training.attempt import LiveAttempt
+from airflow_provider_zeus.training.ending import Epochs
 from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.learning_rate import scaled
 from airflow_provider_zeus.training.loader import ZeusDataLoader, make_loader
@@ -29,9 +29,6 @@ from airflow_provider_zeus.training.plan import Plan
 from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
-_SKIPPED = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
 
 
 class ZeusRun:
@@ -131,7 +128,7 @@ class ZeusRun:
         """
         raise_again(self._killed)
         raise_again(self._present.signal)
-        return _Epochs(self._next_epoch)
+        return Epochs(self._next_epoch)
 
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:
         """A torch loader of the chosen batch size over a data set; ``options`` go to ``torch.utils.data.DataLoader``.
@@ -210,7 +207,7 @@ class ZeusRun:
             return
         atexit.unregister(self.close)
         if not self._finished:
-            self._write_down_the_end()
+            ending.write_down(self, self._live, alone=self._alone, error_before=self._error_before)
         resources, self._resources = self._resources, ExitStack()
         resources.close()
 
@@ -235,7 +232,7 @@ class ZeusRun:
         """Begin attempt ``index`` (from 0) of the plan; ``alone``: nobody but the loop itself will end it."""
         raise_again(self._killed)
         if alone:
-            self._skip(index)
+            ending.skip(self, index)
         planned, number = self.plan.attempts[index], self.plan.first_attempt + index
         last = index == len(self.plan.attempts) - 1
         live = LiveAttempt(planned, number, self.job, self.device, self._limits, self._profile, last=last)
@@ -253,6 +250,12 @@ class ZeusRun:
         self._profile += live.measured
         observation = replace(live.snapshot, out_of_memory=out_of_memory, learning_rate=self._learning_rate)
         self._outbox.send("end", live, state=state, reason=reason, observation=observation)
+
+    def never_ran(self, index: int, reason: str) -> None:
+        """Write down that attempt ``index`` (from 0) of the plan does not run."""
+        number, size = self.plan.first_attempt + index, self.plan.attempts[index].batch_size
+        end: dict[str, Any] = {"state": State.FAILED, "reason": reason, "observation": Observation()}
+        self._outbox.send("end", attempt=number, batch_size=size, **end)
 
     def finish(self, *, kept: bool) -> None:
         """Write down that the process is done with this plan."""
@@ -273,17 +276,6 @@ class ZeusRun:
         """
         return self._live or self.begin(0 if self.plan.restarts else len(self.plan.attempts) - 1, alone=True)
 
-    def _skip(self, count: int) -> None:
-        """Write down that the plan's first ``count`` attempts do not run."""
-        for index, planned in enumerate(self.plan.attempts[:count]):
-            log.warning("Zeus: batch size %d is not tried: %s.", planned.batch_size, _SKIPPED)
-            self._never_ran(index, f"not run: {_SKIPPED}")
-
-    def _never_ran(self, index: int, reason: str) -> None:
-        number, size = self.plan.first_attempt + index, self.plan.attempts[index].batch_size
-        end: dict[str, Any] = {"state": State.FAILED, "reason": reason, "observation": Observation()}
-        self._outbox.send("end", attempt=number, batch_size=size, **end)
-
     def _next_epoch(self) -> int:
         raise_again(self._killed)
         live = self._present
@@ -295,31 +287,3 @@ class ZeusRun:
                 self.close()
             raise StopIteration
         return epoch
-
-    def _write_down_the_end(self) -> None:
-        """The process leaves. A loop of its own that was left right after a report kept its model: it stopped early."""
-        live, error, kept = self._live, getattr(sys, "last_value", None), False
-        if error is self._error_before:  # of an earlier cell of a notebook, say
-            error = None
-        if live is None:
-            self._never_ran(0, "the process ended before it began to train")
-        elif not live.ended:
-            kept = self._alone and live.left_after_report and error is None and self._killed is None
-            reason = f"{type(error).__name__}: {error}"[:500] if error else "the process left the loop before its end"
-            no_memory = error is not None and attempts.out_of_memory(error) and live.number == self.plan.first_attempt
-            over = kept or live.signal is not None
-            self.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory)
-        self.finish(kept=kept)
-
-
-class _Epochs:
-    """Iterator over epochs; not a generator, so that a swallowed signal is raised again at the next epoch."""
-
-    def __init__(self, following: Callable[[], int]) -> None:
-        self._following = following
-
-    def __iter__(self) -> _Epochs:
-        return self
-
-    def __next__(self) -> int:
-        return self._following()
