@@ -77,8 +77,12 @@ class LimitControl:
             return False
         if limit_w > self.found_w and not same_w(limit_w, self.found_w):
             raise ValueError(f"power limit = {limit_w:g} W: above the limit found, {self.found_w:g} W; use grid_w()")
-        present_w = self._present_if_ours()
+        present_w = self.device.limit_w()
         if present_w is None:
+            log.warning("Power limits are not set from here on: the present one cannot be read. %s", self._unread())
+            self.can_set = False  # the guardian stays: what was set must be given back
+            return False
+        if not self._is_ours(present_w):
             self.can_set = False
             self._release()
             return False
@@ -108,21 +112,25 @@ class LimitControl:
             raise DeviceError("The guardian of the power limit was killed.")
         return self._guard
 
-    def _present_if_ours(self) -> float | None:
-        """The limit in force [W]; None, with a line in the log, when it is not one that we found or set."""
-        present_w = self.device.limit_w()
-        if present_w is not None and any(same_w(present_w, ours_w) for ours_w in self._ours_w):
-            return present_w
+    def _is_ours(self, present_w: float) -> bool:
+        """Whether the limit in force [W] is one that we found or set; a line in the log when it is not."""
+        if any(same_w(present_w, ours_w) for ours_w in self._ours_w):
+            return True
         log.warning("The power limit is %s W, which was not set here: left to whoever set it.", present_w)
-        return None
+        return False
+
+    def _unread(self) -> str:
+        return self.device.missing.get("limit_w", "")
 
     def _give_back(self) -> None:
         """Restore the limit found, then release the guardian; nothing where nothing was changed."""
         if self._guard is None or self.found_w is None:
             return
         try:
-            present_w = self._present_if_ours()
-            if present_w is not None and not same_w(present_w, self.found_w):
+            present_w = self.device.limit_w()
+            if present_w is None:
+                raise DeviceError(f"the present one cannot be read. {self._unread()}")
+            if self._is_ours(present_w) and not same_w(present_w, self.found_w):
                 self.device.set_limit_w(self.found_w)
             self._ours_w = (self.found_w,)
         except DeviceError as error:  # the guardian stays: it tries again when this process ends

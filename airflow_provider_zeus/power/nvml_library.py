@@ -35,14 +35,16 @@ class Answer(NamedTuple):
 
 def ask(function: str, *arguments: Any) -> Answer:
     """Call one function of NVML by its C name; never raises."""
+    called = "nvmlInit"
     try:
-        return Answer(getattr(_library(), function)(*arguments))
+        library, called = _library(), function
+        return Answer(getattr(library, function)(*arguments))
     except ModuleNotFoundError:
         return Answer(None, -1, "the Python package nvidia-ml-py is not installed; install it")
     except Exception as error:  # NVMLError, and whatever a binding that does not fit its driver may raise
         code = getattr(error, "value", -1)
         words = _WORDS.get(code, f"error {code}") if code != -1 else repr(error)
-        return Answer(None, code, f"{function}: {words}")
+        return Answer(None, code, f"{called}: {words}")
 
 
 _lock = threading.Lock()

@@ -65,6 +65,7 @@ class _Set(ctypes.Structure):
 class _State(ctypes.Structure):
     _fields_ = (
         ("magic_and_lock", ctypes.c_char * 136),
+        ("clock_s", ctypes.c_double),
         *[(n, ctypes.c_int32) for n in ("gpus", "driver_missing", "sets_done", "abused")],
         ("gpu", Gpu * 8),
         ("fault", _Fault * 16),
@@ -102,6 +103,10 @@ class FakeNvml:
             setattr(gpu, field, value)
         self._state.gpus = index + 1
         return gpu
+
+    def tell_time(self, now_s: float) -> None:
+        """From now on time is what is told here [s], beginning after the host's ``time.monotonic()``."""
+        self._state.clock_s = now_s
 
     def gpu(self, index: int) -> Gpu:
         """A GPU by its place on the bus."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -94,7 +95,10 @@ for _ in range(1200):  # beyond what select() can watch
     trainer.hear()
     (guardian,) = guardians()
     assert os.getsid(guardian) == os.getpgid(guardian) == guardian
-    held = [os.readlink(f"/proc/{guardian}/fd/{fd}") for fd in os.listdir(f"/proc/{guardian}/fd")]
+    held = []
+    for descriptor in os.listdir(f"/proc/{guardian}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it closes its stdout right after it said that it is ready
+            held.append(os.readlink(f"/proc/{guardian}/fd/{descriptor}"))
     assert str(tmp_path / "data") not in held
     assert not {os.readlink(f"/proc/{trainer.process.pid}/fd/{fd}") for fd in (1, 2)} & set(held)
     trainer.die(signal.SIGKILL)

@@ -58,7 +58,7 @@ def test_none_says_what_was_looked_for_and_the_remedy(nvml: FakeNvml, tmp_path: 
     nvml.add()
     nvml.lose_driver()
     why = open_device("auto", state_dir=tmp_path).missing["energy_j"]
-    assert why.startswith("no source of energy. nvmlDeviceGetCount: the NVIDIA driver is not loaded; load it")
+    assert why.startswith("no source of energy. nvmlInit: the NVIDIA driver is not loaded; load it")
     assert why.endswith("or set [zeus] cpu_watts for an estimate")
 
 
