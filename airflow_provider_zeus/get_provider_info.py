@@ -9,7 +9,7 @@ from airflow_provider_zeus import __version__
 _OPERATORS = ("train", "command", "trial")
 
 
-def _option(kind: str, default: str, description: str, example: str | None = None) -> dict[str, Any]:
+def _option(kind: str, default: str, description: str, example: str) -> dict[str, Any]:
     return {"type": kind, "default": default, "description": description, "example": example, "version_added": "0.1.0"}
 
 
@@ -83,9 +83,12 @@ def get_provider_info() -> dict[str, Any]:
                         "",
                         "Folder for records of changed power limits, simulated devices and costs not yet told; a path "
                         "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
+                        "/var/lib/zeus",
                     ),
-                    "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial."),
-                    "lease_s": _option("float", "90", "Seconds without a report after which a trial counts as dead."),
+                    "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial.", "30"),
+                    "lease_s": _option(
+                        "float", "90", "Seconds without a report after which a trial counts as dead.", "180"
+                    ),
                     "cpu_watts": _option(
                         "float",
                         "0",

@@ -82,13 +82,14 @@ def _options() -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize(("name", "option"), _options())
 def test_an_option_is_documented_in_full(name: str, option: dict[str, Any]) -> None:
     assert set(option) == {"type", "default", "description", "example", "version_added"}
+    assert option["example"]
     assert option["description"].endswith(".")
     assert Version(option["version_added"]) <= Version(Version(__version__).base_version)
     read = {"string": str, "float": float, "integer": int, "boolean": {"True": True, "False": False}.__getitem__}
     for value in (option["default"], option["example"]):
-        if value not in (None, ""):
+        if value:
             read[option["type"]](value)  # type: ignore[operator]
-    assert option["example"] is None or option["example"] != option["default"]
+    assert option["example"] != option["default"]
 
 
 def test_every_option_read_is_documented() -> None:
