@@ -40,7 +40,7 @@ def skip(run: ZeusRun, count: int) -> None:
 
 
 def write_down(run: ZeusRun, live: LiveAttempt | None, *, alone: bool, error_before: BaseException | None) -> None:
-    """The process leaves an attempt that did not end. A loop left right after a report stopped early: its model is kept.
+    """The process leaves an attempt that did not end. One left right after a report stopped early: its model is kept.
 
     :param live: the attempt, None where none began.
     :param alone: no ``train()`` is around the loop.
