@@ -54,6 +54,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
         map_index=first.origin.map_index if first.origin.map_index >= 0 else None,
         run_type=first.origin.run_type,
         data_slice=last.origin.data_slice,
+        slice_text=words.data_slice(last.origin.data_slice),
         began_at=first.opened_at,
         attempts=[Tried(batch_size=t.batch_size, state=t.state.value, state_text=words.STATES[t.state]) for t in run],
         limit=_one(last, "power_limit_w", words.watts),

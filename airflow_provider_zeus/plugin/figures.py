@@ -51,7 +51,7 @@ def cost_chart(rows: Sequence[Row], marked: str | None = None) -> Option | None:
     sources = list(dict.fromkeys(row.source_text for row in shown))
     series = [_line(source, shown, points) for source in sources]
     series += _dots(shown, points, several=len(sources) > 1)
-    series += [_mark(i, points) for i, row in enumerate(shown) if row.run_id == marked]
+    series += [_mark(i) for i, row in enumerate(shown) if row.run_id == marked]
     option: Option = {
         "animation": False,
         "grid": {"left": 64, "right": 24, "top": 40, "bottom": 92 if len(shown) > LARGE else 64},
@@ -131,7 +131,7 @@ def _dots(shown: Sequence[Row], points: Sequence[Option], *, several: bool) -> l
             "type": "scatter",
             "name": f"{size} ({source})" if source else str(size),
             "symbolSize": 11 if len(shown) <= LARGE else 7,
-            "itemStyle": {"color": COLOURS[sizes.index(size) % len(COLOURS)]},
+            "itemStyle": {"color": COLOURS[sizes.index(size) % len(COLOURS)], "opacity": 1},
             "label": {"position": "top"},
             "labelLayout": {"hideOverlap": True},
             "data": data,
@@ -140,16 +140,18 @@ def _dots(shown: Sequence[Row], points: Sequence[Option], *, several: bool) -> l
     ]
 
 
-def _mark(i: int, points: Sequence[Option]) -> Option:
+def _mark(i: int) -> Option:
     return {
-        "type": "scatter",
+        "type": "line",
         "name": "",
-        "silent": True,
-        "symbol": "circle",
-        "symbolSize": 26,
-        "itemStyle": {"color": "transparent", "borderColor": LINE, "borderWidth": 2},
-        "label": {"show": True, "position": "bottom", "formatter": "this run"},
-        "data": [points[i]["value"]],
+        "data": [],
+        "markLine": {
+            "silent": True,
+            "symbol": "none",
+            "lineStyle": {"color": LINE, "type": "dashed"},
+            "label": {"formatter": "this run"},
+            "data": [{"xAxis": i}],
+        },
     }
 
 
@@ -159,7 +161,7 @@ def _size(row: Row) -> int:
 
 def _label(row: Row) -> str:
     mapped = "" if row.map_index is None else f" [{row.map_index}]"
-    return plain(f"{row.data_slice or row.run_id}{mapped}"[:80])
+    return plain(f"{row.slice_text or row.run_id}{mapped}"[:80])
 
 
 def _runs(count: int) -> str:

@@ -33,6 +33,7 @@ class Row(BaseModel):
     map_index: int | None = None  # None: the task is not mapped
     run_type: str
     data_slice: str | None
+    slice_text: str  # the same for people; empty: none
     began_at: float  # seconds since the epoch
     attempts: list[Tried]
     limit: Figure  # of the last attempt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -77,6 +78,17 @@ def cost(value: float, unit: str) -> Figure:
 def missing(why: str) -> Figure:
     """A figure that is not known."""
     return Figure(exact=why)
+
+
+def data_slice(name: str | None) -> str:
+    """A data slice; the end of a data interval, written to the microsecond, becomes a day or a minute (UTC)."""
+    try:
+        moment = datetime.fromisoformat(name or "").astimezone(UTC)
+    except ValueError:
+        return name or ""
+    if len(name or "") <= len("2026-01-31"):  # a day or a week of the author's own
+        return name or ""
+    return f"{moment:%Y-%m-%d}" if (moment.hour, moment.minute) == (0, 0) else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def source(name: str | None) -> str:

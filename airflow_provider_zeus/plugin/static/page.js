@@ -150,7 +150,7 @@ function tableRow(row) {
   source.append(...sourceBadges(row));
   line.append(
     run,
-    element("td", row.data_slice ?? "–"),
+    element("td", row.slice_text || "–", { class: "slice", title: row.data_slice }),
     sizes,
     ...[row.limit, row.epochs, row.energy, row.time, row.cost].map(figureCell),
     element("td", row.phase, { title: row.why }),
@@ -253,8 +253,9 @@ function chartTheme() {
     valueAxis: axis,
     legend: { textStyle: text, pageTextStyle: text, pageIconColor: colour("--text"), inactiveColor: colour("--quiet") },
     scatter: { label: { color: colour("--text") } },
+    markLine: { label: { color: colour("--text") } },
     dataZoom: { textStyle: text, borderColor: colour("--line") },
-    tooltip: { backgroundColor: colour("--raised"), borderColor: colour("--line"), textStyle: text },
+    tooltip: { backgroundColor: colour("--tip"), borderColor: colour("--line"), textStyle: text },
   };
 }
 

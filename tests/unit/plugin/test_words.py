@@ -106,3 +106,19 @@ def test_why_an_attempt_ended(state: State, changes: dict[str, object], sentence
 
 def test_a_target_set_at_run_time_counts() -> None:
     assert "(target: at least 0.75)" in words.ended(trial(1, "a", target_value=0.75))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (None, ""),
+        ("2013-W05", "2013-W05"),
+        ("2013-02-04", "2013-02-04"),
+        ("2026-11-21T00:00:00+00:00", "2026-11-21"),
+        ("2026-11-21T03:29:22.115882+00:00", "2026-11-21 03:29"),
+        ("2026-11-21T01:00:00+01:00", "2026-11-21"),
+        ("week {5}", "week {5}"),
+    ],
+)
+def test_a_data_slice_that_is_a_moment_is_short(name: str | None, text: str) -> None:
+    assert words.data_slice(name) == text

@@ -1,0 +1,135 @@
+"""One api-server and one Chromium for all browser tests; each test gets a page that is logged in and watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.ui.browser import FLAGS, find_browser
+from tests.ui.site import PASSWORD, USER, Site, api_server, history
+
+SHOTS = Path(__file__).parents[2] / "test-results"  # to look at; not a part of the repository
+NOT_OURS = (
+    "An iframe which has both allow-scripts and allow-same-origin",  # Airflow's own iframe, of every plugin
+    "Canvas2D: Multiple readback operations",  # the tests look at the chart's pixels
+)
+
+
+@dataclass
+class Watched:
+    """A page, and what went wrong on it."""
+
+    page: Any
+    said: list[str] = field(default_factory=list)  # warnings, errors and refusals of the console
+    answers: list[str] = field(default_factory=list)  # requests that failed by their status
+    hosts: set[str | None] = field(default_factory=set)
+    dialogs: list[str] = field(default_factory=list)
+
+    @property
+    def zeus(self) -> Any:
+        """Our page inside Airflow's."""
+        return self.page.frame_locator("iframe[title='Zeus cost']")
+
+    def tab(self) -> Any:
+        """The frame itself, once its data are there."""
+        self.zeus.locator("#message").wait_for(state="attached")
+        self.zeus.locator("#content:not([hidden]), #message:not(:text('Loading'))").first.wait_for()
+        return next(f for f in self.page.frames if urlsplit(f.url).path.endswith("/zeus/page"))
+
+    def shoot(self, name: str) -> None:
+        """A picture for people."""
+        SHOTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=SHOTS / f"{name}.png")
+
+    def fine(self) -> bool:
+        """Nothing went wrong up to here. Raises AssertionError naming what did."""
+        assert self.said == []
+        assert self.answers == []
+        assert self.dialogs == []
+        assert self.hosts <= {"127.0.0.1", None}, "something was fetched from outside"
+        return True
+
+
+@pytest.fixture(scope="session")
+def site(airflow_home: Path) -> Iterator[Site]:
+    """Runs of a Zeus DAG and of another one, behind a real api-server."""
+    found = find_browser()
+    if found.path is None:
+        pytest.skip(found.reason)
+    runs = history()
+    with api_server(airflow_home) as url:
+        yield Site(url, runs)
+
+
+@pytest.fixture(scope="session")
+def chromium(site: Site) -> Iterator[Any]:
+    """A real browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser().path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def login(site: Site, chromium: Any) -> Any:
+    """What Airflow's own login page leaves in the browser."""
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(site.url)
+    page.fill("input[name=username]", USER)
+    page.fill("input[name=password]", PASSWORD)
+    page.click("button[type=submit]")
+    page.get_by_role("link", name="Dags").first.wait_for()
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture
+def visit(site: Site, chromium: Any, login: Any) -> Iterator[Callable[..., Watched]]:
+    """Opens a logged-in page of a width and theme at an address below the site's."""
+    contexts = []
+
+    def open_page(address: str, *, width: int = 1400, theme: str = "light", before: Any = None) -> Watched:
+        context = chromium.new_context(storage_state=login, viewport={"width": width, "height": 900})
+        contexts.append(context)
+        context.add_init_script(f"localStorage.setItem('theme', '{theme}')")
+        watched = Watched(context.new_page())
+        _watch(watched)
+        if before:
+            before(watched.page)
+        watched.page.goto(f"{site.url}/{address}")
+        return watched
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def _watch(watched: Watched) -> None:
+    page = watched.page
+
+    def heard(message: Any) -> None:
+        if message.type in ("error", "warning") and not message.text.startswith(NOT_OURS):
+            watched.said.append(message.text)
+
+    def answered(response: Any) -> None:
+        if response.status >= 400:
+            watched.answers.append(f"{response.status} {response.url}")
+
+    def warned(dialog: Any) -> None:
+        watched.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: watched.said.append(str(error)))
+    page.on("response", answered)
+    page.on("request", lambda request: watched.hosts.add(urlsplit(request.url).hostname))
+    page.on("dialog", warned)

@@ -1,0 +1,111 @@
+"""An Airflow to look at: DAGs that ran in this process, and an api-server on 127.0.0.1 with logins on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.integration.jobs import job, zeus_dag
+
+ZEUS_DAG, PLAIN_DAG = "zeus_ui_retrain", "zeus_ui_plain"
+USER, PASSWORD = "vic", "a password of these tests"
+RUNS = 9
+PREFIX = "/team/airflow"  # as behind a proxy that serves more than Airflow: what holds here holds at the root too
+EPOCHS = {16: 60, 32: 8, 64: 6, 128: 7, 256: 60}  # 16 and 256 are given up
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where it listens, and the runs of ``ZEUS_DAG``, oldest first."""
+
+    url: str
+    runs: list[str]
+
+
+def history() -> list[str]:
+    """Run ids of real runs of ``ZEUS_DAG``, trained on the simulated GPU; ``PLAIN_DAG`` ran once, without a job."""
+    from airflow.sdk import DAG, task
+
+    spec = job(batch_sizes=[16, 32, 64, 128, 256], max_epochs=30, power_limits_w=[150, 200, 250], profile_s=1.0)
+    with DAG(PLAIN_DAG, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as plain:
+        task(lambda: None, task_id="nothing")()
+    _run(plain)
+    dag = zeus_dag(ZEUS_DAG, spec, EPOCHS.__getitem__)
+    return [_run(dag).run_id for _ in range(RUNS)]
+
+
+def _run(dag: Any) -> Any:
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    bag = DagBag(dag_folder=os.devnull)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, "tests", None)
+    return dag.test()
+
+
+@contextmanager
+def api_server(home: Path) -> Iterator[str]:
+    """A real api-server over the metadata database of this process; its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}{PREFIX}"
+    passwords = home / "ui_passwords.json"
+    passwords.write_text(json.dumps({USER: PASSWORD}))
+    env = os.environ | {
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:viewer",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+    log = home / "ui_api_server.log"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "airflow", "api-server"], env=env, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        _wait(url, server, log)
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            opener.open(f"{url}/api/v2/version", timeout=5).close()
+        except OSError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"no api-server after {START_TIMEOUT_S} s:\n{log.read_text()[-3000:]}") from None
+            time.sleep(0.2)
+        else:
+            return

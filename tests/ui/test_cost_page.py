@@ -1,0 +1,199 @@
+"""The cost page inside Airflow's own UI, in a real browser, behind a real login, below a path prefix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.ui.conftest import Watched
+from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
+from tests.unit.plugin.kit import ran
+
+Visit = Callable[..., Watched]
+
+# Distinct colours of the chart's pixels with at least 20 of each: grid, text, lines and points when it is drawn.
+COLOURS = """() => {
+  const canvas = document.querySelector("#chart canvas");
+  if (!canvas) return 0;
+  const data = new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+  const counts = new Map();
+  for (const pixel of data) if (pixel >>> 24 === 255) counts.set(pixel, (counts.get(pixel) ?? 0) + 1);
+  return [...counts.values()].filter((count) => count >= 20).length;
+}"""
+TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def run_tab(run_id: str) -> str:
+    return f"dags/{ZEUS_DAG}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run"
+
+
+def drawn(tab: Any) -> int:
+    tab.locator("#chart canvas").first.wait_for()
+    return int(tab.evaluate(COLOURS))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_tab_of_a_dag(visit: Visit, theme: str) -> None:
+    at = visit(f"dags/{ZEUS_DAG}", theme=theme)
+    at.page.get_by_role("link", name="Zeus cost").click()
+    tab = at.tab()
+    assert tab.locator("#rows tr").count() == RUNS
+    assert "simulated" in tab.locator("#rows .badge.simulated").first.inner_text()
+    assert tab.locator("#rows s").count() >= 2, "given-up attempts are struck through"
+    assert tab.locator("#totals").inner_text().startswith(f"Sum of {RUNS} runs, simulated")
+    assert tab.locator("#store").inner_text().startswith("Trial log: sqlite:")
+    assert tab.locator("html").get_attribute("data-theme") == theme
+    for width in (1400, 800):
+        at.page.set_viewport_size({"width": width, "height": 900})
+        at.page.wait_for_timeout(300)  # the chart takes its new size
+        assert drawn(tab) >= 4
+        assert tab.evaluate(TOO_WIDE) <= 0, "only the table scrolls sideways"
+        at.shoot(f"dag-{theme}-{width}")
+    assert at.fine()
+
+
+POINT = """() => {
+  const chart = window.echarts.getInstanceByDom(document.getElementById("chart"));
+  const series = chart.getOption().series.findIndex((s) => s.type === "scatter");
+  return chart.convertToPixel({ seriesIndex: series }, chart.getOption().series[series].data[0].value);
+}"""
+TEXTS = """() => window.echarts.getInstanceByDom(document.getElementById("chart")).getZr()
+  .storage.getDisplayList().map((shape) => shape.style.text).filter(Boolean).join(" ")"""
+
+
+def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    tab = at.tab()
+    drawn(tab)
+    assert "power limit" not in tab.evaluate(TEXTS)
+    box = tab.locator("#chart").bounding_box()
+    x, y = tab.evaluate(POINT)
+    at.page.mouse.move(box["x"] + x + 30, box["y"] + y + 30)
+    at.page.mouse.move(box["x"] + x, box["y"] + y)
+    at.page.wait_for_timeout(300)
+    assert "batch size 32 (reached target)" in tab.evaluate(TEXTS)
+    at.shoot("tooltip")
+    assert at.fine()
+
+
+def test_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    at.tab().evaluate("document.head.append(Object.assign(document.createElement('style'), {textContent: '*{}'}))")
+    at.page.wait_for_timeout(100)
+    with pytest.raises(AssertionError, match="Content Security Policy"):
+        at.fine()
+
+
+def test_the_theme_follows_airflow_at_once(visit: Visit) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    tab = at.tab()
+    drawn(tab)
+    text = "() => getComputedStyle(document.body).color"
+    light = tab.evaluate(text)
+    at.page.evaluate("document.documentElement.classList.replace('light', 'dark')")
+    tab.locator("html[data-theme=dark]").wait_for()
+    assert tab.evaluate(text) != light
+    assert drawn(tab) >= 4
+    assert at.fine()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 800)])
+def test_the_tab_of_a_run_says_why(visit: Visit, site: Site, theme: str, width: int) -> None:
+    at = visit(run_tab(site.runs[1]), theme=theme, width=width)
+    tab = at.tab()
+    assert tab.locator("h1").inner_text() == f"Zeus cost of run {site.runs[1]}"
+    given_up, kept = tab.locator("#attempts > li").all()
+    assert "Why it was chosen: Pruning exploration, round 1: 16 is the next batch size" in given_up.inner_text()
+    assert "Why it ended: It was given up: " in given_up.inner_text()
+    assert "Why it ended: It reached its target after 8 epochs" in kept.inner_text()
+    assert drawn(tab) >= 4
+    assert tab.locator("#rows tr").count() == 1
+    assert tab.evaluate(TOO_WIDE) <= 0
+    at.shoot(f"run-{theme}-{width}")
+    assert at.fine()
+
+
+def test_the_button_of_a_task_instance_leads_to_its_runs_tab(visit: Visit, site: Site) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/runs/{quote(site.runs[2], safe='')}/tasks/train/details")
+    at.page.get_by_role("link", name="Zeus cost").click()
+    assert at.tab().locator("h1").inner_text() == f"Zeus cost of run {site.runs[2]}"
+    assert at.page.url.endswith("/plugin/zeus-cost-run")
+    assert at.fine()
+
+
+def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    tab = at.tab()
+    tab.locator("#table-box").focus()
+    at.page.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == site.runs[-1]
+    at.page.keyboard.press("Enter")
+    at.zeus.locator("#attempts > li").first.wait_for()
+    assert at.zeus.locator("h1").inner_text() == f"Zeus cost of run {site.runs[-1]}"
+    at.zeus.locator("#back").focus()
+    at.page.keyboard.press("Enter")
+    at.zeus.locator(f"#rows tr:nth-child({RUNS})").wait_for()
+    assert at.fine()
+
+
+def test_what_a_screen_reader_hears(visit: Visit) -> None:
+    tab = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost").tab()
+    drawn(tab)
+    assert re.match(rf"Cost of {RUNS} runs, oldest first", tab.locator("#chart").get_attribute("aria-label"))
+    assert tab.get_by_role("region", name="Runs").get_by_role("rowheader").count() == RUNS + 1
+    assert tab.get_by_role("columnheader").count() == 11
+
+
+def test_a_dag_without_a_job_says_so_in_one_line(visit: Visit) -> None:
+    at = visit(f"dags/{PLAIN_DAG}/plugin/zeus-cost")
+    tab = at.tab()
+    assert tab.locator("#message").inner_text().startswith("This DAG has no Zeus job. ")
+    assert not tab.locator("#content").is_visible()
+    at.shoot("empty")
+    assert at.fine()
+
+
+def test_text_from_outside_is_shown_as_text(visit: Visit, site: Site) -> None:
+    from airflow_provider_zeus.store import open_store
+
+    odd = "<img src=x onerror=alert(1)>{b|x}"
+    ran(open_store(), 1, dag_id="zeus_ui_odd", job_id="odd<script>alert(2)</script>", run_id=odd)
+    for address in ("zeus/page?dag_id=zeus_ui_odd", f"zeus/page?dag_id=zeus_ui_odd&run_id={quote(odd, safe='')}"):
+        at = visit(address)
+        at.page.locator("#rows a").wait_for()
+        assert at.page.locator("#rows a").inner_text() == odd
+        assert at.page.locator("img, main script").count() == 0
+        assert drawn(at.page) >= 4
+        assert at.fine()
+
+
+def test_without_the_chart_library_the_page_says_how_to_bring_it(visit: Visit) -> None:
+    def missing(page: Any) -> None:
+        page.route("**/echarts.common.min.js", lambda route: route.fulfill(status=404, body="{}"))
+
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost", before=missing)
+    tab = at.tab()
+    assert "pip install -e ." in tab.locator("#chart-note").inner_text()
+    assert not tab.locator("#chart").is_visible()
+    assert tab.locator("#rows tr").count() == RUNS
+
+
+def test_a_broken_store_is_shown_with_its_remedy(visit: Visit) -> None:
+    def broken(page: Any) -> None:
+        answer = {"problem": "The trial log has the older schema 0001; run 'upgrade' once."}
+        page.route("**/zeus/api/**", lambda route: route.fulfill(status=503, json=answer))
+
+    tab = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost", before=broken).tab()
+    assert tab.locator("#message.problem").inner_text().endswith("run 'upgrade' once.")
+
+
+def test_an_ended_login_is_named(visit: Visit) -> None:
+    def ended(page: Any) -> None:
+        page.route("**/zeus/api/**", lambda route: route.fulfill(status=401, json={"detail": "Token Expired"}))
+
+    tab = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost", before=ended).tab()
+    assert tab.locator("#message.problem").inner_text().startswith("Your login has ended.")
