@@ -8,10 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.postgres import database, postgres  # noqa: F401
+
+if TYPE_CHECKING:
+    from tests.fake_nvml import FakeNvml
 
 # Before anything imports Airflow, which reads its home once; anew in each worker of pytest-xdist.
 _HOME = Path(tempfile.mkdtemp(prefix="zeus-airflow-"))
@@ -47,3 +51,20 @@ def _no_variables_left(request: pytest.FixtureRequest) -> Iterator[None]:
         port = AirflowVariables()
         for key in port.keys("zeus-"):
             port.delete(key)
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """A host with the fake driver and no GPU yet, seen by this process and its children alike."""
+    from airflow_provider_zeus.power import nvml_library
+    from tests import fake_nvml
+
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    host = fake_nvml.FakeNvml(tmp_path / "nvml.state")
+    for name, value in host.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.setattr(nvml_library, "_ready_in", None)
+    return host

@@ -105,7 +105,10 @@ class Guard:
         if answer != guardian.READY:
             self._kill()
             self._stdin.close()
-            raise DeviceError(f"the guardian of the power limit did not start (state_dir writable?): {answer!r}")
+            raise DeviceError(
+                f"the guardian of the power limit did not start (is state_dir writable, and the GPU's driver within "
+                f"reach?): {answer!r}"
+            )
 
     def _kill(self) -> None:
         self._process.kill()

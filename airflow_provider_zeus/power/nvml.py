@@ -49,7 +49,7 @@ class NvmlDevice:
         self._not_ours = why_shared(gpu)
         self._range = self._read_range()
         self.info = DeviceInfo(
-            model=gpu.model,
+            model=f"{gpu.model} (shared)" if self._not_ours and not gpu.is_mig else gpu.model,  # its times differ too
             max_power_w=self._range.max_w if self._range else max_power_w,
             energy_source=self._energy_source(),
         )

@@ -4,7 +4,8 @@ One JSON document per change of hands, ``<state_dir>/limit-<random>.json``: ``re
 ``restore_record()``), ``limit_found_w``, and ``limits_set_w``, the limit in force and the one about to be set, written
 *before* each set: one of the two is in force whenever the trainer dies. The guardian that answers for a record holds
 its ``flock``; a record that nobody holds is an orphan (its host or container went down). A pid would not do: it means
-nothing in another container.
+nothing in another container. A record may name the boot of the host that it was made in (``restore["boot_id"]``): after
+another one the driver has its own limit again, and nothing is to be given back.
 
 Standard library only: the guardian uses it.
 """

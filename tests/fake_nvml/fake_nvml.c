@@ -138,6 +138,9 @@ static int begin_on(const char *function, device d, struct gpu **g) {
     advance(*g);
     return OK;
 }
+#define READY() \
+    int code = begin_ready(__func__); \
+    if (!state || !opened) return UNINITIALIZED
 #define ON_GPU(d) \
     struct gpu *g; \
     int code = begin_on(__func__, d, &g); \
@@ -159,7 +162,7 @@ static int map_file(const char *path, int create) {
     return state ? 0 : -1;
 }
 
-/* For the test helper: a fresh state with its lock, without GPUs; 0, or -1. */
+/* For tests/fake_nvml/__init__.py: a fresh state with its lock, without GPUs; 0, or -1. */
 API int fake_nvml_create(const char *path) {
     struct state *before = state;
     int failed = map_file(path, 1);
@@ -196,23 +199,20 @@ static int init(const char *function) {
 API int nvmlInitWithFlags(unsigned flags) { return flags ? INVALID_ARGUMENT : init("nvmlInit"); }
 API int nvmlInit_v2(void) { return init("nvmlInit"); }
 API int nvmlShutdown(void) {
-    int code = begin_ready(__func__);
-    if (!state || !opened) return UNINITIALIZED;
+    READY();
     if (!code) opened--;
     return leave(code);
 }
 API const char *nvmlErrorString(int code) { return code ? "an error of the fake" : "Success"; }
 
 API int nvmlDeviceGetCount_v2(unsigned *count) {
-    int code = begin_ready(__func__);
-    if (!state || !opened) return UNINITIALIZED;
+    READY();
     *count = state->gpus;
     return leave(code);
 }
 
 API int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *d) {
-    int code = begin_ready(__func__);
-    if (!state || !opened) return UNINITIALIZED;
+    READY();
     if (!code && index >= (unsigned)state->gpus) code = INVALID_ARGUMENT;
     if (!code && state->gpu[index].lost) code = GPU_IS_LOST;
     if (!code) *d = (device)&handles[2 * index];
@@ -220,8 +220,7 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *d) {
 }
 
 API int nvmlDeviceGetHandleByUUID(const char *uuid, device *d) {
-    int code = begin_ready(__func__);
-    if (!state || !opened) return UNINITIALIZED;
+    READY();
     if (code) return leave(code);
     for (int i = 0; i < state->gpus; i++) {
         int is_mig = strcmp(uuid, state->gpu[i].uuid) != 0;
@@ -261,21 +260,15 @@ API int nvmlDeviceGetPowerUsage(device d, unsigned *mw) {
     *mw = (unsigned)lround(drawn_w(g) * 1000);
     return leave(OK);
 }
-API int nvmlDeviceGetPowerManagementLimit(device d, unsigned *mw) {
-    ON_WHOLE_GPU(d);
-    *mw = (unsigned)lround(g->limit_w * 1000);
-    return leave(OK);
-}
-API int nvmlDeviceGetPowerManagementDefaultLimit(device d, unsigned *mw) {
-    ON_WHOLE_GPU(d);
-    *mw = (unsigned)lround(g->default_w * 1000);
-    return leave(OK);
-}
-API int nvmlDeviceGetEnforcedPowerLimit(device d, unsigned *mw) {
-    ON_WHOLE_GPU(d);
-    *mw = (unsigned)lround(enforced_w(g) * 1000);
-    return leave(OK);
-}
+#define MILLIWATTS(function, watts) \
+    API int function(device d, unsigned *mw) { \
+        ON_WHOLE_GPU(d); \
+        *mw = (unsigned)lround((watts) * 1000); \
+        return leave(OK); \
+    }
+MILLIWATTS(nvmlDeviceGetPowerManagementLimit, g->limit_w)
+MILLIWATTS(nvmlDeviceGetPowerManagementDefaultLimit, g->default_w)
+MILLIWATTS(nvmlDeviceGetEnforcedPowerLimit, enforced_w(g))
 API int nvmlDeviceGetPowerManagementLimitConstraints(device d, unsigned *min_mw, unsigned *max_mw) {
     ON_WHOLE_GPU(d);
     *min_mw = (unsigned)lround(g->min_w * 1000);
@@ -315,11 +308,7 @@ static int processes(const struct gpu *g, unsigned *count, struct process *to) {
     for (int i = 0; i < g->processes; i++) to[i] = (struct process){4000000 + i, 1 << 20, ~0u, ~0u}; /* host pids */
     return OK;
 }
-API int nvmlDeviceGetComputeRunningProcesses_v3(device d, unsigned *count, struct process *to) {
-    ON_GPU(d);
-    return leave(processes(g, count, to));
-}
-API int nvmlDeviceGetComputeRunningProcesses_v2(device d, unsigned *count, struct process *to) {
-    ON_GPU(d);
-    return leave(processes(g, count, to));
-}
+#define PROCESSES(function) \
+    API int function(device d, unsigned *count, struct process *to) { ON_GPU(d); return leave(processes(g, count, to)); }
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2)

@@ -14,10 +14,8 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_zeus
-from airflow_provider_zeus.power import nvml_library
 from airflow_provider_zeus.power.simulated import SimulatedGpu
-from tests import fake_nvml
-from tests.fake_nvml import FakeNvml
+from tests.fake_nvml import FakeNvml, Gpu
 
 ROOT = Path(airflow_provider_zeus.__file__).parents[1]
 TRAINER = """
@@ -84,17 +82,9 @@ def gpu(tmp_path: Path) -> SimulatedGpu:
 
 
 @pytest.fixture
-def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    """A host with the fake driver and no GPU yet, seen by this process and its children alike."""
-    if fake_nvml.compiler() is None:
-        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
-    host = FakeNvml(tmp_path / "nvml.state")
-    for name, value in host.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(nvml_library, "_ready_in", None)
-    return host
+def card(nvml: FakeNvml) -> Gpu:
+    """A V100 of that host: 100 to 250 W, at 250 W, drawing 240 W."""
+    return nvml.add()
 
 
 @pytest.fixture

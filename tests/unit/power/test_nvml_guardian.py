@@ -27,11 +27,6 @@ def hold(workers: int = 0, before: str = "") -> str:
     return before + ON_NVML + HOLD.replace("WORKERS", str(workers))
 
 
-@pytest.fixture
-def card(nvml: FakeNvml) -> Gpu:
-    return nvml.add()
-
-
 def orphan(card: Gpu, tmp_path: Path, **restore: str | None) -> Path:
     path = tmp_path / "limit-x.json"
     restore_record = {"kind": "nvml", "uuid": card.uuid.decode(), "boot_id": record.boot_id(), **restore}

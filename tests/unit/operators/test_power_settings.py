@@ -1,0 +1,54 @@
+"""``[zeus] cpu_watts`` and ``power_read_only``: from Airflow's configuration to the device and into the plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.operators.recurrence import Recurrence, Settings
+from airflow_provider_zeus.training.plan import Plan
+from tests.fake_nvml import FakeNvml
+
+from .test_recurrence import JOB, context
+
+AUTO = ZeusJob.from_dict({**JOB.to_dict(), "device": "auto", "strict": False})
+
+
+@pytest.fixture(autouse=True)
+def _home(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
+
+
+def test_by_default_nothing_is_estimated_and_limits_may_be_set() -> None:
+    settings = Settings.read()
+    assert (settings.cpu_watts, settings.power_read_only) == (None, False)
+
+
+def test_watts_make_an_estimate_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__CPU_WATTS", "8")
+    recurrence = Recurrence.open(AUTO, context(), conn_id="zeus_default")
+    assert recurrence.device.info.energy_source == "estimate"
+    assert Plan.from_json(recurrence.plan.to_json()).cpu_watts == 8.0
+
+
+@pytest.mark.parametrize("value", ["-1", "inf", "nan"])
+def test_watts_that_are_none_are_named(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__CPU_WATTS", value)
+    with pytest.raises(JobSpecError, match=r"\[zeus\] cpu_watts = .*watts of one busy core"):
+        Settings.read()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_read_only_reaches_the_gpu_and_the_plan(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    nvml.add()
+    monkeypatch.setenv("AIRFLOW__ZEUS__POWER_READ_ONLY", str(read_only))
+    recurrence = Recurrence.open(AUTO, context(), conn_id="zeus_default")
+    assert recurrence.device.info.energy_source == "nvml_counter"
+    assert (recurrence.device.limit_range() is None) == read_only
+    assert Plan.from_json(recurrence.plan.to_json()).power_read_only is read_only
+    assert nvml.sets == []

@@ -1,0 +1,87 @@
+"""Energy of GPUs without a counter: their power, polled."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import pytest
+
+from airflow_provider_zeus.power.meter import Span, edge
+from airflow_provider_zeus.power.nvml import NvmlDevice
+from airflow_provider_zeus.power.nvml_library import Answer
+from airflow_provider_zeus.power.nvml_poll import PolledEnergy
+from tests.fake_nvml import FakeNvml, Gpu
+
+from .conftest import wait_for
+
+
+def test_without_a_counter_power_is_polled_from_the_first_question_on(card: Gpu, nvml: FakeNvml) -> None:
+    card.has_counter = 0
+    device = NvmlDevice()
+    assert device.info.energy_source == "nvml_poll"
+    opened = nvml.calls()["nvmlDeviceGetPowerUsage"]
+    time.sleep(0.25)
+    assert nvml.calls()["nvmlDeviceGetPowerUsage"] == opened
+    span = Span(edge(device))
+    time.sleep(0.3)
+    changed_s, card.demand_w = time.perf_counter(), 140.0
+    time.sleep(0.3)
+    assert nvml.calls()["nvmlDeviceGetPowerUsage"] >= opened + 5
+    span.close(edge(device))
+    at_140_s = time.perf_counter() - changed_s
+    assert span.energy_j == pytest.approx(240 * (span.time_s - at_140_s) + 140 * at_140_s, rel=0.1)
+    device.close()
+
+
+def pollers() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "zeus-power"]
+
+
+@pytest.mark.parametrize("how", ["close", "forget"])
+def test_polling_ends_with_its_device(card: Gpu, how: str) -> None:
+    card.has_counter = 0
+    device = NvmlDevice()
+    assert device.energy_j() == 0.0
+    assert len(pollers()) == 1
+    assert pollers()[0].daemon
+    if how == "close":
+        device.close()
+    else:
+        gc.disable()
+        try:
+            del device
+            wait_for(lambda: not pollers(), within_s=1.0)
+        finally:
+            gc.enable()
+    wait_for(lambda: not pollers(), within_s=1.0)
+
+
+def test_polling_that_stalled_never_yields_a_smaller_sum() -> None:
+    """Whatever held the interpreter up: what was drawn meanwhile is not known, now and later."""
+    polled = PolledEnergy(lambda: Answer(100_000), every_s=60.0, stalled_s=0.05)
+    assert polled.read_j().value == 0.0
+    time.sleep(0.02)
+    assert polled.read_j().value == pytest.approx(2.0, rel=0.5)
+    time.sleep(0.1)
+    for _ in range(2):
+        answer = polled.read_j()
+        assert answer.value is None
+        assert "stalled for 0.1 s" in answer.problem
+    polled.close()
+
+
+def test_polling_that_fails_says_so_and_a_short_failure_is_bridged(card: Gpu, nvml: FakeNvml) -> None:
+    card.has_counter = 0
+    device = NvmlDevice()
+    span = Span(edge(device))
+    nvml.fail("nvmlDeviceGetPowerUsage", 999, times=2)  # polls, most likely
+    time.sleep(0.45)
+    span.advance(edge(device))
+    assert span.energy_j == pytest.approx(240 * span.time_s, rel=0.1)
+    nvml.fail("nvmlDeviceGetPowerUsage", 15)
+    span.advance(edge(device))
+    assert span.energy_j is None
+    assert "the GPU is lost" in span.reason
+    device.close()
