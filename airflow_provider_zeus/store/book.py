@@ -184,6 +184,7 @@ def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | 
 
 
 def _extras(book: Book, trial: Trial, report: Report) -> None:
+    report = ledger.finite(report)
     book.add_samples(trial, report.profile)
     book.add_points(trial.key, report.points)
 

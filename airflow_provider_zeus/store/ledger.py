@@ -20,7 +20,7 @@ from airflow_provider_zeus.optimizer.trial import (
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import AskRequest
+from airflow_provider_zeus.store.base import AskRequest, Report
 
 KEPT_SAMPLES = 8  # newest profile samples kept per job, device, batch size and limit: of each limit, however many
 LEASE_EXPIRED = "lease expired"
@@ -164,7 +164,7 @@ def settled(trial: Trial, state: State, news: Observation, reason: str | None, *
     return replace(
         trial,
         state=state,
-        reason=reason,
+        reason=None if reason is None else _storable(reason),
         told_seq=seq,
         closed_at=_closing(trial, now),
         observation=merged(trial.observation, news),
@@ -184,10 +184,27 @@ def merged(old: Observation, new: Observation) -> Observation:
         if isinstance(value, float) and not math.isfinite(value):
             value, said[name] = None, "not a finite number"
         values[name] = getattr(old, name) if value is None and name not in said else value
-    reasons = {**old.reasons, **said}
+    reasons = {**old.reasons, **{name: _storable(why) for name, why in said.items()}}
     values["out_of_memory"] = old.out_of_memory or new.out_of_memory
     values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
     return Observation(**values)
+
+
+def _storable(text: str) -> str:
+    """The text with ``?`` for what no database takes: NUL, and bytes of a file name that are no UTF-8."""
+    return text.replace("\0", "?").encode(errors="replace").decode()
+
+
+def finite(report: Report) -> Report:
+    """The report without samples and points that hold no number where one must be; a power or limit may be None."""
+    samples = [s for s in report.profile if math.isfinite(s.energy_j + s.time_s + s.limit_w)]
+    points = [p for p in report.points if math.isfinite(p.t_s)]
+    points = [replace(p, power_w=_finite(p.power_w), limit_w=_finite(p.limit_w)) for p in points]
+    return replace(report, profile=samples, points=points)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def another_start(held: Observation, news: Observation) -> bool:

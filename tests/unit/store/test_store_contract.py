@@ -240,6 +240,32 @@ def test_a_number_that_is_not_finite_is_missing(store: Store, value: float) -> N
     assert only(store).observation.reasons == {"metric": "not a finite number"}
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_no_sample_and_no_power(store: Store, value: float) -> None:
+    """It may come from outside, as a line of a result file."""
+    key = store.ask(request(1)).trial.key
+    news = report(profile=2, points=3)
+    (one, two), points = news.profile, list(news.points)
+    odd = Report(
+        observation=news.observation,
+        profile=[replace(one, energy_j=value), two],
+        points=[replace(points[0], power_w=value), replace(points[1], limit_w=value), replace(points[2], t_s=value)],
+    )
+    store.heartbeat(key, odd)
+    store.tell(key, State.CONVERGED, odd)
+    assert [s.energy_j for s in store.ask(request(2)).profile] == [2 * two.energy_j]
+    assert [(p.power_w, p.limit_w) for p in store.points(key)] == [(None, 200.0), (101.0, None)] * 2
+
+
+@pytest.mark.parametrize("reason", ["killed\0by signal", "no such file: \udce4.py"])
+def test_a_reason_that_no_database_takes_loses_no_result(store: Store, reason: str) -> None:
+    key = store.ask(request(1)).trial.key
+    told = store.tell(key, State.FAILED, report(reasons={"metric": reason}, metric=None), reason=reason)
+    assert told.reason
+    assert told.reason[:6] == reason[:6]
+    assert only(store) == told
+
+
 def test_telling_twice_changes_nothing(store: Store, clock: Clock) -> None:
     key = store.ask(request(1)).trial.key
     first = store.tell(key, State.CONVERGED, report(profile=2, points=5))

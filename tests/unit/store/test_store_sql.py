@@ -12,6 +12,7 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from functools import reduce
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ from tests.unit.store.store_kit import JOB, Clock, report, request
 @pytest.fixture
 def store(sqlite_url: str, clock: Clock) -> SqlStore:
     return SqlStore(sqlite_url, create=True, now=clock)
+
+
+@pytest.fixture
+def request_(request: pytest.FixtureRequest) -> pytest.FixtureRequest:
+    """pytest's own, where ``request`` is a question to the store."""
+    return request
 
 
 @pytest.fixture
@@ -69,53 +76,60 @@ def test_mapped_instances_of_one_run_do_not_close_each_other(store: SqlStore) ->
     assert [t.state for t in store.trials("d.train")] == [State.RUNNING] * 3
 
 
-def _recurrences(url: str, worker: int, count: int, start: object) -> None:
-    store = SqlStore(url)
-    start.wait()  # type: ignore[attr-defined]
-    for i in range(count):
-        ti_id = f"w{worker}-{i}"
-        asked = store.ask(request(worker * 1000 + i, ti_id=ti_id))
-        assert store.ask(request(worker * 1000 + i, ti_id=ti_id)).trial.number == asked.trial.number
-        if i == 0:
-            start.wait()  # type: ignore[attr-defined]  # all have asked, none has told: these overlap for sure
-        store.heartbeat(asked.trial.key, report(epochs=1.0, profile=1, points=2))
-        told = store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size, samples=worker * 1000 + i))
-        assert told.state is State.CONVERGED
+def _recurrences(url: str, worker: int, count: int, start: Barrier) -> None:
+    try:
+        store = SqlStore(url)
+        start.wait(60)
+        for i in range(count):
+            ti_id = f"w{worker}-{i}"
+            asked = store.ask(request(worker * 1000 + i, ti_id=ti_id))
+            assert store.ask(request(worker * 1000 + i, ti_id=ti_id)).trial.number == asked.trial.number
+            if i == 0:
+                start.wait(60)  # all have asked, none has told: these overlap for sure
+            store.heartbeat(asked.trial.key, report(epochs=1.0, profile=1, points=2))
+            news = report(asked.trial.batch_size, samples=worker * 1000 + i)
+            assert store.tell(asked.trial.key, State.CONVERGED, news).state is State.CONVERGED
+    except BaseException:
+        start.abort()  # the others must not wait for this one
+        raise
 
 
-def test_processes_at_once_lose_nothing(sqlite_url: str) -> None:
-    workers, count = 4, 15
-    SqlStore(sqlite_url, create=True).close()
+@pytest.mark.parametrize("place", ["sqlite_url", "database"])
+def test_processes_at_once_lose_nothing(place: str, request_: pytest.FixtureRequest) -> None:
+    workers, count, url = 4, 10, request_.getfixturevalue(place)
+    SqlStore(url, create=True).close()
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(workers)
-    processes = [spawn.Process(target=_recurrences, args=(sqlite_url, w, count, start)) for w in range(workers)]
+    processes = [spawn.Process(target=_recurrences, args=(url, w, count, start)) for w in range(workers)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(90)
     assert [p.exitcode for p in processes] == [0] * workers
-    log = SqlStore(sqlite_url).trials("d.train")
+    log = SqlStore(url).trials("d.train")
     assert [t.number for t in log] == list(range(1, workers * count + 1))
     assert sorted(t.told_seq or 0 for t in log) == list(range(1, workers * count + 1))
     assert {t.observation.samples for t in log} == {w * 1000 + i for w in range(workers) for i in range(count)}
     assert any(t.asked_after_seq != t.number - 1 for t in log), "the recurrences never overlapped"
 
 
-def _open(url: str, start: object) -> None:
-    start.wait()  # type: ignore[attr-defined]
+def _open(url: str, start: Barrier) -> None:
+    start.wait()
     SqlStore(url, create=True).ask(request(os.getpid()))
 
 
-def test_the_first_runs_of_a_host_make_one_file_together(sqlite_url: str) -> None:
+@pytest.mark.parametrize("place", ["sqlite_url", "database"])
+def test_several_processes_make_the_tables_together(place: str, request_: pytest.FixtureRequest) -> None:
+    url = request_.getfixturevalue(place)
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(3)
-    processes = [spawn.Process(target=_open, args=(sqlite_url, start)) for _ in range(3)]
+    processes = [spawn.Process(target=_open, args=(url, start)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(60)
     assert [p.exitcode for p in processes] == [0, 0, 0]
-    assert [t.number for t in SqlStore(sqlite_url).trials("d.train")] == [1, 2, 3]
+    assert [t.number for t in SqlStore(url).trials("d.train")] == [1, 2, 3]
 
 
 def test_a_file_is_made_by_one_process_at_a_time(sqlite_url: str) -> None:
