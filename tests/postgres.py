@@ -13,6 +13,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -52,13 +53,20 @@ def postgres() -> Iterator[str]:
 @pytest.fixture
 def database(postgres: str) -> Iterator[str]:
     """URL of an empty database."""
+    with empty_database(postgres) as url:
+        yield url
+
+
+@contextmanager
+def empty_database(admin_url: str) -> Iterator[str]:
+    """URL of a database that is dropped at the end."""
     import sqlalchemy as sa
 
-    admin = sa.create_engine(postgres, isolation_level="AUTOCOMMIT")
+    admin = sa.create_engine(admin_url, isolation_level="AUTOCOMMIT")
     name = "zeus_" + uuid.uuid4().hex[:12]
     with admin.connect() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    yield sa.make_url(postgres).set(database=name).render_as_string(hide_password=False)
+    yield sa.make_url(admin_url).set(database=name).render_as_string(hide_password=False)
     with admin.connect() as connection:
         connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
     admin.dispose()

@@ -30,3 +30,18 @@ class ZeusHook(BaseHook):
         from airflow_provider_zeus.store import open_store
 
         return open_store(self.zeus_conn_id)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether the log can be read as it is, and what is said of it; makes and migrates nothing."""
+        from airflow_provider_zeus.errors import StoreError
+        from airflow_provider_zeus.store import open_store
+
+        try:
+            store = open_store(self.zeus_conn_id, create=False)
+            try:
+                jobs = len(store.jobs())
+            finally:
+                store.close()
+        except StoreError as error:
+            return False, str(error)
+        return True, f"The trial log at {store.identity} can be read: {jobs} {'job' if jobs == 1 else 'jobs'}."

@@ -1,0 +1,141 @@
+"""Connection type ``zeus`` as Airflow's UI shows and tests it: through Airflow's own API."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_zeus.hooks.zeus import ZeusHook
+from airflow_provider_zeus.store.schema import HEAD
+from airflow_provider_zeus.store.sql import SqlStore
+from tests.unit.store.store_kit import request
+
+Press = Callable[..., tuple[bool, str]]
+
+
+@pytest.fixture
+def client(airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A logged-in browser's view of the api-server's core API."""
+    monkeypatch.setenv("AIRFLOW__CORE__TEST_CONNECTION", "Enabled")
+    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True")
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "0123456789abcdef" * 4)
+    monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT", raising=False)
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from fastapi.testclient import TestClient
+
+    purge_cached_app()
+    with TestClient(create_app(apps="core")) as client:
+        client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
+        yield client
+    purge_cached_app()
+
+
+@pytest.fixture
+def press(client: Any) -> Press:
+    """The button "Test" of the form."""
+
+    def pressed(**fields: Any) -> tuple[bool, str]:
+        body = {"connection_id": "zeus_default", "conn_type": "zeus", **fields}
+        answer = client.post("/api/v2/connections/test", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["status"], answer.json()["message"]
+
+    return pressed
+
+
+def test_the_form_shows_the_fields_of_a_trial_log(client: Any) -> None:
+    answer = client.get("/ui/connections/hook_meta")
+    assert answer.status_code == 200, answer.text
+    (form,) = [c for c in answer.json() if c["connection_type"] == "zeus"]
+    assert form["hook_name"] == ZeusHook.hook_name
+    standard = form["standard_fields"]
+    assert not [name for name, field in standard.items() if field and field["hidden"]]
+    assert (standard["url_schema"]["title"], standard["login"]["title"]) == ("Database", "User")
+    assert "postgresql://" in standard["host"]["placeholder"]
+    assert standard["port"]["placeholder"] == "5432"
+    assert form["extra_fields"]["store"]["schema"]["enum"] == ["sql", "variable"]
+    assert form["extra_fields"]["store"]["value"] == "sql"
+    assert "verify-full" in form["extra_fields"]["sslmode"]["schema"]["enum"]
+
+
+def test_a_log_that_can_be_read(press: Press, database: str) -> None:
+    store = SqlStore(database, create=True)
+    store.ask(request(1))
+    url = sa.make_url(database)
+    fields = {"login": url.username, "password": "s3cr3t/@", "schema": url.database}
+    said = f"The trial log at {store.identity} can be read: 1 job."
+    host = str(url.query["host"])
+    assert press(host=host, extra='{"store": "sql", "sslmode": null}', **fields) == (True, said)
+    assert press(host=host, extra='{"sslmode": "prefer", "connect_timeout": 5}', **fields) == (True, said)
+    assert press(host=f"postgresql:///?host={host}", **fields) == (True, said), "a URL that leaves fields out"
+    assert press(host=database) == (True, said), "a whole URL"
+
+
+def test_a_database_without_our_tables_stays_without_them(press: Press, database: str) -> None:
+    status, message = press(host=database)
+    assert not status
+    assert "has no tables of ours yet; run 'airflow zeus db upgrade' once" in message
+    assert sa.inspect(sa.create_engine(database)).get_table_names() == []
+
+
+def test_an_older_schema_stays_as_it_is(press: Press, database: str) -> None:
+    SqlStore(database, create=True).close()
+    with sa.create_engine(database).begin() as connection:
+        connection.exec_driver_sql("UPDATE zeus_alembic_version SET version_num = '0000'")
+    status, message = press(host=database)
+    assert not status
+    assert "has the older schema 0000; run 'airflow zeus db upgrade' once" in message
+    with sa.create_engine(database).begin() as connection:
+        assert connection.exec_driver_sql("SELECT version_num FROM zeus_alembic_version").scalar() == "0000" != HEAD
+
+
+def test_a_file_is_not_made(press: Press, tmp_path: Path) -> None:
+    status, message = press(extra=json.dumps({"sqlalchemy_url": f"sqlite:///{tmp_path}/zeus.db"}))
+    assert not status
+    assert "There is no trial log yet" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"host": "mysql://u:s3cr3t@db/c"}, "host = 'mysql://db/c': the trial log is not kept in mysql"),
+        ({"host": "mongodb://u:s3cr3t@db/c"}, "host = 'mongodb://db/c': the trial log is not kept in mongodb"),
+        ({"host": "127.0.0.1", "port": 1, "login": "u", "password": "s3cr3t", "schema": "c"}, "Connection refused"),
+        ({"password": "s3cr3t"}, "it names no database"),
+        ({"extra": '{"store": "redis"}'}, "extra store = 'redis': there is no such store"),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_password(
+    press: Press, fields: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    status, message = press(**fields)
+    assert not status
+    assert said in message
+    assert "s3cr3t" not in message + caplog.text
+
+
+def test_airflows_variables(press: Press) -> None:
+    status, message = press(extra='{"store": "variable"}')
+    assert (status, message) == (True, "The trial log at Airflow Variables zeus-log:<job> can be read: 0 jobs.")
+
+
+def test_the_form_imports_no_hook() -> None:
+    """Nor the libraries of forms that older ways need."""
+    code = (
+        "import sys\n"
+        "from airflow.providers_manager import ProvidersManager as Manager\n"
+        "manager = Manager()\n"
+        "manager.initialize_providers_hooks()\n"
+        "assert 'extra__zeus__store' in manager._connection_form_widgets\n"
+        "ours = {m for m in sys.modules if m.startswith('airflow_provider_zeus.')}\n"
+        "assert not ours & {'airflow_provider_zeus.hooks.zeus', 'airflow_provider_zeus.store'}, ours\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
