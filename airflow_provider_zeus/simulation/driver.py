@@ -1,0 +1,101 @@
+"""Replays recurrences through the product's own ``prior``, ``learn`` and ``choose``: no second implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
+from airflow_provider_zeus.optimizer.trial import (
+    Attempt,
+    Decision,
+    Observation,
+    Origin,
+    State,
+    Trial,
+    TrialKey,
+)
+from airflow_provider_zeus.simulation.environment import Environment, Run
+from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.scenario import SOURCE, Scenario
+
+SLICE = 1_000_000  # samples per epoch
+_ORIGIN = Origin(run_type="scheduled")
+
+
+def replay(
+    scenario: Scenario,
+    job: ZeusJob,
+    recurrences: int,
+    seed: int = 0,
+    shifts: Mapping[int, Scenario] | None = None,
+) -> Log:
+    """Let ``job`` recur under its policy. ``shifts``: from that recurrence on (from 0) another truth holds."""
+    env, log, device = Environment(scenario, seed), Log(), scenario.device
+    writer = _Writer(job, scenario)
+    belief = prior(job)
+    for t in range(recurrences):
+        if shifts and t in shifts:
+            env.scenario = shifts[t]
+        decision = choose(job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed))
+        runs: list[Run] = []
+        peeks: list[Run] = []
+        for attempt in decision.attempts:
+            run = env.attempt(attempt)
+            runs.append(run)
+            belief = learn(belief, writer.trial(decision, attempt, run, len(runs)))
+            if run.reached:
+                break
+        final = attempt is decision.attempts[-1]
+        kept = run.reached or not attempt.bounded
+        for peek in getattr(decision, "peeks", ()):
+            peeks.append(env.peek(peek.batch_size, run.limit_w))
+            belief = learn(belief, writer.trial(decision, peek, peeks[-1], len(runs), State.GIVEN_UP))
+        log.add(env.scenario, runs, peeks, final=final, kept=kept)
+    return log
+
+
+class _Writer:
+    """Writes trials as the store would."""
+
+    def __init__(self, job: ZeusJob, scenario: Scenario) -> None:
+        self.job_id = job.job_id or scenario.pair.name
+        self.number = 0
+        self._spec, self._max_epochs = job.to_dict(), scenario.pair.max_epochs
+        self._gpu, self._max_power_w = scenario.pair.gpu, scenario.pair.max_power_w
+
+    def trial(self, decision: Decision, planned: Attempt, run: Run, attempt: int, state: State | None = None) -> Trial:
+        """The closed row of one run; ``state`` of what is neither reached nor missed, a peek."""
+        self.number += 1
+        return Trial(
+            job_id=self.job_id,
+            number=self.number,
+            key=TrialKey(str(self.number), attempt),
+            origin=_ORIGIN,
+            spec=self._spec,
+            decision=decision,
+            planned=planned,
+            state=state or self._state(planned, run),
+            observation=self._observation(run),
+        )
+
+    def _state(self, planned: Attempt, run: Run) -> State:
+        if run.reached:
+            return State.CONVERGED
+        return State.GIVEN_UP if planned.bounded and run.epochs < self._max_epochs else State.EXHAUSTED
+
+    def _observation(self, run: Run) -> Observation:
+        return Observation(
+            epochs=run.epochs,
+            samples=round(run.epochs * SLICE),
+            samples_per_epoch=float(SLICE),
+            energy_j=run.energy_j,
+            time_s=run.time_s,
+            excess_j=run.excess.energy_j,
+            excess_s=run.excess.time_s,
+            power_limit_w=run.limit_w,
+            device_model=self._gpu,
+            device_count=1,
+            max_power_w=self._max_power_w,
+            energy_source=SOURCE,
+        )

@@ -1,0 +1,117 @@
+"""A recurring job whose truth is known: what each batch size costs, and which is best (the oracle of section 6.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import DeviceInfo
+from airflow_provider_zeus.simulation.traces import Pair, Point
+
+SOURCE = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What one epoch draws."""
+
+    energy_j: float
+    time_s: float
+    cost: float  # [J], Eq. 2
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One batch size as it is."""
+
+    batch_size: int
+    limit_w: float  # the power limit of Eq. 7
+    epoch: Epoch  # at that limit
+    profiling: Epoch  # the first epoch ever of this batch size: an equal part of its samples at every limit
+    epochs: tuple[float, ...]  # to the target, one per measured run; inf: never
+
+    def run(self, allowed: float) -> tuple[float, float]:
+        """(expected epochs of a run that may take ``allowed``, chance that it reaches the target)."""
+        n = len(self.epochs)
+        return sum(min(e, allowed) for e in self.epochs) / n, sum(e <= allowed for e in self.epochs) / n
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One pair under one eta."""
+
+    pair: Pair
+    eta: float = 0.5
+
+    @property
+    def weights(self) -> Weights:
+        """eta and MAXPOWER of Eq. 2."""
+        return Weights(self.eta, self.pair.max_power_w)
+
+    @cached_property
+    def arms(self) -> Mapping[int, Arm]:
+        """By batch size, ascending."""
+        return {b: self._arm(b, points) for b, points in self.pair.points.items()}
+
+    def _arm(self, b: int, points: tuple[Point, ...]) -> Arm:
+        best = min(points, key=lambda p: (self.epoch(p).cost, p.limit_w))
+        energy_j = math.fsum(p.energy_j for p in points) / len(points)
+        time_s = math.fsum(p.time_s for p in points) / len(points)
+        profiling = Epoch(energy_j, time_s, self.weights.cost(energy_j, time_s))
+        return Arm(b, best.limit_w, self.epoch(best), profiling, self.pair.epochs[b])
+
+    def epoch(self, point: Point) -> Epoch:
+        """One epoch at one power limit."""
+        return Epoch(point.energy_j, point.time_s, self.weights.cost(point.energy_j, point.time_s))
+
+    def full_power(self, batch_size: int) -> Point:
+        """The highest limit measured at this batch size."""
+        return self.pair.points[batch_size][-1]
+
+    def success_epochs(self, batch_size: int) -> float:
+        """Expected epochs until a run reaches its target, the failed runs before it included; inf: it never does."""
+        mean, chance = self.arms[batch_size].run(self.pair.max_epochs)
+        return mean / chance if chance else math.inf
+
+    def expected_cost(self, batch_size: int) -> float:
+        """Expected cost [J] until a run of this batch size reaches its target."""
+        return self.success_epochs(batch_size) * self.arms[batch_size].epoch.cost
+
+    @cached_property
+    def best(self) -> int:
+        """The batch size that is cheapest in expectation."""
+        return min(self.arms, key=self.expected_cost)
+
+    @cached_property
+    def best_cost(self) -> float:
+        """C* [J]: what an oracle pays for a recurrence, the unit of regret."""
+        return self.expected_cost(self.best)
+
+    @cached_property
+    def default_run(self) -> Epoch:
+        """Expected run of the default batch size at full power: what energy and time are compared with."""
+        b = self.pair.default_batch_size
+        one, epochs = self.epoch(self.full_power(b)), self.success_epochs(b)
+        return Epoch(one.energy_j * epochs, one.time_s * epochs, one.cost * epochs)
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The GPU as ``choose`` sees it."""
+        return DeviceInfo(model=self.pair.gpu, max_power_w=self.pair.max_power_w, energy_source=SOURCE)
+
+    def job(self, **fields: Any) -> ZeusJob:
+        """The job as its author would write it; ``fields`` are those of :class:`ZeusJob`."""
+        spec: dict[str, Any] = {
+            "batch_sizes": self.pair.batch_sizes,
+            "default_batch_size": self.pair.default_batch_size,
+            "target": "metric >= 1",
+            "max_epochs": self.pair.max_epochs,
+            "eta": self.eta,
+            "job_id": self.pair.name,
+        }
+        return ZeusJob(**{**spec, **fields})
