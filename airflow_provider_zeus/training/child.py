@@ -15,7 +15,7 @@ from typing import IO
 from airflow_provider_zeus.training import leash
 from airflow_provider_zeus.training.plan import Line, read_lines
 
-GRACE_S = 5.0  # between SIGTERM and SIGKILL
+GRACE_S = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task, which has to tell the cost, after 5 s
 _LINE_MOST = 64 * 1024  # characters of output shown as one line
 
 _ENDS = re.compile("\r\n|\r|\n")  # a progress bar's carriage return ends a line too
@@ -62,15 +62,16 @@ class Child:
             self._take(self._decoder.decode(data, final=not data), last=not data)
             if not data:
                 return self._process.wait()
-        return None
+            return None
+        return self._process.poll()  # a leash that was killed may leave a daemon that holds the output
 
     def stop(self) -> int:
         """End the command and all that it started, if it still runs; its exit status."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        while self._process.poll() is None and self.follow(0.1) is None:
+        while (status := self.follow(0.1)) is None:
             pass
-        return self._process.wait()
+        return status
 
     def close(self) -> None:
         """Let go of a command that has ended."""

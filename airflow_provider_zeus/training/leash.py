@@ -3,7 +3,8 @@
 Started by :mod:`airflow_provider_zeus.training.child` as a script, in a session of its own, without site packages:
 ``leash.py PARENT_PID GRACE_S COMMAND...``. The command's exit status becomes its own (128 + n after signal n). On Linux
 it adopts whatever the command leaves behind, daemons in sessions of their own too, so that nothing keeps a GPU: each
-gets SIGTERM, and SIGKILL when ``GRACE_S`` seconds have passed.
+gets SIGTERM, and SIGKILL when ``GRACE_S`` seconds have passed. The guardian of a power limit is left to end by itself,
+as it does once it has given the limit back.
 
 Told to stop: end of file on stdin (the starter closed it, or died), or SIGTERM. Standard library only.
 """
@@ -23,6 +24,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit status where the command cannot be 
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LOOK_S = 0.02
+_GUARDIAN, _GUARDIAN_S = b"airflow_provider_zeus/power/guardian.py", 5.0  # how much longer than the others it may take
 
 
 class Tree:
@@ -47,23 +49,20 @@ class Tree:
 
     def end(self, grace_s: float) -> None:
         """SIGTERM to all that is left, SIGKILL to what outlives it."""
-        self._signal(signal.SIGTERM)
-        until_s = time.monotonic() + grace_s
-        while self._left():
-            if time.monotonic() >= until_s:
-                self._signal(signal.SIGKILL)
+        _signal(self._left(), signal.SIGTERM)
+        start_s = time.monotonic()
+        while left := self._left():
+            late_s = time.monotonic() - start_s - grace_s
+            if late_s >= 0:
+                _signal([pid for pid in left if late_s >= _GUARDIAN_S or not _is_guardian(pid)], signal.SIGKILL)
             time.sleep(_LOOK_S)
+        self.reap()  # what died after the last look
 
     def _left(self) -> list[int]:
         self.reap()
         if os.path.isdir("/proc/self"):
             return _descendants()
         return [self._process.pid] if self.status is None else []
-
-    def _signal(self, number: signal.Signals) -> None:
-        for pid in self._left():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
 
 
 def main() -> int:
@@ -126,6 +125,18 @@ def _descendants() -> list[int]:
     for above in found:  # grows while it is walked
         found += [pid for pid, parent in parents.items() if parent == above]
     return found[1:]
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _is_guardian(pid: int) -> bool:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return any(argument.endswith(_GUARDIAN) for argument in file.read().split(b"\0"))
+    return False
 
 
 def _die_with_leash() -> None:

@@ -1,0 +1,144 @@
+"""A whole Airflow on 127.0.0.1: api-server, scheduler with LocalExecutor and dag-processor, in a home of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from demo.api import Api, part
+
+PARTS = {
+    "api-server": ["api-server"],
+    "dag-processor": ["dag-processor"],
+    "scheduler": ["scheduler", "--skip-serve-logs"],  # the log server would listen on all addresses
+}
+START_TIMEOUT_S = 120.0
+
+
+class Site:
+    """An Airflow that runs, and what its REST API can do to a task."""
+
+    def __init__(self, url: str, home: Path) -> None:
+        self.api, self.home = Api(url), home
+
+    def trigger(self, dag_id: str) -> str:
+        """Start a run; its id."""
+        return str(self.api.post(f"dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """State of a run."""
+        return str(self.api.get(f"dags/{dag_id}/dagRuns/{part(run_id)}")["state"])
+
+    def task(self, dag_id: str, run_id: str, task_id: str) -> Any:
+        """A task instance as the API shows it."""
+        return self.api.get(f"dags/{dag_id}/dagRuns/{part(run_id)}/taskInstances/{task_id}")
+
+    def mark_failed(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """What the UI's "mark as failed" does."""
+        path = f"dags/{dag_id}/dagRuns/{part(run_id)}/taskInstances/{task_id}"
+        self.api._call("PATCH", path, {"new_state": "failed"})
+
+    def clear(self, dag_id: str, run_id: str, task_ids: list[str], **options: bool) -> list[str]:
+        """What the UI's "clear" does; the tasks that were cleared."""
+        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": task_ids, "only_failed": False, **options}
+        cleared = self.api.post(f"dags/{dag_id}/clearTaskInstances", body)["task_instances"]
+        return sorted(ti["task_id"] for ti in cleared)
+
+    def wait_for_run(self, dag_id: str, run_id: str, timeout_s: float = 40.0) -> str:
+        """State of a run that has ended."""
+        wait_until(lambda: self.run_state(dag_id, run_id) in ("success", "failed"), timeout_s, f"the end of {dag_id}")
+        return self.run_state(dag_id, run_id)
+
+
+def wait_until(is_so: Callable[[], Any], timeout_s: float, what: str, every_s: float = 0.1) -> float:
+    """Wait; seconds that it took. Fails when it never comes."""
+    start_s = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - start_s < timeout_s, f"waited {timeout_s:g} s in vain for {what}"
+        time.sleep(every_s)
+    return time.monotonic() - start_s
+
+
+@contextmanager
+def airflow(home: Path, **settings: str) -> Iterator[Site]:
+    """Servers over the DAG files in ``home/dags``; ``settings`` are environment variables of all of them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = _environment(home, port) | settings
+    command = [sys.executable, "-m", "airflow"]
+    subprocess.run([*command, "db", "migrate"], env=env, cwd=home, check=True, capture_output=True, timeout=120)
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    site = Site(f"http://127.0.0.1:{port}", home)
+    try:
+        for name, arguments in PARTS.items():
+            with (home / f"{name}.log").open("wb") as out:
+                running[name] = subprocess.Popen(
+                    [*command, *arguments],
+                    env=env,
+                    cwd=home,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+        wait_until(lambda: _ready(site, running), START_TIMEOUT_S, "Airflow", every_s=0.5)
+        yield site
+    finally:
+        for server in reversed(running.values()):
+            _stop(server)
+
+
+def _environment(home: Path, port: int) -> dict[str, str]:
+    url = f"http://127.0.0.1:{port}"
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS"))}
+    return inherited | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
+        "CUDA_VISIBLE_DEVICES": "",  # no test reads, let alone sets, a real GPU
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
+def _ready(site: Site, running: dict[str, subprocess.Popen[bytes]]) -> bool:
+    for name, server in running.items():
+        if server.poll() is not None:
+            log = (site.home / f"{name}.log").read_text(errors="replace")
+            raise AssertionError(f"{name} ended with status {server.returncode}:\n{log[-3000:]}")
+    health = site.api.healthy()
+    return all(health.get(p) == "healthy" for p in ("metadatabase", "scheduler", "dag_processor"))
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the server, then to what is left of its session, then SIGKILL."""
+    if server.poll() is None:
+        server.terminate()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(8)
+        try:
+            os.killpg(server.pid, number)
+        except ProcessLookupError:
+            return

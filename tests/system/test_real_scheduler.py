@@ -1,0 +1,207 @@
+"""Death and repetition of our tasks under a real scheduler, api-server and executor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.power.simulated import SimulatedGpu
+from airflow_provider_zeus.store.sql import SqlStore
+from tests.system.servers import Site, airflow, wait_until
+
+GONE_S = 10.0  # Airflow looks every 5 s whether a task was stopped from outside
+FOUND_W = {"v100": 250.0, "a40": 300.0}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class Trainings:
+    """The trainings of one DAG of death_dags.py, from outside."""
+
+    def __init__(self, site: Site, name: str, gpu: str, state_dir: str = "zeus") -> None:
+        self.site, self.name, self.folder = site, name, site.home / "work"
+        chip, load = gpu.split("/")
+        self.state_file = site.home / state_dir / f"simulated-{chip}-{load}.gpu"
+        self.gpu, self.found_w = gpu, FOUND_W[chip]
+
+    def log(self) -> list[Trial]:
+        """The trial log as any reader gets it."""
+        try:
+            store = SqlStore(f"sqlite:///{self.site.home}/zeus.db")
+        except StoreError:  # the first task of all makes it
+            return []
+        try:
+            return store.trials(f"{self.name}.train")
+        finally:
+            store.close()
+
+    def limit_w(self) -> float:
+        chip, load = self.gpu.split("/")
+        return SimulatedGpu(chip, load=load, state_file=self.state_file).limit_w()
+
+    def flag(self, name: str, up: bool = True) -> None:
+        path = self.folder / f"{self.name}.{name}"
+        path.touch() if up else path.unlink()
+
+    def pids(self) -> dict[str, int]:
+        """Of the newest start."""
+        lines = (self.folder / f"{self.name}.pids").read_text().splitlines()
+        return {who: int(pid) for who, pid in (line.split() for line in lines)}
+
+    def saves(self) -> int:
+        path = self.folder / f"{self.name}.saves"
+        return len(path.read_text().split()) if path.exists() else 0
+
+    def held(self, *, measured: bool = True) -> str:
+        """A run whose training is in its second epoch, at a limit that we set, its cost so far in the log."""
+        self.flag("hold")
+        before = len(self.log())
+        run_id = self.site.trigger(self.name)
+        self.wait_for_middle(before, measured=measured)
+        return run_id
+
+    def wait_for_middle(self, before: int, *, measured: bool = True) -> None:
+        def middle() -> bool:
+            log = self.log()
+            if len(log) <= before or not self.state_file.exists():
+                return False
+            return self.limit_w() != self.found_w and (not measured or (log[-1].observation.epochs or 0) > 1)
+
+        wait_until(middle, 40, "the middle of the training")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    home = tmp_path_factory.mktemp("airflow")
+    (home / "dags").mkdir()
+    (home / "work").mkdir()
+    shutil.copy(Path(__file__).with_name("death_dags.py"), home / "dags")
+    settings = {
+        "AIRFLOW__ZEUS__HEARTBEAT_S": "1",
+        "AIRFLOW__ZEUS__LEASE_S": "5",
+        "ZEUS_TEST_DIR": str(home / "work"),
+    }
+    with airflow(home, **settings) as site:
+        wait_until(lambda: site.api.get("dags/real_trial") is not None, 60, "the DAGs")
+        yield site
+
+
+def alive(*pids: int) -> list[int]:
+    """Those of them that run."""
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+def test_marking_a_running_task_failed_ends_its_training(site: Site) -> None:
+    it = Trainings(site, "real_task", "v100/shufflenet")
+    run_id = it.held()
+    (before,) = it.log()
+    assert before.state is State.RUNNING
+    site.mark_failed("real_task", run_id, "train")
+    took_s = wait_until(lambda: not alive(it.pids()["train"]), GONE_S, "the end of the training")
+    print(f"gone after {took_s:.1f} s")
+    wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
+    (trial,) = it.log()
+    assert (trial.state, trial.reason) == (State.FAILED, "killed: Airflow stopped the task")
+    assert (trial.observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
+    assert (trial.observation.epochs or 0) > 1
+    assert site.wait_for_run("real_task", run_id) == "failed"
+    assert it.saves() == 0
+    it.flag("hold", up=False)
+    assert site.wait_for_run("real_task", site.trigger("real_task")) == "success"
+    assert [t.state for t in it.log()] == [State.FAILED, State.CONVERGED]
+    assert it.saves() == 1
+
+
+def test_marking_a_command_failed_ends_what_it_started(site: Site) -> None:
+    it = Trainings(site, "real_command", "a40/shufflenet")
+    run_id = it.held()
+    pids, before = it.pids(), it.log()[-1]
+    site.mark_failed("real_command", run_id, "train")
+    took_s = wait_until(lambda: not alive(*pids.values()), GONE_S, "the end of command and worker")
+    print(f"gone after {took_s:.1f} s")
+    wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
+    (trial,) = it.log()
+    assert (trial.state, trial.reason) == (State.FAILED, "killed: Airflow stopped the task")
+    assert (trial.observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
+    assert site.wait_for_run("real_command", run_id) == "failed"
+    assert it.saves() == 0
+
+
+def test_a_task_process_that_is_killed_takes_its_command_along(site: Site) -> None:
+    it = Trainings(site, "real_command", "a40/shufflenet")
+    known = len(it.log())
+    run_id = it.held()
+    pids, before = it.pids(), it.log()[-1]
+    runner = psutil.Process(pids["above"]).ppid()  # above the training is its leash, and above that the task
+    os.kill(runner, signal.SIGKILL)
+    took_s = wait_until(lambda: not alive(*pids.values()), 5, "the end of command and worker")
+    print(f"gone after {took_s:.1f} s")
+    wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
+    wait_until(lambda: it.log()[-1].state is State.ABANDONED, 7, "the end of the lease")
+    assert (it.log()[-1].observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
+    it.flag("hold", up=False)
+    assert site.wait_for_run("real_command", run_id) == "success"
+    dead, kept = it.log()[known:]
+    assert [(t.state, t.origin.try_number) for t in (dead, kept)] == [(State.ABANDONED, 1), (State.CONVERGED, 2)]
+    assert dead.observation.energy_j >= before.observation.energy_j
+    assert dead.observation.energy_j != kept.observation.energy_j
+    assert it.saves() == 1
+
+
+def test_around_an_operator_that_is_marked_failed(site: Site) -> None:
+    it = Trainings(site, "real_trial", "a40/resnet50", "work/state")
+    run_id = it.held(measured=False)
+    training = it.pids()["train"]
+    site.mark_failed("real_trial", run_id, "train")
+    assert site.wait_for_run("real_trial", run_id) == "failed"
+    wait_until(lambda: not alive(training), GONE_S, "the end of the training")
+    wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
+    assert site.task("real_trial", run_id, "zeus_tell")["state"] == "success"
+    (trial,) = it.log()
+    assert (trial.state, trial.reason) == (State.FAILED, "no result")
+    assert trial.observation.energy_j is None
+    it.flag("hold", up=False)
+    cleared = site.clear("real_trial", run_id, ["train"], include_downstream=True)
+    assert cleared == ["train", "zeus_ask", "zeus_tell"], "its setup and its teardown run again too"
+    assert site.wait_for_run("real_trial", run_id) == "success"
+    assert [t.state for t in it.log()] == [State.FAILED, State.CONVERGED]
+    assert it.log()[1].origin.run_id == run_id
+    assert it.saves() == 1
+
+
+def test_a_retry_after_an_error(site: Site) -> None:
+    it = Trainings(site, "real_retry", "v100/resnet50")
+    it.flag("fail")
+    run_id = site.trigger("real_retry")
+    assert site.wait_for_run("real_retry", run_id) == "success"
+    failed, kept = it.log()
+    assert (failed.state, failed.reason, failed.origin.try_number) == (State.FAILED, "RuntimeError: disk full", 1)
+    assert (kept.state, kept.origin.try_number) == (State.CONVERGED, 2)
+    assert (failed.observation.energy_j or 0) > 0
+    assert it.saves() == 1
+    assert it.limit_w() == it.found_w
+
+
+def test_a_cleared_task_that_was_done_is_one_more_observation(site: Site) -> None:
+    it = Trainings(site, "real_retry", "v100/resnet50")
+    saves = it.saves()
+    run_id = site.trigger("real_retry")
+    assert site.wait_for_run("real_retry", run_id) == "success"
+    before = it.log()
+    assert site.clear("real_retry", run_id, ["train"]) == ["train"]
+    assert site.wait_for_run("real_retry", run_id) == "success"
+    log = it.log()
+    assert log[: len(before)] == before, "what was told stays as it was"
+    again = log[len(before) :]
+    assert {t.origin.run_id for t in again} == {run_id}
+    assert {t.key.ti_id for t in again}.isdisjoint(t.key.ti_id for t in before)
+    assert [t.state for t in again][-1] in (State.CONVERGED,)
+    assert it.saves() == saves + 2
