@@ -7,8 +7,10 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import logging
 import os
 import sys
+import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,14 +29,14 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
 
     @functools.wraps(function)
     def run(args: Namespace) -> None:
-        from airflow.cli.utils import redirect_stdout_log_handlers_to_stderr
         from airflow.utils.cli import action_cli
         from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
-        redirect_stdout_log_handlers_to_stderr()
+        _log_to_stderr()
         try:
-            status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
+            with warnings.catch_warnings(action="ignore"):  # of libraries; Airflow 3.2 prints them to stdout
+                status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
         except ZeusError as error:
             print(error, file=sys.stderr)
             status = 1
@@ -45,6 +47,13 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
             raise SystemExit(status)
 
     return run
+
+
+def _log_to_stderr() -> None:
+    """As Airflow does itself from 3.3 on, for commands with ``--output``."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)
 
 
 @contextmanager

@@ -1,13 +1,7 @@
-"""``python -m airflow_provider_zeus.store.upgrade [CONN_ID]``: makes or migrates the tables of the trial log."""
+"""``airflow zeus db upgrade``: makes or migrates the tables of the trial log."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
-
-from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, store_url
 
 
@@ -33,19 +27,3 @@ def upgrade(conn_id: str = DEFAULT_CONN_ID) -> str:
     if before == HEAD:
         return f"The trial log at {shown(parsed)} is up to date: schema {HEAD}."
     return f"The trial log at {shown(parsed)} now has schema {HEAD} ({f'was {before}' if before else 'made anew'})."
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; its exit status."""
-    parser = argparse.ArgumentParser(prog=UPGRADE, description="Make or migrate the tables of the trial log.")
-    parser.add_argument("conn_id", nargs="?", default=DEFAULT_CONN_ID, help="Connection of the trial log")
-    try:
-        print(upgrade(parser.parse_args(arguments).conn_id))
-    except StoreError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
