@@ -44,6 +44,19 @@ def test_a_question_is_refused_while_another_task_instance_runs(store: VariableS
     assert port.data == before
 
 
+def test_nothing_is_reaped_while_a_trial_runs_whose_words_could_be_lost(
+    store: VariableStore, port: DictPort, clock: Clock
+) -> None:
+    first = store.ask(request(1)).trial
+    alive = store.adopt(replace(first, key=TrialKey("adopted")), lease_s=1000.0)
+    clock.t += 91
+    before = dict(port.data)
+    assert store.reap("d.train") == []
+    assert port.data == before
+    store.tell(alive.key, State.CONVERGED, report())
+    assert [t.key for t in store.reap("d.train")] == [first.key]
+
+
 def test_a_heartbeat_keeps_others_refused(store: VariableStore, clock: Clock) -> None:
     key = store.ask(request(1)).trial.key
     clock.t += 80
