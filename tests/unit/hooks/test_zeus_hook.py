@@ -20,21 +20,22 @@ from tests.unit.store.store_kit import request
 Press = Callable[..., tuple[bool, str]]
 
 
-@pytest.fixture
-def client(airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def client(airflow_home: Path) -> Iterator[Any]:
     """A logged-in browser's view of the api-server's core API."""
-    monkeypatch.setenv("AIRFLOW__CORE__TEST_CONNECTION", "Enabled")
-    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True")
-    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "0123456789abcdef" * 4)
-    monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT", raising=False)
     from airflow.api_fastapi.app import create_app, purge_cached_app
     from fastapi.testclient import TestClient
 
-    purge_cached_app()
-    with TestClient(create_app(apps="core")) as client:
-        client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
-        yield client
-    purge_cached_app()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CORE__TEST_CONNECTION", "Enabled")
+        patch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True")
+        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "0123456789abcdef" * 4)
+        patch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT", raising=False)
+        purge_cached_app()
+        with TestClient(create_app(apps="core")) as client:
+            client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
+            yield client
+        purge_cached_app()
 
 
 @pytest.fixture
