@@ -16,7 +16,10 @@ COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#d
 LINE = "#8a8f98"
 KEPT = (State.CONVERGED.value, State.EXHAUSTED.value)
 SMALL, LARGE = 40, 120  # runs up to which points are labelled; above which a slider helps
-LEGEND = "Colour and number: batch size of the run's last attempt. Diamond: an attempt before it was given up."
+LEGEND = (
+    "Colour and number: batch size of the run's last attempt. Diamond: an attempt before it was given up. "
+    "Triangle: no model was kept."
+)
 _SCALES = {"J": ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J")), "s": ((3600.0, "h"), (60.0, "min"), (1.0, "s"))}
 
 Option = dict[str, Any]

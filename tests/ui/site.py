@@ -42,12 +42,13 @@ def history() -> list[str]:
     spec = job(batch_sizes=[16, 32, 64, 128, 256], max_epochs=30, power_limits_w=[150, 200, 250], profile_s=1.0)
     with DAG(PLAIN_DAG, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as plain:
         task(lambda: None, task_id="nothing")()
-    _run(plain)
+    run_dag(plain)
     dag = zeus_dag(ZEUS_DAG, spec, EPOCHS.__getitem__)
-    return [_run(dag).run_id for _ in range(RUNS)]
+    return [run_dag(dag).run_id for _ in range(RUNS)]
 
 
-def _run(dag: Any) -> Any:
+def run_dag(dag: Any, **test: Any) -> Any:
+    """Runs a DAG in this process by ``dag.test()``."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session
@@ -57,7 +58,7 @@ def _run(dag: Any) -> Any:
     bag = DagBag(dag_folder=os.devnull)
     bag.bag_dag(dag)
     sync_bag_to_db(bag, "tests", None)
-    return dag.test()
+    return dag.test(**test)
 
 
 @contextmanager

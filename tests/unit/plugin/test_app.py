@@ -216,6 +216,26 @@ def test_a_store_that_cannot_be_reached_is_named_without_its_password(
         assert "hunter2" not in answer.text
 
 
+def test_a_connection_of_the_metadata_database_counts_at_once(viewer: Any, home: Path, airflow_home: Path) -> None:
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    elsewhere = SqlStore(f"sqlite:///{home / 'elsewhere.db'}", create=True)
+    ran(elsewhere, 1)
+    assert viewer.get(data_routes()[0]).json()["note"] == answers.NO_JOB
+    with create_session() as session:
+        session.add(Connection(conn_id="zeus_default", conn_type="sqlite", host=str(home / "elsewhere.db")))
+    try:
+        answer = viewer.get(data_routes()[0]).json()
+    finally:
+        with create_session() as session:
+            session.delete(session.scalar(sa.select(Connection).where(Connection.conn_id == "zeus_default")))
+        elsewhere.close()
+    assert ([r["run_id"] for r in answer["rows"]], answer["store"]) == (["run1"], f"sqlite:{home / 'elsewhere.db'}")
+
+
 # --- odd requests
 
 BAD_IDS = [

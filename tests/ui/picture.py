@@ -1,0 +1,80 @@
+"""Takes the picture of the manual, ``docs/images/zeus-cost-dag.png``: ``python -m tests.ui.picture``.
+
+A year of weekly retrainings: the provider's real loop in Airflow, on the simulated GPU. What a batch size needs is made
+up: too small or too large a batch never reaches the target in time, those between differ, and weeks differ.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import tests.conftest  # an Airflow home of its own, before Airflow is imported
+from tests.integration.jobs import job, loop
+from tests.ui.browser import FLAGS, find_browser
+from tests.ui.site import PASSWORD, USER, api_server, run_dag
+
+IMAGE = Path(__file__).parents[2] / "docs" / "images" / "zeus-cost-dag.png"
+DAG_ID, WEEKS, MONDAY = "churn_model_weekly", 30, datetime(2026, 1, 5, tzinfo=UTC)
+EPOCHS = {16: 45, 32: 14, 64: 11, 128: 9, 256: 11, 512: 21, 1024: 70}
+SIZE = {"width": 1200, "height": 1040}
+
+
+def history() -> None:
+    """A run per week."""
+    from airflow.sdk import DAG, task
+
+    spec = job(
+        batch_sizes=list(EPOCHS), max_epochs=60, target="accuracy >= 0.84", data_slice="{{ dag_run.conf['week'] }}"
+    )
+    weeks = random.Random(7)
+    with DAG(DAG_ID, schedule="@weekly", start_date=MONDAY, catchup=False) as dag:
+
+        @task.zeus(spec)
+        def train(run: Any = None) -> int:
+            hard = weeks.gauss(1.0, 0.06)  # this week's data
+            loop(run, max(1, round(EPOCHS[run.batch_size] * hard)))
+            return run.batch_size
+
+        train()
+    for n in range(WEEKS):
+        end = MONDAY + timedelta(weeks=n)
+        run_dag(dag, logical_date=end, run_after=end, run_conf={"week": f"{end:%G-W%V}"})
+
+
+def take(url: str, path: Path) -> None:
+    """The tab of the DAG in Airflow's UI."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser().path, args=FLAGS)
+        page = browser.new_page(viewport=SIZE)
+        page.goto(url)
+        page.fill("input[name=username]", USER)
+        page.fill("input[name=password]", PASSWORD)
+        page.click("button[type=submit]")
+        page.get_by_role("link", name="Dags").first.wait_for()
+        page.evaluate("localStorage.setItem('theme', 'light')")
+        page.goto(f"{url}/dags/{DAG_ID}/plugin/zeus-cost")
+        page.frame_locator("iframe[title='Zeus cost']").locator("#chart canvas").first.wait_for()
+        page.wait_for_timeout(2000)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=path)
+        browser.close()
+
+
+def main() -> None:
+    """Run the year, take the picture."""
+    from airflow.utils import db
+
+    db.initdb()
+    history()
+    with api_server(Path(tests.conftest._HOME)) as url:
+        take(url, IMAGE)
+    print(f"{IMAGE}: {IMAGE.stat().st_size / 1024:.0f} KiB")
+
+
+if __name__ == "__main__":
+    main()
