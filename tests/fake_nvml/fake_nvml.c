@@ -52,12 +52,12 @@ struct state {
     struct count count[CALLS];
     struct set set[SETS];
 };
-typedef struct { int32_t index, is_mig; } *device;
+typedef struct { int32_t index, is_mig, pid; } *device; /* pid: whose handle it is */
 
 static struct state *state;
 static pid_t ready_in; /* the process that called nvmlInit; a forked child has to do so itself */
 static int opened;
-static struct { int32_t index, is_mig; } handles[2 * GPUS];
+static struct { int32_t index, is_mig, pid; } handles[2 * GPUS];
 
 static double now_s(void) {
     struct timespec t;
@@ -133,6 +133,10 @@ static int begin_on(const char *function, device d, struct gpu **g) {
     if (!state || !opened) return UNINITIALIZED;
     int code = begin_ready(function);
     if (code) return code;
+    if (d->pid != getpid()) {
+        state->abused++;
+        return INVALID_ARGUMENT;
+    }
     *g = &state->gpu[d->index];
     if ((*g)->lost) return GPU_IS_LOST;
     advance(*g);
@@ -211,11 +215,16 @@ API int nvmlDeviceGetCount_v2(unsigned *count) {
     return leave(code);
 }
 
+static device given_out(int i) {
+    handles[i].pid = getpid();
+    return (device)&handles[i];
+}
+
 API int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *d) {
     READY();
     if (!code && index >= (unsigned)state->gpus) code = INVALID_ARGUMENT;
     if (!code && state->gpu[index].lost) code = GPU_IS_LOST;
-    if (!code) *d = (device)&handles[2 * index];
+    if (!code) *d = given_out(2 * index);
     return leave(code);
 }
 
@@ -225,7 +234,7 @@ API int nvmlDeviceGetHandleByUUID(const char *uuid, device *d) {
     for (int i = 0; i < state->gpus; i++) {
         int is_mig = strcmp(uuid, state->gpu[i].uuid) != 0;
         if (is_mig && strcmp(uuid, state->gpu[i].mig_uuid)) continue;
-        *d = (device)&handles[2 * i + is_mig];
+        *d = given_out(2 * i + is_mig);
         return leave(state->gpu[i].lost ? GPU_IS_LOST : OK);
     }
     return leave(NOT_FOUND);

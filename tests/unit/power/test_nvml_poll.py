@@ -40,12 +40,14 @@ def pollers() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("how", ["close", "forget"])
-def test_polling_ends_with_its_device(card: Gpu, how: str) -> None:
+def test_polling_ends_with_its_device(card: Gpu, nvml: FakeNvml, how: str) -> None:
     card.has_counter = 0
     device = NvmlDevice()
     assert device.energy_j() == 0.0
     assert len(pollers()) == 1
     assert pollers()[0].daemon
+    polled = nvml.calls()["nvmlDeviceGetPowerUsage"]
+    wait_for(lambda: nvml.calls()["nvmlDeviceGetPowerUsage"] > polled, within_s=2.0)
     if how == "close":
         device.close()
     else:

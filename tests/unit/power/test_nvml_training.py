@@ -63,7 +63,7 @@ class Training:
             }
         )
 
-    def run(self, *, step: Callable[[], None] = lambda: time.sleep(0.002), epochs: int = 2, **changes: Any) -> Any:
+    def run(self, *, step: Callable[[], None] = lambda: time.sleep(0.001), epochs: int = 2, **changes: Any) -> Any:
         """Train 50 steps an epoch; the observation of the attempt."""
         self.lines.clear()
 
