@@ -8,6 +8,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Trial
 
 _NONE = "-"
+_JOULES = Weights(1.0, 1.0)
 
 
 def device_of(trial: Trial) -> DeviceInfo | None:
@@ -46,14 +47,14 @@ def cost_text(trial: Trial) -> str:
     cost, unit = cost_of(trial)
     if cost is None:
         return _NONE
-    return energy_text(cost) if unit == "J" else time_text(cost)
+    return _JOULES.text(cost) if unit == "J" else time_text(cost)  # no watt hours: a cost is no energy
 
 
 def energy_text(energy_j: float | None) -> str:
     """Joules for people, from J to GJ; from a tenth of a kilowatt hour on in watt hours too."""
     if energy_j is None:
         return _NONE
-    text = Weights(1.0, 1.0).text(energy_j)
+    text = _JOULES.text(energy_j)
     return text if abs(energy_j) < 360e3 else f"{text} ({_watt_hours(energy_j / 3600)})"
 
 

@@ -64,6 +64,11 @@ def test_missing_figures_are_null_with_their_reason(zeus: Zeus, store: Store) ->
     assert trial["missing"] == {"energy_j": "no source"}
 
 
+def test_watt_hours_stand_beside_energies_and_not_beside_costs(zeus: Zeus, store: Store) -> None:
+    recur(store, 1, energy_j=720e3, time_s=2400.0)
+    assert cells(zeus("trials", "d.train").out)[1][7:10] == ["720 kJ (200 Wh)", "40.0 min", "720 kJ"]
+
+
 def test_where_time_alone_is_weighed_a_cost_is_seconds(zeus: Zeus, store: Store) -> None:
     recur(store, 1, energy_j=None, energy_source=None, time_s=120.0, reasons={"energy_j": "no source"})
     (trial,) = json.loads(zeus("trials", "d.train", "-o", "json").out)
