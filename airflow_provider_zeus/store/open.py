@@ -107,8 +107,9 @@ def runs_here() -> bool:
 
 def _embedded_url(conn_id: str) -> str:
     if not runs_here():
+        command = UPGRADE if conn_id == DEFAULT_CONN_ID else f"{UPGRADE} --conn-id {conn_id}"
         raise StoreError(
             f"There is no Connection {conn_id!r}, and tasks run on other hosts, which share no file: define it to a "
-            f"PostgreSQL database and run '{UPGRADE}' once."
+            f"PostgreSQL database and run '{command}' once."
         )
     return f"sqlite:///{embedded_path()}"

@@ -16,6 +16,7 @@ from airflow_provider_zeus.store.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql_engine import explained, shown, transaction
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
 _ADVISORY_LOCK = 0x7A657573  # "zeus"
 
 
@@ -43,7 +44,7 @@ def check(engine: sa.Engine, *, create: bool) -> None:
     if not create and path is not None and not path.exists():
         raise StoreError(
             f"There is no trial log yet at {shown(engine.url)}: where all tasks run on one host the first run of a job "
-            f"makes it; elsewhere run '{UPGRADE}' once."
+            f"makes it; elsewhere {_RUN}."
         )
     found = present_version(engine)
     if found == HEAD:
@@ -55,7 +56,7 @@ def check(engine: sa.Engine, *, create: bool) -> None:
         )
     if not create:
         state = "has no tables of ours yet" if found is None else f"has the older schema {found}"
-        raise StoreError(f"The trial log at {shown(engine.url)} {state}; run '{UPGRADE}' once.")
+        raise StoreError(f"The trial log at {shown(engine.url)} {state}; {_RUN}.")
     migrate(engine)
 
 
