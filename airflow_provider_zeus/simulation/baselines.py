@@ -1,0 +1,59 @@
+"""What the paper compares with (section 6.1): the default configuration, and grid search with pruning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from airflow_provider_zeus.simulation.environment import Environment, Run
+from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Point
+
+Config = tuple[int, Point]
+
+
+def default(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
+    """The default batch size at full power, always."""
+    env, log = Environment(scenario, seed), Log()
+    b = scenario.pair.default_batch_size
+    point = scenario.full_power(b)
+    for _ in range(recurrences):
+        log.add(scenario, [env.train_at(b, point)])
+    return log
+
+
+def grid_search(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
+    """One configuration per recurrence, then the cheapest seen; a batch size that missed the target is dropped.
+
+    A recurrence whose configuration misses goes on with the next one, so that it ends with a model.
+    """
+    env, log = Environment(scenario, seed), Log()
+    dropped: set[int] = set()
+    todo = _grid(scenario, dropped)
+    best: Config = (scenario.pair.default_batch_size, scenario.full_power(scenario.pair.default_batch_size))
+    best_cost = math.inf
+    for _ in range(recurrences):
+        runs: list[Run] = []
+        exploring = True
+        while exploring:
+            config = next(todo, None)
+            exploring = config is not None
+            b, point = config or best
+            run = env.train_at(b, point)
+            runs.append(run)
+            if run.reached:
+                if exploring and run.cost < best_cost:
+                    best, best_cost = (b, point), run.cost
+                break
+            dropped.add(b)
+        log.add(scenario, runs, final=not exploring)
+    return log
+
+
+def _grid(scenario: Scenario, dropped: set[int]) -> Iterator[Config]:
+    """Batch sizes from the smallest, power limits from the highest, without what is ``dropped`` meanwhile."""
+    for b, points in scenario.pair.points.items():
+        for point in reversed(points):
+            if b not in dropped:
+                yield b, point
