@@ -1,0 +1,161 @@
+"""The paper's evaluation on its own measurements: ``python -m benchmarks.paper --traces DIR --out DIR``.
+
+Replays every workload of the folder on every GPU, 2 |B| |P| recurrences per seed, with common random numbers, and
+writes ``report.json``, ``report.md`` and the paper's figures. Regret is in units of C*, the expected cost of the best
+batch size (a batch size that fails pays for its failures). Every figure is simulated from measured epochs, times and
+powers; nothing is trained here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.replays import NAMES, UPSTREAM, Replays, Task, geomean, mean_ci, run_tasks
+
+DEFAULT_POLICIES = (*POLICIES, UPSTREAM, "grid_search", "default")
+AT = {"regret_10": 9, "regret_20": 19, "regret_50": 49, "regret_end": -1}
+
+
+def figures_of(found: Replays) -> dict[str, Any]:
+    """What the report says of one policy on one pair: [mean, half of ci95] over seeds, and counts."""
+    report: dict[str, Any] = {}
+    for name, at in AT.items():
+        report[name] = mean_ci([curve[min(at, len(curve) - 1)] for curve in found.regret])
+        report[f"expected_{name}"] = mean_ci([curve[min(at, len(curve) - 1)] for curve in found.expected_regret])
+    for name in ("eta_last5", "tta_last5", "cum_energy"):
+        report[name] = mean_ci(getattr(found, name))
+    for name in ("runs_without_model", "runs_below_target", "attempts", "peeks"):
+        report[name] = getattr(found, name)
+    report["recurrences_per_s"] = round(found.recurrences / found.seconds) if found.seconds else None
+    return report
+
+
+def report_of(results: Mapping[Task, Replays], seeds: int) -> dict[str, Any]:
+    """The whole ``report.json``."""
+    pairs: dict[str, dict[str, Any]] = {}
+    for task, found in results.items():
+        pairs.setdefault(task.pair, {})[task.policy] = figures_of(found)
+    report: dict[str, Any] = {"source": "simulated", "seeds": seeds, "pairs": pairs}
+    ratios = {policy: ratios_to_upstream(pairs, policy) for policy in next(iter(pairs.values()))}
+    report["geomean_vs_upstream"] = {policy: geomean(r.values()) for policy, r in ratios.items()}
+    report["worst_vs_upstream"] = {policy: max(r.values()) for policy, r in ratios.items()}
+    report["worst_pair_vs_upstream"] = {policy: max(r, key=r.__getitem__) for policy, r in ratios.items()}
+    report["vs_upstream"] = ratios
+    return report
+
+
+def ratios_to_upstream(pairs: Mapping[str, Mapping[str, Any]], policy: str) -> dict[str, float]:
+    """Expected regret at the end as a multiple of upstream's, per pair."""
+    name = "expected_regret_end"
+    return {pair: max(found[policy][name][0], 1e-6) / found[UPSTREAM][name][0] for pair, found in pairs.items()}
+
+
+def markdown_of(report: Mapping[str, Any]) -> str:
+    """``report.md``."""
+    policies = list(report["geomean_vs_upstream"])
+    lines = [
+        "# Replay of the paper's measurements",
+        "",
+        f"{report['seeds']} seeds, common random numbers; simulated.",
+        "",
+    ]
+    lines += ["## Regret at the end as a multiple of upstream's", ""]
+    lines += _table(
+        ["policy", "geometric mean", "worst", "worst pair", "without a model", "below target", "recurrences/s"],
+        [
+            [
+                policy,
+                f"{report['geomean_vs_upstream'][policy]:.3f}",
+                f"{report['worst_vs_upstream'][policy]:.2f}",
+                report["worst_pair_vs_upstream"][policy],
+                *(str(sum(p[policy][n] for p in report["pairs"].values())) for n in _COUNTS),
+                f"{_speed(report, policy):,}",
+            ]
+            for policy in policies
+        ],
+    )
+    for title, name in _TABLES.items():
+        lines += ["", f"## {title}", ""]
+        rows = [[pair, *(_cell(found[p][name]) for p in policies)] for pair, found in report["pairs"].items()]
+        lines += _table(["pair", *policies], rows)
+    return "\n".join(lines) + "\n"
+
+
+_COUNTS = ("runs_without_model", "runs_below_target")
+_TABLES = {
+    "Regret after 10 recurrences [C*]": "regret_10",
+    "Regret after 20 recurrences [C*]": "regret_20",
+    "Regret after 50 recurrences [C*]": "regret_50",
+    "Regret at the end [C*]": "regret_end",
+    "Expected regret at the end [C*]": "expected_regret_end",
+    "Energy of the last five recurrences, Default = 1 (Figure 6a)": "eta_last5",
+    "Time of the last five recurrences, Default = 1 (Figure 6b)": "tta_last5",
+    "Energy of all recurrences, Default = 1": "cum_energy",
+}
+
+
+def _speed(report: Mapping[str, Any], policy: str) -> int:
+    return round(min(p[policy]["recurrences_per_s"] or 0 for p in report["pairs"].values()))
+
+
+def _cell(figure: Sequence[float]) -> str:
+    return f"{figure[0]:.3f} ± {figure[1]:.3f}" if figure[0] < 10 else f"{figure[0]:.2f} ± {figure[1]:.2f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    args = _parser().parse_args(arguments)
+    start = time.monotonic()
+    try:
+        if args.traces is None:
+            raise SystemExit("No traces: give --traces DIR or set ZEUS_TRACES to the folder of summary_train.csv.")
+        pairs = Traces(args.traces).pairs(args.gpus, args.workloads)
+        policies = list(dict.fromkeys([*args.policies, UPSTREAM]))
+        seeds = tuple(range(args.seeds))
+        tasks = [Task(p.workload, p.gpu, policy, seeds) for p in pairs for policy in policies]
+        results = run_tasks(args.traces, tasks, args.jobs)
+        report = report_of(results, args.seeds)
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "report.md").write_text(markdown_of(report))
+    for policy in policies:
+        ratio, worst = report["geomean_vs_upstream"][policy], report["worst_vs_upstream"][policy]
+        pair = report["worst_pair_vs_upstream"][policy]
+        print(f"{policy:20} {ratio:7.3f} x upstream's regret, at worst {worst:.2f} x on {pair}")
+    print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    traces = os.environ.get("ZEUS_TRACES")
+    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
+    parser.add_argument("--gpus", nargs="+", default=[], help="default: every GPU in the folder")
+    parser.add_argument("--workloads", nargs="+", default=[], help="default: every workload in the folder")
+    parser.add_argument("--policies", nargs="+", default=list(DEFAULT_POLICIES), choices=NAMES, metavar="POLICY")
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
+    parser.add_argument("--out", type=Path, default=Path("paper-report"))
+    parser.add_argument("--no-pictures", action="store_true", help="numbers alone")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

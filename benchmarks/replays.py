@@ -1,0 +1,173 @@
+"""Many replays on all cores: which policies there are by name, and what a benchmark keeps of each replay."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.simulation.baselines import default, grid_search
+from airflow_provider_zeus.simulation.driver import replay
+from airflow_provider_zeus.simulation.literal import Parts, literal
+from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+
+T = TypeVar("T")
+UPSTREAM = "upstream"  # upstream's algorithm, which benchmarks/upstream.py holds against its own code
+ABLATIONS = {
+    "no_early_stopping": Parts(early_stopping=False),
+    "no_pruning": Parts(pruning=False),
+    "no_jit_profiling": Parts(jit=False),
+}
+NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS)
+LAST = 5  # recurrences, as in Figure 6
+CHUNK = 5  # seeds per task
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Replays of one policy on one pair."""
+
+    workload: str
+    gpu: str
+    policy: str
+    seeds: tuple[int, ...]
+    eta: float = 0.5
+    beta: float = 2.0
+
+    @property
+    def pair(self) -> str:
+        """``workload/gpu``."""
+        return f"{self.workload}/{self.gpu}"
+
+
+@dataclass(slots=True)
+class Replays:
+    """What is kept, one entry per seed. Energies and times are multiples of the default run's expectation."""
+
+    seconds: float = 0.0
+    recurrences: int = 0
+    regret: list[list[float]] = field(default_factory=list)  # after each recurrence, in C*
+    expected_regret: list[list[float]] = field(default_factory=list)
+    eta_last5: list[float] = field(default_factory=list)
+    tta_last5: list[float] = field(default_factory=list)
+    cum_energy: list[float] = field(default_factory=list)
+    attempts: int = 0  # most of one recurrence
+    peeks: int = 0
+    runs_without_model: int = 0
+    runs_below_target: int = 0
+
+    def add(self, scenario: Scenario, log: Log) -> None:
+        """Keep one replay."""
+        run = scenario.default_run
+        self.recurrences += len(log)
+        self.regret.append(log.regret())
+        self.expected_regret.append(log.expected_regret())
+        self.eta_last5.append(statistics.fmean(log.energy_j[-LAST:]) / run.energy_j)
+        self.tta_last5.append(statistics.fmean(log.time_s[-LAST:]) / run.time_s)
+        self.cum_energy.append(statistics.fmean(log.energy_j) / run.energy_j)
+        self.attempts = max(self.attempts, *log.attempts)
+        self.peeks += sum(log.peeks)
+        self.runs_without_model += log.runs_without_model
+        self.runs_below_target += log.runs_below_target
+
+    def join(self, other: Replays) -> None:
+        """Take in the replays of other seeds."""
+        for name in ("regret", "expected_regret", "eta_last5", "tta_last5", "cum_energy"):
+            getattr(self, name).extend(getattr(other, name))
+        for name in ("seconds", "recurrences", "peeks", "runs_without_model", "runs_below_target"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.attempts = max(self.attempts, other.attempts)
+
+
+def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, beta: float = 2.0) -> Log:
+    """One replay. Raises JobSpecError where there is no policy of that name."""
+    if policy in POLICIES:
+        return replay(scenario, scenario.job(policy=policy, beta=beta), recurrences, seed)
+    if policy == "default":
+        return default(scenario, recurrences, seed)
+    if policy == "grid_search":
+        return grid_search(scenario, recurrences, seed)
+    if policy == UPSTREAM or policy in ABLATIONS:
+        return literal(scenario, recurrences, seed, parts=ABLATIONS.get(policy), beta=beta)
+    raise JobSpecError.of("policies", policy, "is unknown", f"Use some of {', '.join(NAMES)}")
+
+
+@cache
+def _scenario(folder: Path, workload: str, gpu: str, eta: float) -> Scenario:
+    return Scenario(_traces(folder).pair(workload, gpu), eta)
+
+
+@cache
+def _traces(folder: Path) -> Traces:
+    return Traces(folder)
+
+
+def _work(folder: Path, task: Task) -> Replays:
+    scenario, found = _scenario(folder, task.workload, task.gpu, task.eta), Replays()
+    start = time.perf_counter()
+    for seed in task.seeds:
+        found.add(scenario, run_policy(task.policy, scenario, scenario.pair.recurrences, seed, task.beta))
+    found.seconds = time.perf_counter() - start
+    return found
+
+
+def _work_on(work: tuple[Path, Task]) -> tuple[Task, Replays]:
+    return work[1], _work(*work)
+
+
+def run_tasks(folder: Path, tasks: Sequence[Task], jobs: int | None = None) -> dict[Task, Replays]:
+    """Replays by task, on ``jobs`` processes (default: every core), the slow ones first."""
+    parts = [(folder, _of(task, seeds)) for task in tasks for seeds in _chunks(task.seeds)]
+    parts.sort(key=lambda part: part[1].policy not in POLICIES)
+    whole = {_of(task, ()): Replays() for task in tasks}
+    with get_context("fork").Pool(jobs or os.cpu_count()) as pool:
+        for task, found in progress(pool.imap_unordered(_work_on, parts), len(parts)):
+            whole[_of(task, ())].join(found)
+    return {task: whole[_of(task, ())] for task in tasks}
+
+
+def _of(task: Task, seeds: tuple[int, ...]) -> Task:
+    return Task(task.workload, task.gpu, task.policy, seeds, task.eta, task.beta)
+
+
+def _chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+    return (seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK))
+
+
+def progress(items: Iterable[T], total: int) -> Iterable[T]:
+    """The items; meanwhile a bar on a terminal's standard error."""
+    show = sys.stderr.isatty()
+    start = time.monotonic()
+    for done, item in enumerate(items, 1):
+        yield item
+        if show:
+            passed = time.monotonic() - start
+            bar = ("#" * (30 * done // total)).ljust(30)
+            end = "\n" if done == total else ""
+            left = passed / done * (total - done)
+            sys.stderr.write(f"\r[{bar}] {done}/{total}  {passed:.0f} s, {left:.0f} s left  {end}")
+            sys.stderr.flush()
+
+
+def mean_ci(values: Sequence[float]) -> list[float]:
+    """[mean, half the width of its 95 % confidence interval]."""
+    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return [statistics.fmean(values), 1.96 * spread]
+
+
+def geomean(values: Iterable[float]) -> float:
+    """Geometric mean of positive values."""
+    logs = [math.log(v) for v in values]
+    return math.exp(math.fsum(logs) / len(logs))
