@@ -19,7 +19,7 @@ from tests.ui.site import PASSWORD, USER, api_server, run_dag
 IMAGE = Path(__file__).parents[2] / "docs" / "images" / "zeus-cost-dag.png"
 DAG_ID, WEEKS, MONDAY = "churn_model_weekly", 30, datetime(2026, 1, 5, tzinfo=UTC)
 EPOCHS = {16: 45, 32: 14, 64: 11, 128: 9, 256: 11, 512: 21, 1024: 70}
-SIZE = {"width": 1200, "height": 1040}
+SIZE, SCALE = {"width": 1400, "height": 950}, 1200 / 1400
 
 
 def history() -> None:
@@ -50,7 +50,7 @@ def take(url: str, path: Path) -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser().path, args=FLAGS)
-        page = browser.new_page(viewport=SIZE)
+        page = browser.new_page(viewport=SIZE, device_scale_factor=SCALE)
         page.goto(url)
         page.fill("input[name=username]", USER)
         page.fill("input[name=password]", PASSWORD)
