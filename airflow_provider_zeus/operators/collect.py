@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 
 def starts_in_folder(folder: Path) -> list[Start]:
     """Starts whose result files lie in a folder, the oldest first; what is no result is left out, with a warning."""
-    starts = []
-    for path in sorted(folder.glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
+    found = []
+    for path in folder.glob("*.jsonl"):
         try:
-            starts += by_start(read_lines(path.read_bytes()))
-        except (OSError, ValueError) as error:
+            found.append((path.stat().st_mtime, path.name, by_start(read_lines(path.read_bytes()))))
+        except (OSError, ValueError, TypeError) as error:
             log.warning("Zeus: %s is not a result that can be read: %s", path, error)
-    return starts
+    return [start for _, _, starts in sorted(found, key=lambda f: f[:2]) for start in starts]
 
 
 def starts_in_xcom(value: Any, result_key: str) -> list[Start]:
@@ -39,7 +39,7 @@ def starts_in_xcom(value: Any, result_key: str) -> list[Start]:
         document = json.loads(value) if isinstance(value, str) else value
         lines = document[result_key]["lines"]
         return by_start(Line.from_json(json.dumps(line)) for line in lines)
-    except (ValueError, TypeError, KeyError, IndexError):
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return []
 
 
@@ -51,15 +51,15 @@ def by_start(lines: Iterable[Line]) -> list[Start]:
     return list(starts.values())
 
 
-def unended(start: Sequence[Line]) -> Line | None:
-    """The newest line of an attempt that began and did not end, with the newest sums that were seen of it."""
-    newest: Line | None = None
+def unended(start: Sequence[Line]) -> list[Line]:
+    """The newest line of each attempt that began and did not end, with the newest sums that were seen of it."""
+    newest: dict[int | None, Line] = {}
+    ended = {line.attempt for line in start if line.kind == "end"}
     for line in start:
-        if line.kind == "end":
-            newest = None
-        elif line.kind in ("attempt", "beat"):
-            newest = line if line.observation or newest is None else newest
-    return newest
+        if line.kind in ("attempt", "beat") and line.attempt not in ended:
+            before = newest.get(line.attempt, line)
+            newest[line.attempt] = replace(line, observation=line.observation or before.observation)
+    return list(newest.values())
 
 
 def tell_all(starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen: int | None = None) -> None:
@@ -70,13 +70,14 @@ def tell_all(starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen
     """
     outbox = Outbox(teller)
     for start in starts:
-        for line in start:
+        for line in (known := _of_plan(start, plan)):
             outbox.put(line)
-        if (newest := unended(start)) is not None:
+        for newest in (open_ones := unended(known)):
             reason = f"the process died: {NO_RESULT} after its last heartbeat"
             observation = newest.observation or Observation()
-            outbox.put(replace(newest, kind="end", state=State.FAILED, reason=reason, observation=observation))
-        elif not any(line.kind == "end" for line in start):
+            end = replace(newest, kind="end", state=State.FAILED, reason=reason, observation=observation)
+            outbox.put(replace(end, profile=(), points=()))  # they were told
+        if not open_ones and not any(line.kind == "end" for line in known):
             outbox.put(_nothing(plan, start[0].start_id, "the process died before it trained"))
     if not starts:
         outbox.put(_nothing(plan, "", NO_RESULT))
@@ -87,6 +88,24 @@ def tell_all(starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen
 def starts_told(starts: Sequence[Start]) -> int | None:
     """Number of the newest start, counted by the task's tries under this plan; None where none told."""
     return max((line.try_number for start in starts for line in start if line.try_number), default=None)
+
+
+def _of_plan(start: Sequence[Line], plan: Plan) -> Start:
+    """The lines that can be told: of attempts that the plan has, up to the first end of each."""
+    attempts = range(plan.first_attempt, plan.first_attempt + len(plan.attempts))
+    ended: set[int | None] = set()
+    known = []
+    for line in start:
+        if line.kind not in ("start", "final"):
+            if line.attempt not in attempts:
+                log.warning("Zeus: a line of attempt %r, which the plan does not have, is left out.", line.attempt)
+                continue
+            if line.attempt in ended:
+                continue
+            if line.kind == "end":
+                ended.add(line.attempt)
+        known.append(line)
+    return known
 
 
 def _nothing(plan: Plan, start_id: str, reason: str) -> Line:
