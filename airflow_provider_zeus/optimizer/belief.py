@@ -10,20 +10,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
-from typing import Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus.optimizer.cost import Rates
+from airflow_provider_zeus.optimizer.drift import Surprise
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Where
 
-VERSION = "1"  # of the fold; a checkpoint of another version is not read
+if TYPE_CHECKING:
+    from airflow_provider_zeus.optimizer.surrogate import Surrogate
+
+VERSION = "2"  # of the fold; a checkpoint of another version is not read
+STOPPED_USED = 32  # newest stopped runs that the surrogate is conditioned on
 RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # model of a trial that ended before it could name its device
 
 Run = tuple[int, int, float]  # trial number, batch size, epochs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Belief:
     """What is known of a job; see ``fold.learn`` for what enters where."""
 
@@ -37,6 +43,8 @@ class Belief:
     seen: Mapping[tuple[int, Where], int] = field(default_factory=dict)  # newest trial of b that ended by itself there
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, model): out of memory
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
+    era: int = 0  # number of the first trial since Epochs changed last; 0 where no change was seen
+    surprises: tuple[Surprise, ...] = ()  # newest runs of this era against what was predicted for them
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that told it
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
 
@@ -55,6 +63,25 @@ class Belief:
     def window_start(self) -> int:
         """Number of the oldest trial in the window of ``job.window`` converged runs; 0 while it is not full."""
         return self.converged[0][0] if len(self.converged) >= self.job.window else 0
+
+    @cached_property
+    def surrogate(self) -> Surrogate:
+        """Posterior of log Epochs from the runs of this era, over the job's batch sizes and those of earlier lists."""
+        from airflow_provider_zeus.optimizer.surrogate import fit
+
+        reached: dict[int, list[float]] = {}
+        for n, b, epochs in self.converged:
+            if n >= self.era:
+                reached.setdefault(b, []).append(epochs)
+        stopped = [(b, epochs) for n, b, epochs in self.stopped if n >= self.era][-STOPPED_USED:]
+        sizes = sorted({*self.job.batch_sizes, *reached, *(b for b, _ in stopped)})
+        return fit(sizes, self.job.default_batch_size, reached, stopped)
+
+    def age(self) -> int:
+        """Recurrences since Epochs changed last: runs of this era that went to their end."""
+        most = float(self.job.max_epochs or 1)
+        ended = sum(1 for n, _, epochs in self.stopped if n >= self.era and epochs >= most)
+        return ended + sum(1 for n, _, _ in self.converged if n >= self.era)
 
     def last_device(self) -> DeviceInfo | None:
         """The device of the newest trial that named one."""
@@ -76,6 +103,8 @@ class Belief:
                 "seen": [[*k, n] for k, n in self.seen.items()],
                 "too_large": sorted(self.too_large),
                 "ends": [[*k, v] for k, v in self.ends.items()],
+                "era": self.era,
+                "surprises": self.surprises,
                 "slice_size": self.slice_size,
                 "device": self.device,
             },
@@ -99,6 +128,8 @@ class Belief:
             seen={(b, tuple(w)): n for b, w, n in d["seen"]},
             too_large=frozenset((b, m) for b, m in d["too_large"]),
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
+            era=d["era"],
+            surprises=tuple(Surprise(*s) for s in d["surprises"]),
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,
         )
@@ -112,5 +143,13 @@ def prior(job: ZeusJob) -> Belief:
 def belief_tag(job: ZeusJob) -> str:
     """Everything that a belief depends on beside the log: a checkpoint is read only under an equal tag."""
     return json.dumps(
-        [VERSION, job.target, job.job_version, job.window, sorted(job.learn_from), job.default_batch_size]
+        [
+            VERSION,
+            job.target,
+            job.job_version,
+            job.window,
+            sorted(job.learn_from),
+            job.default_batch_size,
+            job.policy,
+        ]
     )

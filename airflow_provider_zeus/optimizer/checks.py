@@ -12,7 +12,7 @@ from airflow_provider_zeus.optimizer.target import Target
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.job import ZeusJob
 
-POLICIES = ("zeus",)
+POLICIES = ("knowledge_gradient", "zeus")
 MODES = ("optimize", "observe", "measure", "off")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
 DEVICES = ("auto", "nvml", "none")  # and "simulated:<gpu>/<load>"
@@ -157,6 +157,7 @@ CHECKS: dict[str, Check] = {
     "beta": _number(lambda v: v > 1, "not a number above 1", "2 gives exploration twice the incumbent's cost"),
     "policy": _one_of(POLICIES),
     "window": _window,
+    "peek": _flag,
     "job_id": _optional_text,
     "job_version": _text,
     "data_slice": _optional_text,

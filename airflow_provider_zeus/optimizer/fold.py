@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Run
 from airflow_provider_zeus.optimizer.cost import Rates
+from airflow_provider_zeus.optimizer.drift import SURPRISES, Surprise, change_at
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import EXPLORING, Phase, State, Trial
@@ -17,6 +19,7 @@ from airflow_provider_zeus.optimizer.trial import EXPLORING, Phase, State, Trial
 K = TypeVar("K")
 V = TypeVar("V")
 
+KNOWN_RUNS = 2  # converged runs of a batch size from which on a further one may tell of a change
 _ENDED = (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED)
 _DIED = (State.FAILED, State.ABANDONED)
 
@@ -33,7 +36,8 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     changes: dict[str, object] = {"newest": max((n, trial.state in _DIED), belief.newest)}
     _learn_feasible(belief, trial, changes)
     _learn_rates(belief, trial, changes)
-    if _same_target(trial, job) and trial.state in _ENDED and trial.origin.run_type in job.learn_from:
+    ended = trial.state in _ENDED and trial.planned.phase is not Phase.PEEK
+    if ended and _same_target(trial, job) and trial.origin.run_type in job.learn_from:
         _learn_epochs(belief, trial, changes)
     return replace(belief, **changes)  # type: ignore[arg-type]
 
@@ -81,12 +85,10 @@ def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> No
 
 
 def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    n, b, epochs, keep = trial.number, trial.batch_size, trial.observation.epochs, belief.job.window
+    n, b, epochs = trial.number, trial.batch_size, trial.observation.epochs
     reached = trial.state is State.CONVERGED
-    if not reached:
-        changes["stopped"] = _newest(belief.stopped, (n, b, epochs or 0.0), keep)
-    elif epochs:
-        changes["converged"] = _newest(belief.converged, (n, b, epochs), keep)
+    if epochs or not reached:
+        changes |= _with_run(belief, (n, b, epochs or 0.0), reached=reached)
     earlier = {size: n for size in trial.spec.get("batch_sizes", ()) if n < belief.listed.get(size, n + 1)}
     if earlier:
         changes["listed"] = {**belief.listed, **earlier}
@@ -94,6 +96,37 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
         key = (trial.planned.round, b)
         if n < belief.explored.get(key, (n + 1, False))[0]:
             changes["explored"] = {**belief.explored, key: (n, reached)}
+
+
+def _with_run(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
+    """The fields that one more run changes. Where a later one is known already, a change is looked for anew."""
+    name, keep = "converged" if reached else "stopped", belief.job.window
+    kept = _newest(getattr(belief, name), run, keep)
+    if belief.job.policy == "zeus":
+        return {name: kept}
+    known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
+    if all(r[0] < run[0] for r, _ in known):
+        return {name: kept, **_change(belief, run, reached=reached)}
+    again = replace(belief, converged=(), stopped=(), era=0, surprises=())
+    for r, ok in sorted([*known, (run, reached)]):
+        again = replace(again, **_with_run(again, r, reached=ok))  # type: ignore[arg-type]
+    return {field: getattr(again, field) for field in ("converged", "stopped", "era", "surprises")}
+
+
+def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
+    """The run against what was predicted for it, where its batch size is known well; a new era where Epochs jumped."""
+    n, b, epochs = run
+    if sum(1 for m, size, _ in belief.converged if size == b and m >= belief.era) < KNOWN_RUNS:
+        return {}
+    surrogate = belief.surrogate
+    i = surrogate.sizes.index(b)
+    deviation = math.log(max(epochs, 0.5)) - float(surrogate.mean[i])
+    if not reached and deviation <= 0:  # it was stopped before that could be told
+        return {}
+    surprise = Surprise(n, deviation, float(surrogate.cov[i, i] + surrogate.noise[i]))
+    surprises = (*belief.surprises, surprise)[-SURPRISES:]
+    since = change_at(surprises)
+    return {"surprises": surprises} if since is None else {"surprises": (), "era": since}
 
 
 def _with(mapping: Mapping[K, tuple[V, ...]], key: K, entry: V, keep: int) -> dict[K, tuple[V, ...]]:

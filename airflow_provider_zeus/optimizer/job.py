@@ -24,7 +24,9 @@ class ZeusJob:
     :param max_epochs: epochs after which a training ends even below its target.
     :param eta: weight of energy against time in the cost (Eq. 2): 1 is energy alone, 0 is time alone.
     :param beta: exploration is given up at ``beta`` times the incumbent's believed cost (section 4.4); above 1.
-    :param policy: how the next batch size is chosen.
+    :param policy: how the next batch size is chosen: ``"knowledge_gradient"``, or the paper's ``"zeus"``.
+    :param peek: whether a run may end with a few seconds of training at batch sizes next in line, to know their
+        EpochCost.
     :param window: the bandit remembers this many converged recurrences (section 4.4, data drift).
     :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
     :param job_version: change it when model or code change so much that the history should be forgotten.
@@ -51,6 +53,7 @@ class ZeusJob:
     beta: float = 2.0
     policy: str = "zeus"
     window: int = 500
+    peek: bool = True
     job_id: str | None = None
     job_version: str = "1"
     data_slice: str | None = None
@@ -147,6 +150,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "profile_steps": int,
     "seed": int,
     "learn_from": lambda part: part.strip(" '\""),
+    "peek": _FLAGS.__getitem__,
     "require_target": _FLAGS.__getitem__,
     "strict": _FLAGS.__getitem__,
 }

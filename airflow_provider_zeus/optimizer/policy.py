@@ -67,8 +67,14 @@ def choose(
     if pinned is not None and pinned in job.batch_sizes:
         why = f"Batch size {pinned} is pinned by a live setting."
         return _decision(seed, job, Attempt(batch_size=pinned, phase=Phase.PINNED, why=why))
-    view = _View.of(job, belief, device or belief.last_device(), profiles)
+    device = device or belief.last_device()
     held = _held(job, running, settings, run_type)
+    if job.policy != "zeus":
+        from airflow_provider_zeus.optimizer.recommend import recommend
+
+        attempts, peeks = recommend(job, belief, device, profiles, held)
+        return Decision(attempts=attempts, seed=seed, policy=job.policy, peeks=peeks)
+    view = _View.of(job, belief, device, profiles)
     first = view.take_incumbent(held) if held else _explore(view) or _sample(view, seed)
     if first.batch_size != view.incumbent and belief.newest[1]:
         first = view.take_incumbent("The run before died")  # a retry ends with a model, whatever killed that run

@@ -33,6 +33,7 @@ class Phase(StrEnum):
     INCUMBENT = "incumbent"  # concurrent submission, paused exploration, or after a given-up attempt
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # no store at hand: default or last-known batch size
+    PEEK = "peek"  # a few seconds after the kept attempt, to know an EpochCost: not an attempt, teaches nothing else
 
 
 EXPLORING = (Phase.EXPLORE, Phase.RETURN)  # attempts at a batch size that is not yet proven here
@@ -167,11 +168,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What ``choose`` answers: one exploratory attempt and the incumbent after it, or the incumbent alone."""
+    """What ``choose`` answers: one exploratory attempt and the incumbent after it, or the incumbent alone.
+
+    ``peeks`` run after the first attempt where that one's model is kept; where it was given up, none does.
+    """
 
     attempts: tuple[Attempt, ...]
     seed: int
     policy: str
+    peeks: tuple[Attempt, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -180,8 +185,11 @@ class Decision:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_dict` wrote."""
-        attempts = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data["attempts"])
-        return cls(attempts=attempts, seed=data["seed"], policy=data["policy"])
+        attempts, peeks = (
+            tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data.get(name, ()))
+            for name in ("attempts", "peeks")
+        )
+        return cls(attempts=attempts, seed=data["seed"], policy=data["policy"], peeks=peeks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ def replay(
                 break
         final = attempt is decision.attempts[-1]
         kept = run.reached or not attempt.bounded
-        for peek in getattr(decision, "peeks", ()):
+        for peek in decision.peeks if len(runs) == 1 else ():  # they follow the first attempt, where it was kept
             peeks.append(env.peek(peek.batch_size, run.limit_w))
             belief = learn(belief, writer.trial(decision, peek, peeks[-1], len(runs), State.GIVEN_UP))
         log.add(env.scenario, runs, peeks, final=final, kept=kept)

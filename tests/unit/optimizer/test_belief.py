@@ -140,7 +140,8 @@ def test_the_last_device_is_that_of_the_newest_trial_by_number() -> None:
 
 def test_a_checkpoint_s_tag_holds_all_that_a_belief_depends_on() -> None:
     tag = belief_tag(JOB)
-    for changed in ({"target": "acc >= 0.8"}, {"job_version": "2"}, {"window": 99}, {"learn_from": ("manual",)}):
+    changes = ({"target": "acc >= 0.8"}, {"job_version": "2"}, {"window": 99}, {"learn_from": ("manual",)})
+    for changed in (*changes, {"policy": "knowledge_gradient"}):
         assert belief_tag(replace(JOB, **changed)) != tag
     for same in ({"eta": 0.1}, {"beta": 3.0}, {"batch_sizes": (32, 128)}, {"seed": 5}, {"max_epochs": 7}):
         assert belief_tag(replace(JOB, **same)) == tag

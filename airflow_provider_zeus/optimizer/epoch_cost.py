@@ -1,0 +1,50 @@
+"""EpochCost(b) of batch sizes that were not measured on this device: predicted from those that were.
+
+A Gaussian process over log2 of the batch size, with a linear trend; where another device has run the job, its curve is
+what to expect here, shifted (section 7: EpochCost translates between GPUs, Epochs do not change). Needs numpy; imported
+lazily.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from airflow_provider_zeus.optimizer.surrogate import Vector
+
+SLOPE = -0.15  # of log EpochCost per octave, expected before anything is known: larger batches use a GPU better
+TREND, SMOOTH, LENGTH = 0.2, 0.15, 1.85  # sd of the slope, sd of the smooth part and its length scale [octaves]
+LEVEL, NOISE = 3.0, 0.03
+
+
+def predicted(
+    sizes: Sequence[int], known: Mapping[int, float], elsewhere: Mapping[int, float]
+) -> tuple[Vector, Vector] | None:
+    """(log EpochCost, its variance) of each batch size; None where nothing was measured anywhere.
+
+    :param known: EpochCost [J] measured on this device, by batch size; taken as exact.
+    :param elsewhere: the same on another device, at the same weights.
+    """
+    if not known and not elsewhere:
+        return None
+    x = np.log2(np.asarray(sizes, float))
+    mean, variance = SLOPE * x, np.full(len(x), LEVEL**2)
+    for costs in (elsewhere, known):
+        at = [i for i, b in enumerate(sizes) if b in costs]
+        if at:
+            y = np.log([costs[sizes[i]] for i in at])
+            mean, variance = _conditioned(x, mean, at, y)
+    for i, b in enumerate(sizes):
+        if b in known:
+            mean[i], variance[i] = np.log(known[b]), 0.0
+    return mean, variance
+
+
+def _conditioned(x: Vector, mean: Vector, at: list[int], y: Vector) -> tuple[Vector, Vector]:
+    middle = x - x[at].mean()
+    smooth = SMOOTH**2 * np.exp(-0.5 * ((x[:, None] - x[None, :]) / LENGTH) ** 2)
+    cov = LEVEL**2 + TREND**2 * np.outer(middle, middle) + smooth
+    gain = np.linalg.solve(cov[np.ix_(at, at)] + NOISE**2 * np.eye(len(at)), cov[at])
+    left = np.maximum(cov.diagonal() - np.einsum("ij,ij->j", gain, cov[at]), 0.0)
+    return mean + gain.T @ (y - mean[at]), left

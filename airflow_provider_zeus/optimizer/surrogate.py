@@ -1,0 +1,123 @@
+"""Gaussian-process surrogate of log Epochs over log2 of the batch size: neighbours teach each other.
+
+``log Epochs(b) ~ GP`` over ``x = log2(b / default)`` with a free level, a linear trend, a smooth part and a small part
+of the size's own (Rasmussen & Williams, *Gaussian Processes for Machine Learning*, chapter 2). A run that reached its
+target is an observation with noise; one that was stopped says only ``Epochs > n`` and is matched by moments, as probit
+likelihoods are in chapter 3.6. All arrays are over batch sizes, ascending. Needs numpy; imported lazily.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperparameters:
+    """Of the prior; none is tuned per workload. Standard deviations are of log Epochs."""
+
+    slope: float = 0.3  # prior mean of d log Epochs / d log b above the default batch size; 0 below it
+    trend: float = 0.25  # sd of the linear trend, per octave
+    smooth: float = 0.35  # sd of the smooth part ...
+    length: float = 1.85  # ... and its length scale, octaves
+    own: float = 0.02  # sd of a batch size's own deviation
+    level: float = 3.0  # sd of the level
+    noise: float = 0.25  # run-to-run sd expected before any run is repeated ...
+    noise_runs: float = 4.0  # ... and how many observations that expectation is worth
+    pooled: float = 0.5  # share of the run-to-run variance that is common to all batch sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Surrogate:
+    """Posterior of log Epochs: mean, covariance, and the run-to-run variance around it."""
+
+    sizes: tuple[int, ...]
+    mean: Vector  # (n,)
+    cov: Vector  # (n, n)
+    noise: Vector  # (n,) variance of one run
+
+    @property
+    def run_sd(self) -> Vector:
+        """Predictive standard deviation of the next run's log Epochs."""
+        return np.sqrt(self.cov.diagonal() + self.noise)
+
+
+@lru_cache(maxsize=256)
+def _prior(sizes: tuple[int, ...], default: int, h: Hyperparameters) -> tuple[Vector, Vector]:
+    x = np.log2(np.asarray(sizes, float) / default)
+    apart = (x[:, None] - x[None, :]) / h.length
+    smooth = h.smooth**2 * np.exp(-0.5 * apart**2)
+    cov = h.level**2 + h.trend**2 * np.outer(x, x) + smooth + h.own**2 * np.eye(len(sizes))
+    return h.slope * math.log(2.0) * np.maximum(x, 0.0), cov
+
+
+def fit(
+    sizes: Sequence[int],
+    default: int,
+    reached: Mapping[int, Sequence[float]],
+    stopped: Sequence[tuple[int, float]],
+    h: Hyperparameters = Hyperparameters(),
+) -> Surrogate:
+    """Posterior given the epochs of runs that reached the target, by batch size, and (batch size, epochs) of stopped
+    ones. Batch sizes that are not in ``sizes`` are left out.
+    """
+    order = tuple(sizes)
+    place = {b: i for i, b in enumerate(order)}
+    mean, cov = _prior(order, default, h)
+    arms = [(place[b], [math.log(e) for e in epochs]) for b, epochs in reached.items() if b in place and epochs]
+    noise = _noise(len(order), arms, h)
+    if arms:
+        at = [i for i, _ in arms]
+        y = np.array([math.fsum(logs) / len(logs) for _, logs in arms])
+        spread = np.array([noise[i] / len(logs) for i, logs in arms])
+        gain = np.linalg.solve(cov[np.ix_(at, at)] + np.diag(spread), cov[at])
+        mean, cov = mean + gain.T @ (y - mean[at]), cov - cov[:, at] @ gain
+    for b, epochs in stopped:
+        if b in place:
+            mean, cov = _above(mean, cov, place[b], math.log(max(epochs, 0.5)), noise[place[b]])
+    return Surrogate(order, mean, cov, noise)
+
+
+def _noise(n: int, arms: Sequence[tuple[int, Sequence[float]]], h: Hyperparameters) -> Vector:
+    """Run-to-run variance: half each size's own, half pooled; a scaled-inverse-chi-squared prior on both."""
+    squares, runs = np.zeros(n), np.zeros(n)
+    for i, logs in arms:
+        if len(logs) > 1:
+            middle = math.fsum(logs) / len(logs)
+            squares[i], runs[i] = math.fsum((v - middle) ** 2 for v in logs), len(logs) - 1
+    expected = h.noise_runs * h.noise**2
+    own = (expected + squares) / (h.noise_runs + runs)
+    pooled = (expected + squares.sum()) / (h.noise_runs + runs.sum())
+    result: Vector = (1.0 - h.pooled) * own + h.pooled * pooled
+    return result
+
+
+def _above(mean: Vector, cov: Vector, i: int, bound: float, noise: float) -> tuple[Vector, Vector]:
+    """Condition on one run of size i having log Epochs above ``bound``: moments of the truncated Gaussian."""
+    variance = float(cov[i, i] + noise)
+    sd = math.sqrt(variance)
+    z = (bound - float(mean[i])) / sd
+    if z < -4.0:  # it would have passed there anyway
+        return mean, cov
+    ratio = _mills(z)
+    gain = cov[:, i] / variance
+    return mean + gain * (sd * ratio), cov - np.outer(gain, cov[i]) * (ratio * (ratio - z))
+
+
+def _mills(z: float) -> float:
+    """Inverse Mills ratio: density over upper tail of the standard normal at z."""
+    tail = 0.5 * math.erfc(z / math.sqrt(2.0))
+    return math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) / tail if tail > 1e-12 else z + 1.0 / max(z, 1.0)
+
+
+def normal_cdf(z: Any) -> Vector:
+    """Standard normal distribution function, elementwise."""
+    return np.array([0.5 * math.erfc(-v / math.sqrt(2.0)) for v in np.atleast_1d(z)])
