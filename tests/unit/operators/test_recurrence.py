@@ -54,7 +54,8 @@ def test_a_failing_xcom_fails_no_training(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
-    assert recurrence.train(loop, context()) == "kept"
+    assert recurrence.run().train(loop) == "kept"
+    recurrence.push_cost(context())
     assert "could not push XCom zeus_decision" in caplog.text
     assert "could not push XCom zeus_cost" in caplog.text
 
