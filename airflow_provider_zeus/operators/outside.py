@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Observation, PowerPoint, State
 from airflow_provider_zeus.power.device import Device
@@ -69,31 +69,34 @@ def told_by_output(job: ZeusJob, last_line: str, seen: Observation) -> tuple[Sta
     kept, and the run counts as below target.
     """
     target, told = job.parsed_target, _object(last_line)
-    if target.value is None and isinstance(told.get("target"), int | float):
-        target = replace(target, value=float(told["target"]))
-    example = json.dumps({target.metric: 0.9, "epochs": 12})
-    try:
-        metric = target.pick(told)
-        reached = target.reached(metric)
-    except ReportError:
-        reason = f"the command did not tell its {target.metric}: print it as JSON on its last line, as in {example}"
-        return State.EXHAUSTED, reason, seen
-    epochs, samples = _positive(told.get("epochs")), _positive(told.get("samples"))
-    known = {"metric": metric, "target_value": target.value, "epochs": epochs or 1.0}
-    known |= {"samples": int(samples)} if samples else {}
+    example = {target.metric: 0.9, "epochs": 12}
+    if target.value is None:
+        target, example = replace(target, value=told.get("target")), {**example, "target": 0.8}
+    missing = [
+        name for name, value in ((target.metric, told.get(target.metric)), ("target", target.value)) if value is None
+    ]
+    if missing:
+        told_as = f"print it as JSON on its last line, as in {json.dumps(example)}"
+        return State.EXHAUSTED, f"the command did not tell its {' and '.join(missing)}: {told_as}", seen
+    metric = told[target.metric]
+    reached = target.reached(metric)
+    epochs, samples = told.get("epochs", 0.0), told.get("samples", 0.0)
+    known = {"metric": metric, "target_value": target.value, "epochs": epochs if epochs > 0 else 1.0}
+    known |= {"samples": int(samples)} if 1 <= samples < 2**53 else {}
     reasons = {name: why for name, why in seen.reasons.items() if name not in known}
     seen = replace(seen, **known, reasons=reasons)  # type: ignore[arg-type]
     return (State.CONVERGED, None, seen) if reached else (State.EXHAUSTED, f"ended at {metric:g}, below target", seen)
 
 
-def _object(line: str) -> dict[str, Any]:
+def _object(line: str) -> dict[str, float]:
+    """The numbers in a JSON object; empty where the line is something else. What is true or infinite is no number."""
     try:
         told = json.loads(line)
-    except ValueError:
+        items = told.items() if isinstance(told, dict) else ()
+    except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return {name: float(value) for name, value in items if _is_number(value)}
 
 
-def _positive(value: Any) -> float | None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and 0 < value < float("inf") else None
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
