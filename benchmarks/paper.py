@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.optimizer.checks import POLICIES
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.replays import NAMES, UPSTREAM, Replays, Task, geomean, mean_ci, run_tasks
@@ -70,7 +70,7 @@ def markdown_of(report: Mapping[str, Any]) -> str:
         "",
     ]
     lines += ["## Regret at the end as a multiple of upstream's", ""]
-    lines += _table(
+    lines += table(
         ["policy", "geometric mean", "worst", "worst pair", "without a model", "below target", "recurrences/s"],
         [
             [
@@ -87,7 +87,7 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     for title, name in _TABLES.items():
         lines += ["", f"## {title}", ""]
         rows = [[pair, *(_cell(found[p][name]) for p in policies)] for pair, found in report["pairs"].items()]
-        lines += _table(["pair", *policies], rows)
+        lines += table(["pair", *policies], rows)
     return "\n".join(lines) + "\n"
 
 
@@ -112,7 +112,8 @@ def _cell(figure: Sequence[float]) -> str:
     return f"{figure[0]:.3f} ± {figure[1]:.3f}" if figure[0] < 10 else f"{figure[0]:.2f} ± {figure[1]:.2f}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table."""
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
@@ -121,9 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     start = time.monotonic()
     try:
-        if args.traces is None:
-            raise SystemExit("No traces: give --traces DIR or set ZEUS_TRACES to the folder of summary_train.csv.")
-        pairs = Traces(args.traces).pairs(args.gpus, args.workloads)
+        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
         policies = list(dict.fromkeys([*args.policies, UPSTREAM]))
         seeds = tuple(range(args.seeds))
         tasks = [Task(p.workload, p.gpu, policy, seeds) for p in pairs for policy in policies]
@@ -145,16 +144,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_selection(parser, "paper-report")
+    parser.add_argument("--policies", nargs="+", default=list(DEFAULT_POLICIES), choices=NAMES, metavar="POLICY")
+    parser.add_argument("--no-pictures", action="store_true", help="numbers alone")
+    return parser
+
+
+def add_selection(parser: argparse.ArgumentParser, out: str) -> None:
+    """The options that every replay benchmark has."""
     traces = os.environ.get("ZEUS_TRACES")
     parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
     parser.add_argument("--gpus", nargs="+", default=[], help="default: every GPU in the folder")
     parser.add_argument("--workloads", nargs="+", default=[], help="default: every workload in the folder")
-    parser.add_argument("--policies", nargs="+", default=list(DEFAULT_POLICIES), choices=NAMES, metavar="POLICY")
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--jobs", type=int, help="processes; default: one per core")
-    parser.add_argument("--out", type=Path, default=Path("paper-report"))
-    parser.add_argument("--no-pictures", action="store_true", help="numbers alone")
-    return parser
+    parser.add_argument("--out", type=Path, default=Path(out))
+
+
+def chosen_traces(args: argparse.Namespace) -> Traces:
+    """The folder of :func:`add_selection`. Raises JobSpecError where none is named."""
+    if args.traces is None:
+        remedy = "Give --traces DIR or set ZEUS_TRACES to the folder of summary_train.csv"
+        raise JobSpecError.of("traces", None, "no folder is named", remedy)
+    return Traces(args.traces)
 
 
 if __name__ == "__main__":

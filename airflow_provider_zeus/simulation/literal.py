@@ -114,21 +114,20 @@ class _Literal:
     def recur(self) -> tuple[list[Run], bool]:
         """(runs until one reaches the target, whether a miss of the last one would have ended the recurrence)."""
         runs: list[Run] = []
-        while len(runs) < TRIES:
+        final = False
+        while len(runs) < TRIES and not final and not (runs and runs[-1].reached):
             first, exploring = self._choose(), self._survivors is None
             incumbent = self._incumbent()
-            unbounded = self.settled.incumbent and first == incumbent
-            runs.append(self._run(first, bounded=not unbounded))
+            final = self.settled.incumbent and first == incumbent
+            runs.append(self._run(first, bounded=not final))
             if exploring:
                 self._result, self._explored[first] = runs[-1], self._number
-            if self.settled.incumbent:
-                if not unbounded and not runs[-1].reached:
-                    runs.append(self._run(incumbent, bounded=False))
-                return runs, unbounded or len(runs) > 1
-            if runs[-1].reached:
-                self._min_cost = min(self._min_cost, math.fsum(r.cost for r in runs))
-                return runs, False
-        return runs, True
+            if self.settled.incumbent and not final and not runs[-1].reached:
+                runs.append(self._run(incumbent, bounded=False))
+                final = True
+        if runs[-1].reached:
+            self._min_cost = min(self._min_cost, math.fsum(r.cost for r in runs))
+        return runs, final or not runs[-1].reached
 
     def _run(self, b: int, *, bounded: bool) -> Run:
         cost, epoch_cost = self._bounds(b) if bounded and self._parts.early_stopping else (math.inf, math.inf)

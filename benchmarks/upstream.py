@@ -1,0 +1,186 @@
+"""The paper's algorithm here against upstream's own simulator: ``python -m benchmarks.upstream --traces DIR``.
+
+Both replay the same traces: ``zeus._legacy.simulate`` of the development dependency ``zeus``, and
+``simulation/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair and 3 %
+in geometric mean. Then each trap that we settle is shown alone: regret with that switch on, as a multiple of all off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from itertools import accumulate
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.simulation.literal import Settled, literal
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.paper import add_selection, chosen_traces, table
+from benchmarks.replays import CHUNK, geomean, mean_ci, progress
+
+PAIR_WITHIN, GEOMEAN_WITHIN = 0.15, 0.03
+SWITCHES = {
+    "all off": Settled(),
+    **{f.name: Settled(**{f.name: True}) for f in fields(Settled)},
+    "all on": Settled.all(),
+}
+
+
+def upstream_regret(scenario: Scenario, folder: Path, recurrences: int, seed: int) -> list[float]:
+    """Cumulative regret [C*] of one replay by upstream's simulator."""
+    from zeus._legacy.job import Job
+    from zeus._legacy.policy import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer
+    from zeus._legacy.simulate import Simulator
+
+    train, power, (training, target) = _frames(folder, scenario.pair.workload, scenario.pair.gpu)
+    batch_sizes = PruningGTSBatchSizeOptimizer(seed=seed, verbose=False)
+    simulator = Simulator(train, power, batch_sizes, JITPowerLimitOptimizer(verbose=False), seed=seed, verbose=False)
+    job = Job(*training, target, scenario.pair.max_epochs, scenario.pair.default_batch_size)
+    with contextlib.redirect_stdout(None), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # equal costs: a division by their variance, 0
+        history = simulator.simulate_one_job(job, recurrences, 2.0, scenario.eta)
+    costs, spent = [], 0.0
+    for run in history:
+        spent += scenario.weights.cost(run.energy, run.time)
+        if run.reached:
+            costs.append(spent)
+            spent = 0.0
+    return list(accumulate(cost / scenario.best_cost - 1 for cost in costs))
+
+
+@cache
+def _frames(folder: Path, workload: str, gpu: str) -> tuple[Any, Any, tuple[tuple[str, ...], float]]:
+    """Upstream's two tables with the rows of one workload alone: it filters them anew in every run."""
+    import pandas
+
+    w = Traces(folder).workloads[workload]
+    train = pandas.read_csv(folder / "summary_train.csv")
+    power = pandas.read_csv(folder / f"summary_power_{gpu}.csv")
+    keys = dict(zip(("dataset", "network", "optimizer"), w.training, strict=True))
+    for column, value in keys.items():
+        train, power = train[train[column] == value], power[power[column] == value]
+    return train[train["target_metric"] == w.target], power, (tuple(w.training), w.target)
+
+
+@cache
+def _scenario(folder: Path, workload: str, gpu: str) -> Scenario:
+    return Scenario(Traces(folder).pair(workload, gpu))
+
+
+Work = tuple[Path, str, str, tuple[int, ...]]
+
+
+def _work(work: Work) -> tuple[str, dict[str, list[float]], dict[str, float]]:
+    """Regret at the end per seed and seconds, of upstream's code and of every switch."""
+    folder, workload, gpu, seeds = work
+    scenario = _scenario(folder, workload, gpu)
+    times = scenario.pair.recurrences
+    ends: dict[str, list[float]] = {name: [] for name in ("upstream", *SWITCHES)}
+    seconds = dict.fromkeys(ends, 0.0)
+    for seed in seeds:
+        start = time.perf_counter()
+        ends["upstream"].append(upstream_regret(scenario, folder, times, seed)[-1])
+        seconds["upstream"] += time.perf_counter() - start
+        for name, settled in SWITCHES.items():
+            start = time.perf_counter()
+            ends[name].append(literal(scenario, times, seed, settled=settled).regret()[-1])
+            seconds[name] += time.perf_counter() - start
+    return scenario.pair.name, ends, seconds
+
+
+def report_of(ends: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]:
+    """Means per pair, the agreement with upstream, and each switch alone."""
+    means = {pair: {name: statistics.fmean(v) for name, v in found.items()} for pair, found in ends.items()}
+    agreement = {pair: m["all off"] / m["upstream"] for pair, m in means.items()}
+    alone = {
+        name: {pair: m[name] / m["all off"] for pair, m in means.items()} for name in SWITCHES if name != "all off"
+    }
+    return {
+        "source": "simulated",
+        "regret_end": {pair: {n: mean_ci(v) for n, v in found.items()} for pair, found in ends.items()},
+        "agreement": agreement,
+        "agreement_geomean": geomean(agreement.values()),
+        "switch_geomean": {name: geomean(r.values()) for name, r in alone.items()},
+        "switch_worst": {name: max(r.values()) for name, r in alone.items()},
+        "switch": alone,
+    }
+
+
+def markdown_of(report: Mapping[str, Any], seeds: int) -> str:
+    """``upstream.md``."""
+    rows = [
+        [pair, *(f"{m:.2f} ± {ci:.2f}" for m, ci in (found["upstream"], found["all off"])), f"{ratio:.3f}"]
+        for (pair, found), ratio in zip(report["regret_end"].items(), report["agreement"].values(), strict=True)
+    ]
+    rows.append(["geometric mean", "", "", f"{report['agreement_geomean']:.3f}"])
+    pairs = list(report["regret_end"])
+    alone = [
+        [name, f"{report['switch_geomean'][name]:.3f}", *(f"{ratios[pair]:.2f}" for pair in pairs)]
+        for name, ratios in report["switch"].items()
+    ]
+    return "\n".join(
+        [
+            f"# Upstream's simulator and ours, {seeds} seeds; simulated",
+            "",
+            "## Regret at the end [C*]",
+            "",
+            *table(["pair", "upstream's own code", "literal, all switches off", "ratio"], rows),
+            "",
+            "## Each settled trap alone, as a multiple of all switches off",
+            "",
+            *table(["switch", "geometric mean", *pairs], alone),
+            "",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write ``upstream.json`` and ``upstream.md``; 1 where both disagree, 2 where nothing can be run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_selection(parser, "upstream-report")
+    args = parser.parse_args(arguments)
+    try:
+        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    seeds = range(args.seeds)
+    work: list[Work] = [
+        (args.traces, p.workload, p.gpu, tuple(seeds[i : i + CHUNK])) for i in seeds[::CHUNK] for p in pairs
+    ]
+    ends: dict[str, dict[str, list[float]]] = {p.name: {} for p in pairs}
+    spent: dict[str, float] = {}
+    with get_context("fork").Pool(args.jobs or os.cpu_count()) as pool:
+        for pair, found, seconds in progress(pool.imap_unordered(_work, work), len(work)):
+            for name, values in found.items():
+                ends[pair].setdefault(name, []).extend(values)
+                spent[name] = spent.get(name, 0.0) + seconds[name]
+    report = report_of(ends)
+    times = sum(p.recurrences for p in pairs) * args.seeds
+    report["recurrences_per_s"] = {name: round(times / s) for name, s in spent.items()}
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "upstream.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "upstream.md").write_text(markdown_of(report, args.seeds))
+    overall, worst = report["agreement_geomean"], max(report["agreement"].values(), key=lambda r: abs(math.log(r)))
+    speed = report["recurrences_per_s"]
+    print(f"literal / upstream: geometric mean {overall:.3f}, farthest {worst:.3f}")
+    print(f"recurrences per second and core: upstream {speed['upstream']:,}, literal {speed['all off']:,}")
+    apart = abs(overall - 1) > GEOMEAN_WITHIN or abs(worst - 1) > PAIR_WITHIN
+    return int(apart)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
