@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin import words
 from airflow_provider_zeus.plugin.models import Detail, Figure, Row, Total, Tried
 
@@ -39,7 +39,8 @@ def weights_of(job: ZeusJob, seen: Observation) -> Weights:
 
 
 def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Row:
-    first, last = run[0], run[-1]
+    tries = [t for t in run if t.planned.phase is not Phase.PEEK] or run  # a peek costs, but is not an attempt
+    first, last = tries[0], tries[-1]
     measured = [t for t in run if t.observation.time_s is not None]
     weights = [weights_of(job, t.observation) for t in measured]
     units = {"s" if w.time_alone else "J" for w in weights}
@@ -56,9 +57,10 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
         data_slice=last.origin.data_slice,
         slice_text=words.data_slice(last.origin.data_slice),
         began_at=first.opened_at,
-        attempts=[Tried(batch_size=t.batch_size, state=t.state.value, state_text=words.STATES[t.state]) for t in run],
+        attempts=[Tried(batch_size=t.batch_size, state=t.state.value, state_text=words.STATES[t.state]) for t in tries],
+        peeks=[t.batch_size for t in run if t not in tries],
         limit=_one(last, "power_limit_w", words.watts),
-        epochs=_sum(run, [t.observation.epochs for t in run], "epochs", words.epochs, None),
+        epochs=_sum(tries, [t.observation.epochs for t in tries], "epochs", words.epochs, None),
         energy=_sum(run, [t.observation.energy_j for t in run], "energy_j", words.energy, mixed),
         time=_sum(run, [t.observation.time_s for t in run], "time_s", words.duration, mixed),
         cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit), mixed),
@@ -76,7 +78,10 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
 
 def _state_text(trial: Trial, untold: Collection[TrialKey]) -> str:
     waits = trial.state in (State.RUNNING, State.ABANDONED) and trial.key in untold
-    return NOT_TOLD if waits else words.STATES[trial.state]
+    if waits:
+        return NOT_TOLD
+    looked = trial.planned.phase is Phase.PEEK and trial.state is State.GIVEN_UP
+    return words.PEEK if looked else words.STATES[trial.state]
 
 
 def _mixed(sources: Collection[str | None], units: Collection[str]) -> str | None:
@@ -108,7 +113,7 @@ def _sum(run: Sequence[Trial], values: Sequence[float | None], name: str, say: S
     if not known:
         return words.missing(_why_missing(gaps[-1], name))
     total = say(sum(known))
-    if run[-1].state is State.RUNNING:
+    if any(t.state is State.RUNNING for t in run):
         return Figure(text=f"{total.text} so far", exact=total.exact)
     if gaps:
         why = "; ".join(f"batch size {t.batch_size}: {_why_missing(t, name)}" for t in gaps)

@@ -124,7 +124,7 @@ function sourceBadges(item) {
   return [badge(item.source_text, kind, kind === "source" ? "" : why)];
 }
 
-function batchSizes(attempts) {
+function batchSizes({ attempts, peeks }) {
   const list = element("span", null, { class: "sizes" });
   attempts.forEach((tried, i) => {
     if (i) list.append(" → ");
@@ -132,6 +132,10 @@ function batchSizes(attempts) {
     list.append(element(gone ? "s" : "span", tried.batch_size, { title: tried.state_text }));
     if (gone) list.append(element("span", " (given up)", { class: "unseen" }));
   });
+  if (peeks.length) {
+    const title = "Batch sizes looked at for a few seconds after the kept attempt";
+    list.append(element("span", ` + look at ${peeks.join(", ")}`, { class: "note", title }));
+  }
   return list;
 }
 
@@ -143,7 +147,7 @@ function tableRow(row) {
   run.append(element("a", name, { href: pageAddress(row.run_id, answer.job_id), title: name }));
   run.append(element("time", began.toLocaleString(), { datetime: began.toISOString(), title: row.run_type }));
   const sizes = element("td");
-  sizes.append(batchSizes(row.attempts));
+  sizes.append(batchSizes(row));
   const state = element("td");
   state.append(stateBadge(row.state, row.state_text, row.state_why));
   const source = element("td");
