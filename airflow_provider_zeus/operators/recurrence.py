@@ -19,6 +19,7 @@ from airflow_provider_zeus.power.open import device_of
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
 from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.settings import read_settings
 from airflow_provider_zeus.store.untold import drain
 from airflow_provider_zeus.training.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
@@ -175,19 +176,27 @@ def ask(request: AskRequest, conn_id: str, settings: Settings, *, overlap_possib
 
 def _unasked(request: AskRequest) -> Trial:
     """The trial of a run whose store could not be asked; it has no number yet."""
-    decision = fallback(
-        request.job, why=f"The store could not be asked; {request.job.default_batch_size} is the default."
-    )
+    job = request.job.with_settings(_settings(request))
+    decision = fallback(job, why=f"The store could not be asked; {job.default_batch_size} is the default.")
     return Trial(
         job_id=request.job_id,
         number=0,
         key=TrialKey(request.ti_id),
         origin=request.origin,
-        spec=request.job.to_dict(),
+        spec=job.to_dict(),
         decision=decision,
         planned=decision.attempts[0],
         state=State.RUNNING,
     )
+
+
+def _settings(request: AskRequest) -> dict[str, Any]:
+    """Live settings, where Variables can be reached: a run told later must teach the job as it is now."""
+    try:
+        return read_settings(AirflowVariables().get, request.job_id, request.job.batch_sizes)
+    except StoreError as error:
+        log.warning("Zeus cannot read the job's live settings: %s", error)
+        return {}
 
 
 def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
