@@ -176,7 +176,8 @@ def ask(request: AskRequest, conn_id: str, settings: Settings, *, overlap_possib
 
 def _unasked(request: AskRequest) -> Trial:
     """The trial of a run whose store could not be asked; it has no number yet."""
-    job = request.job.with_settings(_settings(request))
+    settings = read_settings(AirflowVariables().get, request.job_id, request.job.batch_sizes)
+    job = request.job.with_settings(settings)  # so that what is told later teaches the job as it is now
     decision = fallback(job, why=f"The store could not be asked; {job.default_batch_size} is the default.")
     return Trial(
         job_id=request.job_id,
@@ -188,15 +189,6 @@ def _unasked(request: AskRequest) -> Trial:
         planned=decision.attempts[0],
         state=State.RUNNING,
     )
-
-
-def _settings(request: AskRequest) -> dict[str, Any]:
-    """Live settings, where Variables can be reached: a run told later must teach the job as it is now."""
-    try:
-        return read_settings(AirflowVariables().get, request.job_id, request.job.batch_sizes)
-    except StoreError as error:
-        log.warning("Zeus cannot read the job's live settings: %s", error)
-        return {}
 
 
 def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
