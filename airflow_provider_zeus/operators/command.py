@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
+from airflow_provider_zeus.optimizer.checks import is_deferred
 from airflow_provider_zeus.optimizer.job import ZeusJob
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class ZeusCommandOperator(BaseOperator):
         self.env = env
         self.cwd = cwd
         self.zeus_conn_id = zeus_conn_id
-        if isinstance(command, str | list | tuple):  # else an XComArg, looked at when it is known
+        parts = command if isinstance(command, list | tuple) else [command]
+        if not any(is_deferred(part) for part in parts):  # else it is looked at when it is known
             arguments(command)
 
     def execute(self, context: Context) -> str:

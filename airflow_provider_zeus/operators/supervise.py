@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> str:
     """Run a command until its model is kept, once per attempt where it needs that; the last line of its output.
 
-    Raises AirflowException when it fails, BelowTargetError where its job requires the target, OSError where no process
-    can be started.
+    Raises AirflowException when it fails, BelowTargetError where its job requires the target, OSError or ValueError
+    where no process can be started.
     """
     from airflow.exceptions import AirflowException  # type: ignore[attr-defined]
 
@@ -72,7 +72,11 @@ class Supervised:
 
     def run(self, command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> tuple[int, str]:
         """Run the command to its end: its exit status and the last line of its output."""
-        child = Child(command, {**environ, **self._environ()}, lambda line: log.info("%s", line), cwd=cwd)
+        try:
+            child = Child(command, {**environ, **self._environ()}, lambda line: log.info("%s", line), cwd=cwd)
+        except (OSError, ValueError) as error:  # no such folder; a NUL in the command
+            self._end_what_is_open(f"the command could not be started: {error}")
+            raise
         try:
             while (status := child.follow(LOOK_S)) is None:
                 self._look()

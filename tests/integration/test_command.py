@@ -1,15 +1,18 @@
-"""``ZeusCommandOperator``: a child process with the plan in its environment, followed, measured, and ended with its task."""
+"""``ZeusCommandOperator``: a child process with a plan in its environment, followed, measured, ended with its task."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from tests.integration.jobs import job, log_of
 
@@ -45,12 +48,15 @@ class Commands:
         if isinstance(code, str):
             (self.tmp / "train.py").write_text(code)
             command = [sys.executable, "train.py"]
-        env = {"PYTHONPATH": str(ROOT), "SAVES": str(self.tmp / "saves")}
+        env = {"PYTHONPATH": str(ROOT), "SAVES": str(self.tmp / "saves"), **kwargs.pop("env", {})}
         with DAG(dag_id, schedule=None, start_date=START) as dag:
             ZeusCommandOperator(
                 task_id="train", job=spec or job(), command=command, env=env, **{"cwd": str(self.tmp), **kwargs}
             )
         return dag
+
+    def run(self, dag_id: str, code: str | list[str], spec: Any = None, **kwargs: Any) -> Any:
+        return self.run_dag(self.dag(dag_id, code, spec, **kwargs))
 
     def saves(self) -> list[int]:
         path = self.tmp / "saves"
@@ -84,3 +90,187 @@ def test_a_command_keeps_one_model_per_run_in_both_styles(commands: Commands, co
     assert cost["energy_j"] > 0
     assert xcom(second, "return_value") == "kept 32"
     assert xcom(second, "zeus_decision")["batch_size"] == 16
+
+
+def states(dag_id: str) -> list[tuple[int, str, str | None]]:
+    return [(t.batch_size, t.state.value, t.reason) for t in log_of(f"{dag_id}.train")]
+
+
+class TestOfOthers:
+    """Commands that do not import this package."""
+
+    def test_what_it_reached_is_on_its_last_line(self, commands: Commands) -> None:
+        tell = 'echo "trained at $ZEUS_BATCH_SIZE"; echo \'{"accuracy": 0.95, "epochs": 4, "samples": 20000}\''
+        dag_run = commands.run("zeus_other_tells", ["bash", "-c", tell], job(device="none", eta=0.0))
+        assert dag_run.state == "success"
+        assert states("zeus_other_tells") == [(32, "converged", None)]
+        seen = log_of("zeus_other_tells.train")[0].observation
+        assert (seen.metric, seen.epochs, seen.samples, seen.energy_j) == (0.95, 4.0, 20_000, None)
+        assert (seen.time_s or 0) > 0
+        assert "energy" in seen.reasons["energy_j"]
+        assert xcom(dag_run, "zeus_cost")["kept_attempt"] == 1
+
+    def test_without_that_line_its_model_is_kept_and_counts_as_below_target(self, commands: Commands) -> None:
+        dag_run = commands.run("zeus_other_silent", ["bash", "-c", "echo model saved"])
+        assert dag_run.state == "success"
+        ((_, state, reason),) = states("zeus_other_silent")
+        assert state == "exhausted"
+        assert "print it as JSON on its last line" in (reason or "")
+        seen = log_of("zeus_other_silent.train")[0].observation
+        assert (seen.energy_j, seen.time_s, seen.epochs) == (None, None, None), "a simulated GPU has not moved"
+        assert xcom(dag_run, "return_value") == "model saved"
+
+    def test_a_required_target_fails_its_task(self, commands: Commands) -> None:
+        tell = ["bash", "-c", "echo '{\"accuracy\": 0.5}'"]
+        assert commands.run("zeus_other_below", tell, job(require_target=True)).state == "failed"
+        assert states("zeus_other_below") == [(32, "exhausted", "ended at 0.5, below target")]
+
+    @pytest.mark.parametrize(
+        ("command", "reason"),
+        [
+            ("echo '{\"accuracy\": 0.95}'; exit 3", "the command ended with status 3 without a result"),
+            (
+                "kill -9 $$",
+                "the command was killed by SIGKILL, as the kernel does when memory runs out without a result",
+            ),
+            ("kill -TERM $$", "the command was killed by SIGTERM without a result"),
+            ("no_such_command", "the command ended with status 127 without a result"),
+        ],
+    )
+    def test_its_failure_is_the_tasks(self, commands: Commands, command: str, reason: str) -> None:
+        name = "zeus_other_fails_" + "".join(filter(str.isalnum, command))
+        assert commands.run(name, ["bash", "-c", command]).state == "failed"
+        assert states(name) == [(32, "failed", reason)]
+
+    def test_a_command_that_is_not_there(self, commands: Commands, caplog: pytest.LogCaptureFixture) -> None:
+        assert commands.run("zeus_other_nowhere", ["./no_such_command"]).state == "failed"
+        assert states("zeus_other_nowhere") == [(32, "failed", "the command ended with status 127 without a result")]
+        assert log_of("zeus_other_nowhere.train")[0].observation.epochs is None
+
+    def test_a_folder_that_is_not_there_is_told_too(self, commands: Commands, tmp_path: Path) -> None:
+        assert commands.run("zeus_other_cwd", ["true"], cwd=str(tmp_path / "no")).state == "failed"
+        ((_, state, reason),) = states("zeus_other_cwd")
+        assert state == "failed", "and not left open until its lease ends"
+        assert "No such file or directory" in (reason or "")
+
+
+DIES = LOOP.replace("run.report(", "epoch < 2 or die()\n        run.report(").replace(
+    "EPOCHS =", "def die():\n    run.beat()\n    os.kill(os.getpid(), 9)\nEPOCHS ="
+)
+
+
+def test_a_script_that_dies_has_failed_with_its_last_measured_cost(commands: Commands) -> None:
+    dag_run = commands.run("zeus_command_dies", DIES + "run.train(train)\n")
+    assert dag_run.state == "failed"
+    (trial,) = log_of("zeus_command_dies.train")
+    assert (trial.state.value, trial.key.attempt) == ("failed", 1)
+    assert (trial.reason or "").startswith("the command was killed by SIGKILL")
+    assert (trial.observation.energy_j or 0) > 0
+    assert trial.observation.epochs == pytest.approx(3, abs=0.1)
+    assert commands.saves() == []
+
+
+@pytest.mark.parametrize("style", ["run.train(train)", "train(run)"])
+def test_out_of_memory_in_the_first_attempt_lets_the_next_one_run(commands: Commands, style: str) -> None:
+    name = "zeus_command_memory_" + ("one" if style.startswith("run") else "loop")
+    full = LOOP.replace("run.report(", "run.batch_size != 16 or full()\n        run.report(").replace(
+        "EPOCHS =", "def full():\n    raise MemoryError('CUDA out of memory')\nEPOCHS ="
+    )
+    dag = commands.dag(name, full + f"print('kept', {style})\n")
+    assert [commands.run_dag(dag).state for _ in range(2)] == ["success"] * 2
+    assert [(size, state) for size, state, _ in states(name)] == [
+        (32, "converged"),
+        (16, "failed"),
+        (32, "converged"),
+    ]
+    assert commands.saves() == [32, 32]
+    assert log_of(f"{name}.train")[1].observation.out_of_memory
+
+
+def test_a_required_target_fails_the_task_of_a_script(commands: Commands) -> None:
+    spec = job(max_epochs=2, require_target=True)
+    dag_run = commands.run("zeus_command_below", IN_ONE_PROCESS, spec)
+    assert dag_run.state == "failed"
+    assert [state for _, state, _ in states("zeus_command_below")] == ["exhausted"]
+    assert commands.saves() == [32], "the model is kept all the same"
+    assert xcom(dag_run, "zeus_cost")["kept_attempt"] == 1
+
+
+def test_command_environment_and_folder_are_templates(commands: Commands, run_dag: Any, tmp_path: Path) -> None:
+    (tmp_path / "zeus_command_templates").mkdir()
+    with DAG("zeus_command_templates", schedule=None, start_date=START, params={"n": 7}) as dag:
+
+        @task
+        def words():
+            return "from another task"
+
+        ZeusCommandOperator(
+            task_id="train",
+            job=job(),
+            command=["bash", "-c", "echo {{ params.n }} $WHO in $(basename $PWD), $0", words()],
+            env={"WHO": "you", "PATH": os.environ["PATH"]},
+            cwd=str(tmp_path) + "/{{ dag.dag_id }}",
+        )
+    assert "words" in dag.get_task("train").upstream_task_ids
+    dag_run = run_dag(dag)
+    assert xcom(dag_run, "return_value") == "7 you in zeus_command_templates, from another task"
+
+
+@pytest.mark.parametrize("command", ["", "  ", [], ["a", None], 7, {"a": 1}])
+def test_what_is_no_command_is_refused_at_parse(command: Any) -> None:
+    with DAG("zeus_no_command", schedule=None), pytest.raises(JobSpecError, match=r"ZeusCommandOperator\.command"):
+        ZeusCommandOperator(task_id="train", job=job(), command=command)
+
+
+def test_a_rendered_command_that_is_empty_fails_before_any_trial(commands: Commands) -> None:
+    with DAG("zeus_empty_text", schedule=None, start_date=START) as dag:
+        ZeusCommandOperator(task_id="train", job=job(), command="{{ '' }}")
+    assert commands.run_dag(dag).state == "failed"
+    assert log_of("zeus_empty_text.train") == []
+
+
+def test_without_a_store_it_trains_and_the_cost_is_told_later(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = commands.dag("zeus_command_alone", IN_ONE_PROCESS)
+    with monkeypatch.context() as down:
+        down.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgresql://nobody@127.0.0.1:1/none")
+        assert commands.run_dag(dag).state == "success"
+    assert commands.saves() == [32]
+    assert log_of("zeus_command_alone.train") == []
+    assert commands.run_dag(dag).state == "success"
+    first = log_of("zeus_command_alone.train")[0]
+    assert (first.batch_size, first.state.value) == (32, "converged"), "told by the second run, before it asked"
+    assert (first.observation.energy_j or 0) > 0
+
+
+def test_a_kill_in_the_middle_ends_the_command_and_is_written_down(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Airflow does it: SIGTERM calls on_kill while the task waits for the command's output."""
+    held = LOOP.replace("run.report(", "epoch < 2 or hold()\n        run.report(").replace(
+        "EPOCHS =",
+        "def hold():\n    run.beat()\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(300)\nEPOCHS =",
+    )
+    dag = commands.dag("zeus_command_killed", held + "run.train(train)\n", retries=0, retry_delay=timedelta(0))
+    pid_file = tmp_path / "pid"
+
+    def alarm(*_: Any) -> None:
+        if pid_file.exists() and pid_file.read_text():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            dag.get_task("train").on_kill()
+
+    monkeypatch.setattr("airflow_provider_zeus.operators.supervise.LOOK_S", 0.2)
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
+    try:
+        assert commands.run_dag(dag).state == "failed"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+    (trial,) = log_of("zeus_command_killed.train")
+    assert (trial.state.value, trial.reason) == ("failed", "killed: Airflow stopped the task")
+    assert trial.observation.epochs == pytest.approx(3, abs=0.1)
+    assert (trial.observation.energy_j or 0) > 0
