@@ -116,10 +116,10 @@ def _traces(folder: Path) -> Traces:
 
 def _work(folder: Path, task: Task) -> Replays:
     scenario, found = _scenario(folder, task.workload, task.gpu, task.eta), Replays()
-    start = time.perf_counter()
+    start = time.process_time()
     for seed in task.seeds:
         found.add(scenario, run_policy(task.policy, scenario, scenario.pair.recurrences, seed, task.beta))
-    found.seconds = time.perf_counter() - start
+    found.seconds = time.process_time() - start
     return found
 
 

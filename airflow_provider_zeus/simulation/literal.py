@@ -101,7 +101,7 @@ class _Literal:
         self._rng = random.Random(seed)
         self._number = 0
         self._seen: dict[int, list[_Seen]] = {b: [] for b in self._sizes}
-        self._converged: list[int] = []  # numbers of the runs that did
+        self._ended: dict[bool, list[int]] = {True: [], False: []}  # numbers of the runs that converged, and of others
         self._arms: dict[int, _Arm] = {}
         self._min_cost = math.inf
         self._explored: dict[int, int] = {}  # batch size: number of its last exploration
@@ -163,17 +163,16 @@ class _Literal:
 
     def _learn(self, b: int, seen: _Seen) -> None:
         self._seen[b].append(seen)
-        if seen.reached:
-            self._converged.append(seen.number)
-        slid = self.settled.window and len(self._converged) > self._window
+        self._ended[seen.reached].append(seen.number)
+        slid = self.settled.window and any(len(numbers) > self._window for numbers in self._ended.values())
         for size in self._sizes if slid else (b,):
             self._fit(size)
 
     def _fit(self, b: int) -> None:
         runs = self._seen[b]
         if self.settled.window:
-            start = self._window_start()
-            runs = [s for s in runs if s.number >= start] if start else runs
+            converged, others = self._oldest(True), max(self._oldest(True), self._oldest(False))
+            runs = [s for s in runs if s.number >= (converged if s.reached else others)]
         else:
             runs = runs[-self._window :]
         reached = any(s.reached for s in runs)
@@ -185,8 +184,10 @@ class _Literal:
         squares = math.fsum((v - mean) ** 2 for v in values)
         self._arms[b] = _Arm(mean, squares, len(values), len(set(values)) > 1, reached)
 
-    def _window_start(self) -> int:
-        return self._converged[-self._window] if len(self._converged) >= self._window else 0
+    def _oldest(self, reached: bool) -> int:
+        """Number of the oldest run that is remembered of those that converged, or of the others; 0 while all are."""
+        numbers = self._ended[reached]
+        return numbers[-self._window] if len(numbers) >= self._window else 0
 
     def _spread(self) -> float:
         """Relative spread of a run where an arm shows none of its own."""
@@ -249,10 +250,11 @@ class _Literal:
 
     def _due(self) -> int | None:
         """A pruned size, or one without a run in the window, whose last try is a whole window ago."""
-        start = self._window_start()
-        last = {
-            b: max([self._explored.get(b, 0), *(s.number for s in self._seen[b] if not s.reached)]) for b in self._sizes
-        }
+        start, oldest = self._oldest(True), self._oldest(False)
+        if not start:
+            return None
+        missed = {b: [s.number for s in self._seen[b] if not s.reached and s.number >= oldest] for b in self._sizes}
+        last = {b: max([self._explored.get(b, 0), *missed[b]]) for b in self._sizes}
         pruned_at = max(self._explored.values())
         waiting = [b for b in self._sizes if b not in self._arms and (last[b] or pruned_at) < start]
         at, incumbent = self._sizes.index, self._incumbent()

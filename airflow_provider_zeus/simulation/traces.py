@@ -126,8 +126,6 @@ class Traces:
         """One workload on one GPU, with the batch sizes that both traces hold."""
         if workload not in self.workloads:
             raise JobSpecError.of("workload", workload, "is not in these traces", f"Use one of {self._names()}")
-        if gpu not in self.gpus:
-            raise JobSpecError.of("gpu", gpu, "has no power trace here", f"Use one of {', '.join(self.gpus)}")
         w = self.workloads[workload]
         power, runs = self._power(gpu), self._epochs(w)
         points = {b: tuple(sorted(p)) for (training, b), p in sorted(power.items()) if training == w.training}
@@ -148,7 +146,7 @@ class Traces:
         """Every workload on every GPU that measured it; only the named ones, where names are given."""
         found = []
         for gpu in gpus or self.gpus:
-            here = {training for training, _ in self._power(gpu)} if gpu in self.gpus else set()
+            here = {training for training, _ in self._power(gpu)}
             for name in workloads or self.workloads:
                 if workloads or self.workloads[name].training in here:
                     found.append(self.pair(name, gpu))
@@ -178,6 +176,8 @@ class Traces:
         return found
 
     def _power(self, gpu: str) -> Mapping[tuple[Training, int], list[Point]]:
+        if gpu not in self.gpus:
+            raise JobSpecError.of("gpu", gpu, "has no power trace here", f"Use one of {', '.join(self.gpus)}")
         found: dict[tuple[Training, int], list[Point]] = defaultdict(list)
         for row in _rows(self.folder / POWER.format(gpu), "power_limit", "time_per_epoch", "average_power"):
             figures = (row.number(name) for name in ("power_limit", "time_per_epoch", "average_power"))

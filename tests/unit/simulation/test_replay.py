@@ -1,0 +1,146 @@
+"""Replays: regret by hand, every recurrence ends with a model, and what the policy is told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Phase, State, Trial
+from airflow_provider_zeus.simulation import driver
+from airflow_provider_zeus.simulation.baselines import default, grid_search
+from airflow_provider_zeus.simulation.driver import replay
+from airflow_provider_zeus.simulation.environment import Environment
+from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.scenario import Scenario
+from tests.strategies import REPRODUCIBLE
+from tests.unit.simulation.tiny import scenarios, tiny
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Scenario:
+    return tiny(tmp_path)
+
+
+def test_regret_by_hand(scenario: Scenario) -> None:
+    """C* is 4000 J; a run of 32 costs 4680 J, one of 64 that misses 6 x 1180 J."""
+    env, log = Environment(scenario, 0), Log()
+    env.profiled |= {16, 32, 64}
+    log.add(scenario, [env.train(16)])
+    log.add(scenario, [env.train(32)])
+    log.add(scenario, [env.train(32, bound_epochs=1), env.train(16)])
+    log.add(scenario, [env.train(32, bound_epochs=1)])
+    steps = [0, 680 / 4000, 1560 / 4000, (1560 + 4000 - 4000) / 4000]
+    assert log.regret() == pytest.approx([sum(steps[: i + 1]) for i in range(4)])
+    assert log.expected_regret() == pytest.approx(log.regret()), "nothing here is left to chance"
+    assert (log.attempts, log.batch_size, log.runs_below_target) == ([1, 1, 2, 1], [16, 32, 16, 32], 1)
+
+
+def test_expected_regret_is_the_mean_of_regret(scenario: Scenario) -> None:
+    missing = Environment(scenario, 0)
+    missing.profiled.add(64)
+    log = Log()
+    for _ in range(2000):
+        log.add(scenario, [missing.train(64)])
+    assert log.runs_below_target == pytest.approx(1000, abs=100)
+    assert log.expected_cost[0] == (3 + 6) / 2 * 1180 + 4000 / 2
+    assert log.regret()[-1] == pytest.approx(log.expected_regret()[-1], rel=0.05)
+
+
+def test_default_runs_at_full_power_and_never_profiles(scenario: Scenario) -> None:
+    log = default(scenario, 3)
+    assert log.cost == [4680] * 3
+    assert log.limit_w == [200] * 3
+    assert log.regret()[-1] == pytest.approx(3 * 680 / 4000)
+
+
+def test_grid_search_tries_each_configuration_once_and_drops_what_missed(scenario: Scenario) -> None:
+    scenario = Scenario(replace(scenario.pair, epochs={**scenario.pair.epochs, 64: (math.inf,)}))
+    log = grid_search(scenario, 12)
+    tried = [(r.batch_size, r.limit_w) for runs in log.runs for r in runs]
+    assert tried[:5] == [(16, 200), (16, 100), (32, 200), (32, 100), (64, 200)]
+    assert tried[5:] == [(16, 200)] * 8, "64 missed: not tried at its other limit; the cheapest ends the recurrence"
+    assert log.attempts == [1] * 4 + [2] + [1] * 7
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@REPRODUCIBLE
+@given(scenario=scenarios(), seed=st.integers(0, 2))
+def test_every_recurrence_ends_with_one_kept_model(policy: str, scenario: Scenario, seed: int) -> None:
+    log = replay(scenario, scenario.job(policy=policy), 12, seed)
+    assert len(log) == 12
+    assert log.runs_without_model == 0
+    assert max(log.attempts) <= 2
+    for runs in log.runs:
+        trained = [r for r in runs if r.reached]
+        assert len(trained) <= 1, "no training after the one that reached the target"
+    assert log.runs_below_target == sum(not any(r.reached for r in runs) for runs in log.runs)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_finds_the_optimum_of_an_easy_job(policy: str, scenario: Scenario) -> None:
+    log = replay(scenario, scenario.job(policy=policy), 40, 3)
+    assert log.batch_size[-10:].count(16) >= 7
+    again = replay(scenario, scenario.job(policy=policy), 40, 3)
+    assert again.cost == log.cost, "a seed gives one replay"
+
+
+class Told:
+    """Takes down every trial that the policy is taught."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.trials: list[Trial] = []
+        learn = driver.learn
+        monkeypatch.setattr(driver, "learn", lambda belief, trial: learn(belief, self.take(trial)))
+
+    def take(self, trial: Trial) -> Trial:
+        self.trials.append(trial)
+        return trial
+
+
+def test_profiling_is_kept_apart_from_what_is_learnt(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch)
+    log = replay(scenario, scenario.job(policy="zeus"), 8, 1)
+    assert [t.number for t in told.trials] == list(range(1, len(told.trials) + 1))
+    belief = reduce(driver.learn, list(told.trials), driver.prior(scenario.job(policy="zeus")))
+    for (b, _), entries in belief.rates.items():
+        for _, rates in entries:
+            assert rates.epoch_cost(driver.SLICE, scenario.weights) == pytest.approx(scenario.arms[b].epoch.cost)
+    first = told.trials[0].observation
+    assert (first.excess_s, first.time_s) == (2, 3 * 8 + 2), "of 32: (12 + 8) / 2 - 8 seconds"
+    assert log.time_s[0] == 3 * 8 + 2, "and the user pays it"
+
+
+def test_peeks_are_charged_and_told_as_given_up(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(*_: Any, **__: Any) -> Decision:
+        keep = Attempt(batch_size=32, phase=Phase.INCUMBENT, why="Because.")
+        peeks = tuple(Attempt(batch_size=b, phase=Phase.PEEK, why="Because.") for b in (16, 64))
+        return Decision(attempts=(keep,), seed=0, policy="zeus", peeks=peeks)
+
+    monkeypatch.setattr(driver, "choose", choose)
+    told = Told(monkeypatch)
+    log = replay(scenario, scenario.job(policy="zeus"), 1)
+    assert [(t.batch_size, t.state) for t in told.trials] == [
+        (32, State.CONVERGED),
+        (16, State.GIVEN_UP),
+        (64, State.GIVEN_UP),
+    ]
+    assert [t.number for t in told.trials] == [1, 2, 3]
+    assert [t.observation.power_limit_w for t in told.trials] == [200, 200, 200], "at the kept attempt's limit"
+    assert [t.observation.epochs for t in told.trials] == [3, 1, 1]
+    assert (log.peeks, log.attempts, log.batch_size) == ([2], [1], [32])
+    assert log.time_s == [3 * 8 + 2 + 10 + 7]
+
+
+def test_after_a_shift_another_truth_holds(scenario: Scenario) -> None:
+    worse = Scenario(replace(scenario.pair, epochs={16: (5.0,), 32: (3.0,), 64: (6.0,)}))
+    log = replay(scenario, scenario.job(policy="zeus"), 20, 0, shifts={10: worse})
+    assert log.best_cost[9:11] == [4000, 4680]
+    assert {r.epochs for runs in log.runs[10:] for r in runs if r.batch_size == 16 and r.reached} <= {5.0}
