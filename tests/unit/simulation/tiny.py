@@ -57,7 +57,11 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     default = draw(st.sampled_from(sizes))
     limits = (100.0, 150.0, 200.0)
     points = {
-        b: tuple(Point(p, draw(st.floats(2.0, 2000.0)), draw(st.floats(50.0, 250.0))) for p in limits) for b in sizes
+        # no two alike: of equal costs the last digit decides, and it may differ between two ways to reckon
+        b: tuple(
+            Point(p, draw(st.floats(2, 2000)) * (1 + b / 9973 + p / 99991), draw(st.floats(50, 250))) for p in limits
+        )
+        for b in sizes
     }
     needed = st.one_of(st.integers(1, 20).map(float), st.just(math.inf))
     epochs = {b: tuple(draw(st.lists(needed, min_size=1, max_size=4))) for b in sizes}
