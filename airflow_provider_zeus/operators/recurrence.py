@@ -16,11 +16,12 @@ from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.open import device_of
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run, supervisor
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.settings import read_settings
 from airflow_provider_zeus.store.untold import drain
+from airflow_provider_zeus.training.leash import die_with_parent
 from airflow_provider_zeus.training.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 
@@ -79,8 +80,10 @@ class Recurrence:
         """Ask the store for a batch size.
 
         Where the store cannot be asked the job's default batch size runs and the cost is told later, unless the job is
-        ``strict``: then StoreError is raised.
+        ``strict``: then StoreError is raised. From here on the task dies with its supervisor: an orphan keeps the GPU.
         """
+        if supervisor() is not None and not is_test_run():  # else its parent is whoever called dag.test()
+            die_with_parent()
         settings = Settings.read()
         job = job.check(rendered=True)
         cpu_watts, read_only = settings.cpu_watts, settings.power_read_only

@@ -33,7 +33,7 @@ class Tree:
     def __init__(self, command: list[str]) -> None:
         self.status: int | None = None
         self._process = subprocess.Popen(  # noqa: S603  the user's own command
-            command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_leash
+            command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
         )
 
     def reap(self) -> None:
@@ -139,8 +139,8 @@ def _is_guardian(pid: int) -> bool:
     return False
 
 
-def _die_with_leash() -> None:
-    """In the command, before it runs: SIGKILL of the leash is its end too."""
+def die_with_parent() -> None:
+    """From now on SIGKILL of whoever forked this process is its end too; on Linux, else nothing."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

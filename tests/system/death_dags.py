@@ -47,7 +47,7 @@ def train(run, name):
         if epoch == 1 and (HERE / f"{name}.fail").exists():
             (HERE / f"{name}.fail").unlink()
             raise RuntimeError("disk full")
-        run.report(accuracy=0.3 * (epoch + 1))
+        run.report(accuracy=(epoch + 1) / 3)
     append(f"{name}.saves", run.batch_size)
     return run.batch_size
 """
@@ -57,8 +57,8 @@ SCRIPT = (
 import subprocess, sys
 from airflow_provider_zeus.training.run import ZeusRun
 
-if sys.argv[2:]:  # a worker in a session of its own, which no signal to a process group reaches
-    worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
+if sys.argv[2:]:  # a worker that ignores SIGTERM, in a session of its own, which no signal to a group reaches
+    worker = subprocess.Popen(["bash", "-c", "trap '' TERM; sleep 600"], start_new_session=True)
     append(f"{sys.argv[1]}.pids", f"worker {worker.pid}")
 ZeusRun.from_env().train(train, sys.argv[1])
 if sys.argv[2:]:

@@ -47,7 +47,7 @@ class Site:
         self.api._call("PATCH", path, {"new_state": "failed"})
 
     def clear(self, dag_id: str, run_id: str, task_ids: list[str], **options: bool) -> list[str]:
-        """What the UI's "clear" does; the tasks that were cleared."""
+        """What the UI's "clear" does; the tasks that were cleared, or with ``dry_run`` would be."""
         body = {"dry_run": False, "dag_run_id": run_id, "task_ids": task_ids, "only_failed": False, **options}
         cleared = self.api.post(f"dags/{dag_id}/clearTaskInstances", body)["task_instances"]
         return sorted(ti["task_id"] for ti in cleared)
