@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -96,6 +96,27 @@ def epoch_costs(
             if cost is not None:
                 costs[b] = cost
     return costs
+
+
+def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
+    """EpochCost(b) [J], at the weights of this device, on the other device that ran most batch sizes."""
+    here = device.where if device else None
+    others = Counter(where for _, where in belief.rates if where != here)
+    if not others:
+        return {}
+    model, count, source = max(others, key=lambda where: (others[where], str(where)))
+    return epoch_costs(belief, DeviceInfo(model=model, count=count, energy_source=source), (), weights)
+
+
+def translated(here: Mapping[int, float], there: Mapping[int, float]) -> dict[int, float]:
+    """EpochCost(b) [J] of every batch size known ``here`` or ``there``: another GPU's curve, shifted (section 7).
+
+    The shift is the mean log ratio over the batch sizes measured on both; without one it is none, which is enough to
+    rank them.
+    """
+    both = [math.log(cost / there[b]) for b, cost in here.items() if b in there]
+    shift = math.exp(math.fsum(both) / len(both)) if both else 1.0
+    return {**{b: cost * shift for b, cost in there.items()}, **here}
 
 
 def _mean_cost(rates: Sequence[Rates], size: float | None, weights: Weights) -> float | None:

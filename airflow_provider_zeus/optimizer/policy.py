@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
+from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return, start_at
@@ -98,7 +98,7 @@ class _View:
     too_large: Sequence[int]  # out of memory
     infeasible: Sequence[int]  # those, and what keeps dying
     arms: Mapping[int, Arm]
-    epoch_costs: Mapping[int, float]
+    epoch_costs: Mapping[int, float]  # measured here; an arm without one has the EpochCost of another GPU (section 7)
     weights: Weights
     incumbent: int
 
@@ -110,7 +110,7 @@ class _View:
         too_large = [b for b in sizes if belief.out_of_memory(b, model)]
         infeasible = [b for b in sizes if b in too_large or belief.keeps_dying(b, model)]
         costs = epoch_costs(belief, device, profiles, weights)
-        known = arms_of(belief, costs)
+        known = arms_of(belief, translated(costs, epoch_costs_elsewhere(belief, device, weights)))
         arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
         incumbent = (
             min(arms.values(), key=lambda a: a.mean).batch_size
@@ -125,11 +125,16 @@ class _View:
         return min(pool, key=lambda b: (self.arms[b].mean if b in self.arms else math.inf, b))
 
     def incumbent_cost(self) -> float | None:
-        """Believed cost [J] of a run of the incumbent; where it never converged, of its ``max_epochs``."""
+        """Believed cost [J] of a run of the incumbent; where it never converged, of its ``max_epochs``.
+
+        None where its EpochCost was not measured on this device.
+        """
+        epoch_cost = self.epoch_costs.get(self.incumbent)
+        if epoch_cost is None:  # another GPU's is good enough to rank batch sizes, not to stop a run by
+            return None
         if self.incumbent in self.arms:
             return self.arms[self.incumbent].mean
-        epoch_cost = self.epoch_costs.get(self.incumbent)
-        return None if epoch_cost is None or self.job.max_epochs is None else epoch_cost * self.job.max_epochs
+        return None if self.job.max_epochs is None else epoch_cost * self.job.max_epochs
 
     def bounded(self, attempt: Attempt) -> Attempt:
         """The attempt with its bound: beta x the incumbent's believed cost (section 4.4, traps 7 and 8)."""
@@ -188,7 +193,8 @@ def _explore(view: _View) -> Attempt | None:
     if found is not None:
         number, b = found
         return Attempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=_why_explored(view, number, b, start))
-    b_due = next_return(view.belief, view.where, view.sizes, {*view.arms, *view.infeasible}, view.incumbent)
+    settled = {*(view.arms.keys() & view.epoch_costs.keys()), *view.infeasible}
+    b_due = next_return(view.belief, view.where, view.sizes, settled, view.incumbent)
     if b_due is None:
         return None
     why = f"{b_due} has no run on this device among the last {view.job.window} converged ones and is tried once."

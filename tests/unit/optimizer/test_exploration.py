@@ -144,8 +144,10 @@ def test_sizes_measured_on_another_gpu_only_are_tried_once_each_here() -> None:
     world.runs(10)
     world.device = A40
     moved = [world.run() for _ in range(4)]
-    assert [d.attempts[0].batch_size for d in moved[:3]] == [32, 16, 64]
+    assert [d.attempts[0].batch_size for d in moved[:3]] == [64, 32, 16]  # the cheapest on the old one first
     assert {d.attempts[0].phase for d in moved[:3]} == {Phase.RETURN}
+    assert not moved[0].attempts[0].bounded  # it is the incumbent
+    assert [d.attempts[0].bound_cost for d in moved[1:3]] == [pytest.approx(2 * 9 * 2500.0)] * 2  # measured here by now
     assert moved[3].attempts[0].phase is Phase.SAMPLE
     assert world.arms()[16].mean_epochs == 12.0  # Epochs(b) came along
 
