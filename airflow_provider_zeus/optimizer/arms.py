@@ -90,7 +90,7 @@ def epoch_costs(
         best = best_limit((s for s in profiles if s.batch_size == b), weights)
         if best is not None:
             costs[b] = best[1] * (size or 0.0)
-    for (b, measured_on), entries in belief.rates.items():
+    for (b, measured_on), entries in [*belief.peeked.items(), *belief.rates.items()]:
         if measured_on == where:
             cost = _mean_cost([rates for _, rates in entries], size, weights)
             if cost is not None:

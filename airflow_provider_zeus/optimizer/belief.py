@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_zeus.optimizer.cost import Rates
 from airflow_provider_zeus.optimizer.drift import Surprise
@@ -40,6 +40,7 @@ class Belief:
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)  # (round, b): number, converged
     listed: Mapping[int, int] = field(default_factory=dict)  # b: number of the first trial that could have chosen it
     rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)
+    peeked: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)  # of peeks alone
     seen: Mapping[tuple[int, Where], int] = field(default_factory=dict)  # newest trial of b that ended by itself there
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, model): out of memory
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
@@ -99,7 +100,8 @@ class Belief:
                 "stopped": self.stopped,
                 "explored": [[*k, *v] for k, v in self.explored.items()],
                 "listed": list(self.listed.items()),
-                "rates": [[b, where, [[n, *astuple(r)] for n, r in v]] for (b, where), v in self.rates.items()],
+                "rates": _plain(self.rates),
+                "peeked": _plain(self.peeked),
                 "seen": [[*k, n] for k, n in self.seen.items()],
                 "too_large": sorted(self.too_large),
                 "ends": [[*k, v] for k, v in self.ends.items()],
@@ -124,7 +126,8 @@ class Belief:
             stopped=tuple((n, b, e) for n, b, e in d["stopped"]),
             explored={(r, b): (n, ok) for r, b, n, ok in d["explored"]},
             listed=dict(d["listed"]),
-            rates={(b, tuple(w)): tuple((n, Rates(*r)) for n, *r in v) for b, w, v in d["rates"]},
+            rates=_read(d["rates"]),
+            peeked=_read(d["peeked"]),
             seen={(b, tuple(w)): n for b, w, n in d["seen"]},
             too_large=frozenset((b, m) for b, m in d["too_large"]),
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
@@ -133,6 +136,14 @@ class Belief:
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,
         )
+
+
+def _plain(rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]]) -> list[object]:
+    return [[b, where, [[n, *astuple(r)] for n, r in entries]] for (b, where), entries in rates.items()]
+
+
+def _read(rows: list[Any]) -> dict[tuple[int, Where], tuple[tuple[int, Rates], ...]]:
+    return {(b, tuple(where)): tuple((n, Rates(*r)) for n, *r in entries) for b, where, entries in rows}
 
 
 def prior(job: ZeusJob) -> Belief:

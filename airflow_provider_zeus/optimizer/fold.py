@@ -33,16 +33,19 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     job, n = belief.job, trial.number
     if trial.state is State.RUNNING or trial.spec.get("job_version", job.job_version) != job.job_version:
         return belief
-    changes: dict[str, object] = {"newest": max((n, trial.state in _DIED), belief.newest)}
+    changes: dict[str, object] = {}
     _learn_feasible(belief, trial, changes)
     _learn_rates(belief, trial, changes)
-    ended = trial.state in _ENDED and trial.planned.phase is not Phase.PEEK
-    if ended and _same_target(trial, job) and trial.origin.run_type in job.learn_from:
+    if trial.planned.phase is Phase.PEEK:  # its death says nothing of the run, whose model was kept before
+        return replace(belief, **changes)  # type: ignore[arg-type]
+    changes["newest"] = max((n, trial.state in _DIED), belief.newest)
+    if trial.state in _ENDED and same_target(trial, job) and trial.origin.run_type in job.learn_from:
         _learn_epochs(belief, trial, changes)
     return replace(belief, **changes)  # type: ignore[arg-type]
 
 
-def _same_target(trial: Trial, job: ZeusJob) -> bool:
+def same_target(trial: Trial, job: ZeusJob) -> bool:
+    """Whether a trial was after the job's present target, however it is written."""
     text = trial.spec.get("target", job.target)
     if text == job.target:
         return True
@@ -75,8 +78,9 @@ def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> No
         if trial.state in _ENDED and n > belief.seen.get((trial.batch_size, where), 0):
             changes["seen"] = {**belief.seen, (trial.batch_size, where): n}
         rates = Rates.of(o)
-        if rates is not None:
-            changes["rates"] = _with(belief.rates, (trial.batch_size, where), (n, rates), RATES_KEPT)
+        if rates is not None:  # a peek runs at one power limit: known apart, until a whole run has told better
+            name = "peeked" if trial.planned.phase is Phase.PEEK else "rates"
+            changes[name] = _with(getattr(belief, name), (trial.batch_size, where), (n, rates), RATES_KEPT)
     size = o.samples_per_epoch
     if not size and o.samples and o.epochs and trial.state in _ENDED:
         size = o.samples / o.epochs
