@@ -66,9 +66,8 @@ class ZeusCommandOperator(BaseOperator):
         from airflow_provider_zeus.operators.recurrence import Recurrence
         from airflow_provider_zeus.operators.supervise import supervise
 
-        command = arguments(self.command)
+        command, environ = arguments(self.command), {"PYTHONUNBUFFERED": "1", **os.environ, **variables(self.env)}
         recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
-        environ = {"PYTHONUNBUFFERED": "1", **os.environ, **{k: str(v) for k, v in (self.env or {}).items()}}
         try:
             return supervise(recurrence, command, environ, self.cwd or _folder(context))
         finally:
@@ -96,6 +95,18 @@ def arguments(command: Any) -> list[str]:
         command,
         "not a command",
         'give a text, or a list as ["torchrun", "train.py"]',
+    )
+
+
+def variables(env: Any) -> dict[str, str]:
+    """The environment to add, as text. Raises JobSpecError where it is no mapping."""
+    if isinstance(env, Mapping | None):
+        return {str(name): str(value) for name, value in (env or {}).items()}
+    raise JobSpecError.of(
+        "ZeusCommandOperator.env",
+        env,
+        "not a mapping",
+        'give a dict, as {"DATA": "/data"}; its values may be templates',
     )
 
 

@@ -97,10 +97,12 @@ class ZeusTrial:
     def env(self) -> dict[str, str]:
         """Environment of the training process, as templates for the operator inside; add your own with ``|``."""
         pull = f"ti.xcom_pull(task_ids='{self.setup.task_id}', map_indexes=ti.map_index, key='%s')"
+        # Native rendering makes numbers of numbers, which no environment takes; quotes keep them text.
+        number = "'{{ %s }}'" if self._dag.render_template_as_native_obj else "{{ %s }}"
         env = {
             "ZEUS_PLAN": "{{ %s }}" % (pull % PLAN),
-            "ZEUS_BATCH_SIZE": "{{ %s['batch_size'] }}" % (pull % DECISION),
-            "ZEUS_TRY": "{{ ti.try_number - ti.max_tries + ti.task.retries }}",  # 1 again where the task was cleared
+            "ZEUS_BATCH_SIZE": number % f"{pull % DECISION}['batch_size']",
+            "ZEUS_TRY": number % "ti.try_number - ti.max_tries + ti.task.retries",  # 1 again where it was cleared
         }
         return env | ({"ZEUS_RESULT": "{{ %s['result_path'] }}/" % (pull % HANDED)} if self._result_path else {})
 
@@ -112,7 +114,8 @@ class ZeusTrial:
             raise JobSpecError.of(
                 "ZeusTrial", self._task_id, problem, "put exactly one inside, the one that trains; others around it"
             )
-        if not isinstance(inside[0], BaseOperator):
+        in_mapped_group = inside[0].get_closest_mapped_task_group() is not self.setup.get_closest_mapped_task_group()
+        if in_mapped_group or not isinstance(inside[0], BaseOperator):
             raise JobSpecError.of(
                 "ZeusTrial",
                 self._task_id,

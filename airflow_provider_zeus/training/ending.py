@@ -52,7 +52,8 @@ def write_down(run: ZeusRun, live: LiveAttempt | None, *, alone: bool, error_bef
     if live is None:
         run.never_ran(0, "the process ended before it began to train")
     elif not live.ended:
-        kept = alone and live.left_after_report and error is None and run.killed is None
+        stopped = error or live.signal or run.killed  # a signal that was swallowed is none the less its end
+        kept = alone and live.left_after_report and stopped is None
         reason = f"{type(error).__name__}: {error}"[:500] if error else "the process left the loop before its end"
         over = kept or live.signal is not None
         no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt

@@ -187,6 +187,21 @@ def test_out_of_memory_in_the_first_attempt_lets_the_next_one_run(commands: Comm
     assert log_of(f"{name}.train")[1].observation.out_of_memory
 
 
+@pytest.mark.parametrize("leave", ["except BaseException: sys.exit(0)", "finally: sys.exit(0)"])
+def test_a_loop_that_hides_that_it_was_given_up_is_followed_by_the_next(commands: Commands, leave: str) -> None:
+    """No model was saved, whatever the script made of the signal, and whatever its exit status says."""
+    name = "zeus_command_hides_" + leave.split()[0].strip(":")
+    hides = LOOP + f"try: train(run)\n{leave}\n"
+    dag = commands.dag(name, hides)
+    assert [commands.run_dag(dag).state for _ in range(2)] == ["success"] * 2
+    assert [(size, state) for size, state, _ in states(name)] == [
+        (32, "converged"),
+        (16, "given_up"),
+        (32, "converged"),
+    ]
+    assert commands.saves() == [32, 32]
+
+
 def test_a_required_target_fails_the_task_of_a_script(commands: Commands) -> None:
     spec = job(max_epochs=2, require_target=True)
     dag_run = commands.run("zeus_command_below", IN_ONE_PROCESS, spec)
@@ -227,6 +242,13 @@ def test_a_rendered_command_that_is_empty_fails_before_any_trial(commands: Comma
         ZeusCommandOperator(task_id="train", job=job(), command="{{ '' }}")
     assert commands.run_dag(dag).state == "failed"
     assert log_of("zeus_empty_text.train") == []
+
+
+def test_an_environment_that_is_no_mapping_fails_before_any_trial(commands: Commands) -> None:
+    with DAG("zeus_no_mapping", schedule=None, start_date=START) as dag:
+        ZeusCommandOperator(task_id="train", job=job(), command="true", env="{{ 'A=1' }}")  # type: ignore[arg-type]
+    assert commands.run_dag(dag).state == "failed"
+    assert log_of("zeus_no_mapping.train") == [], "and none that stays open until its lease ends"
 
 
 def test_without_a_store_it_trains_and_the_cost_is_told_later(

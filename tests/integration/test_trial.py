@@ -126,6 +126,14 @@ def test_jobs_apart_when_their_id_is_a_template(run_dag: Any, pod: Pod) -> None:
     assert [len(log_of(f"region-{index}")) for index in (0, 1)] == [1, 1]
 
 
+def test_native_rendering_leaves_text_in_the_environment(run_dag: Any, pod: Pod) -> None:
+    native = DAG("zeus_pod_native", schedule=None, start_date=START, render_template_as_native_obj=True)
+    with native as dag, ZeusTrial(job()) as trial:
+        pod.operator(trial, "[ $ZEUS_BATCH_SIZE-$ZEUS_TRY = 32-1 ] && {python} train.py && cat $ZEUS_XCOM")
+    assert run_dag(dag).state == "success"
+    assert states("zeus_pod_native.train") == [(32, "converged", 1)]
+
+
 def nothing() -> None:
     pass
 
@@ -147,6 +155,14 @@ def mapped_function() -> None:
     train.expand(x=[1, 2])
 
 
+def mapped_group() -> None:
+    @task_group
+    def region(name):
+        EmptyOperator(task_id="train")
+
+    region.expand(name=["north", "south"])
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("inside", "message"),
@@ -155,6 +171,7 @@ class TestRefused:
             (two, r"2 operators stand inside \(one, two\)\. put exactly one inside"),
             (mapped_operator, r"train is mapped by \.expand\(\)\. put ZeusTrial inside a task group"),
             (mapped_function, r"train is mapped by \.expand\(\)\. put ZeusTrial inside a task group"),
+            (mapped_group, r"region\.train is mapped by \.expand\(\)\. put ZeusTrial inside a task group"),
         ],
     )
     def test_what_stands_inside(self, inside: Any, message: str) -> None:
