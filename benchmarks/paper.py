@@ -19,7 +19,9 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks import sweeps
 from benchmarks.replays import NAMES, UPSTREAM, Replays, Task, geomean, mean_ci, run_tasks
 
 DEFAULT_POLICIES = (*POLICIES, UPSTREAM, "grid_search", "default")
@@ -126,20 +128,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         policies = list(dict.fromkeys([*args.policies, UPSTREAM]))
         seeds = tuple(range(args.seeds))
         tasks = [Task(p.workload, p.gpu, policy, seeds) for p in pairs for policy in policies]
-        results = run_tasks(args.traces, tasks, args.jobs)
+        swept = [] if args.no_pictures else sweeps.tasks_of(pairs, policies, seeds)
+        found = run_tasks(args.traces, list(dict.fromkeys([*tasks, *swept])), args.jobs)
+        results = {task: found[task] for task in tasks}
         report = report_of(results, args.seeds)
+        if swept:
+            report["sweeps"] = sweeps.report_of({task: found[task] for task in swept})
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     (args.out / "report.md").write_text(markdown_of(report))
+    if not args.no_pictures:
+        draw(report, results, [Scenario(p) for p in pairs], policies, args.out)
     for policy in policies:
         ratio, worst = report["geomean_vs_upstream"][policy], report["worst_vs_upstream"][policy]
         pair = report["worst_pair_vs_upstream"][policy]
         print(f"{policy:20} {ratio:7.3f} x upstream's regret, at worst {worst:.2f} x on {pair}")
     print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
     return 0
+
+
+def draw(
+    report: Mapping[str, Any],
+    results: Mapping[Task, Replays],
+    scenarios: Sequence[Scenario],
+    policies: Sequence[str],
+    out: Path,
+) -> None:
+    """The paper's figures, one file each and per GPU."""
+    from benchmarks import figures, landscapes  # they bring matplotlib
+
+    ours = sweeps.swept_by_eta(policies)
+    shown = [p for p in policies if p in (ours, UPSTREAM, "grid_search")]
+    for gpu in dict.fromkeys(s.pair.gpu for s in scenarios):
+        here = [s for s in scenarios if s.pair.gpu == gpu]
+        figures.savings(report, policies, gpu, out / f"savings-{gpu}.png")
+        figures.regret(results, policies, gpu, out / f"regret-{gpu}.png")
+        figures.etas(report, ours, gpu, out / f"eta-{gpu}.png")
+        landscapes.search_paths(here, shown, out / f"search-{gpu}.png")
+        landscapes.pareto(here, report["sweeps"]["eta"], ours, out / f"pareto-{gpu}.png")
+        landscapes.over_batch_size(here, out / f"batch-size-{gpu}.png")
+        landscapes.over_limit(here, out / f"power-limit-{gpu}.png")
+    figures.gpus(report, policies, out / "gpus.png")
+    figures.betas(report, out / "beta.png")
+    figures.parts(report, out / "ablation.png")
 
 
 def _parser() -> argparse.ArgumentParser:

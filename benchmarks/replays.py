@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -123,23 +123,20 @@ def _work(folder: Path, task: Task) -> Replays:
     return found
 
 
-def _work_on(work: tuple[Path, Task]) -> tuple[Task, Replays]:
-    return work[1], _work(*work)
+def _work_on(work: tuple[Path, Task, Task]) -> tuple[Task, Replays]:
+    folder, whole, part = work
+    return whole, _work(folder, part)
 
 
 def run_tasks(folder: Path, tasks: Sequence[Task], jobs: int | None = None) -> dict[Task, Replays]:
     """Replays by task, on ``jobs`` processes (default: every core), the slow ones first."""
-    parts = [(folder, _of(task, seeds)) for task in tasks for seeds in _chunks(task.seeds)]
+    parts = [(folder, task, replace(task, seeds=seeds)) for task in tasks for seeds in _chunks(task.seeds)]
     parts.sort(key=lambda part: part[1].policy not in POLICIES)
-    whole = {_of(task, ()): Replays() for task in tasks}
+    found = {task: Replays() for task in tasks}
     with get_context("fork").Pool(jobs or os.cpu_count()) as pool:
-        for task, found in progress(pool.imap_unordered(_work_on, parts), len(parts)):
-            whole[_of(task, ())].join(found)
-    return {task: whole[_of(task, ())] for task in tasks}
-
-
-def _of(task: Task, seeds: tuple[int, ...]) -> Task:
-    return Task(task.workload, task.gpu, task.policy, seeds, task.eta, task.beta)
+        for task, replays in progress(pool.imap_unordered(_work_on, parts), len(parts)):
+            found[task].join(replays)
+    return found
 
 
 def _chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:

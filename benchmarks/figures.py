@@ -1,0 +1,140 @@
+"""The paper's figures that show replays: 6, 7 and 19, 12, 13, 14 and 23, 22."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.replays import ABLATIONS, UPSTREAM, Replays, Task, geomean
+from benchmarks.style import CYCLE, POLICY, name_of, panels, save
+from benchmarks.sweeps import BETAS, ETAS
+
+
+def savings(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: Path) -> Path:
+    """Figures 6 and 23: energy and time of the last five recurrences, per workload."""
+    pairs = {pair: found for pair, found in report["pairs"].items() if pair.endswith(f"/{gpu}")}
+    shown = [p for p in policies if p != "default"]
+    names = [name_of(pair.partition("/")[0]) for pair in pairs]
+    figure, axes = panels(2, across=1, width=9.0, height=2.6)
+    for ax, (figure_of, label) in zip(axes, _SAVINGS.items(), strict=True):
+        rows = {p: [found[p][figure_of][0] for found in pairs.values()] for p in shown}
+        errors = {p: [found[p][figure_of][1] for found in pairs.values()] for p in shown}
+        _bars(ax, [*names, "geom. mean"], {p: [*v, geomean(v)] for p, v in rows.items()}, errors)
+        ax.set_ylabel(f"{label}\n(Default = 1)")
+    return save(figure, path, f"Last five recurrences on {gpu.upper()} (Figures 6, 23)")
+
+
+_SAVINGS = {"eta_last5": "energy", "tta_last5": "time"}
+
+
+def gpus(report: Mapping[str, Any], policies: Sequence[str], path: Path) -> Path:
+    """Figure 14: geometric mean over the workloads, per GPU."""
+    found = list(dict.fromkeys(pair.partition("/")[2] for pair in report["pairs"]))
+    shown = [p for p in policies if p != "default"]
+    figure, axes = panels(2, across=2, width=4.5, height=2.8)
+    for ax, (figure_of, label) in zip(axes, _SAVINGS.items(), strict=True):
+        means = {
+            p: [
+                geomean(f[p][figure_of][0] for pair, f in report["pairs"].items() if pair.endswith(f"/{g}"))
+                for g in found
+            ]
+            for p in shown
+        }
+        _bars(ax, [g.upper() for g in found], means, {})
+        ax.set_ylabel(f"{label} (Default = 1)")
+    return save(figure, path, "GPU models, geometric mean over the workloads (Figure 14)")
+
+
+def _bars(
+    ax: Any, groups: Sequence[str], rows: Mapping[str, Sequence[float]], errors: Mapping[str, Sequence[float]]
+) -> None:
+    """Groups of bars, one per policy, and a line at 1."""
+    width = 0.8 / len(rows)
+    for i, (policy, values) in enumerate(rows.items()):
+        at = [g + (i - (len(rows) - 1) / 2) * width for g in range(len(values))]
+        label, colour = POLICY[policy]
+        ax.bar(at, values, width * 0.92, label=label, color=colour)
+        if policy in errors:
+            ax.errorbar(
+                at[: len(errors[policy])],
+                values[: len(errors[policy])],
+                errors[policy],
+                fmt="none",
+                ecolor="#333333",
+                lw=0.8,
+            )
+    ax.axhline(1.0, color="#333333", lw=1.0, ls="--")
+    ax.set_xticks(range(len(groups)), groups)
+    ax.grid(visible=False, axis="x")
+
+
+def regret(results: Mapping[Task, Replays], policies: Sequence[str], gpu: str, path: Path) -> Path:
+    """Figures 7 and 19: cumulative regret, mean and its 95 % confidence band."""
+    here = {t: r for t, r in results.items() if t.gpu == gpu and t.policy in policies}
+    workloads = list(dict.fromkeys(t.workload for t in here))
+    figure, axes = panels(len(workloads))
+    for ax, workload in zip(axes, workloads, strict=True):
+        for policy in policies:
+            curves = next(r.expected_regret for t, r in here.items() if (t.workload, t.policy) == (workload, policy))
+            columns = list(zip(*curves, strict=True))
+            mean = [max(statistics.fmean(c), 1e-3) for c in columns]
+            half = [1.96 * statistics.stdev(c) / len(c) ** 0.5 if len(c) > 1 else 0.0 for c in columns]
+            x, (label, colour) = range(1, len(mean) + 1), POLICY[policy]
+            ax.plot(x, mean, color=colour, label=label)
+            low = [max(m - h, m / 3) for m, h in zip(mean, half, strict=True)]
+            ax.fill_between(x, low, [m + h for m, h in zip(mean, half, strict=True)], color=colour, alpha=0.18, lw=0)
+        ax.set_yscale("log")
+        ax.set_ylim(bottom=max(ax.get_ylim()[0], 0.02))
+        ax.set_title(name_of(workload))
+        ax.set_xlabel("recurrence")
+        ax.set_ylabel("cumulative regret [C*]")
+    return save(figure, path, f"Cumulative regret on {gpu.upper()} (Figures 7, 19)")
+
+
+def etas(report: Mapping[str, Any], policy: str, gpu: str, path: Path) -> Path:
+    """Figure 22: how much eta improves energy and time."""
+    found = {pair: of for pair, of in report["sweeps"]["eta"].items() if pair.endswith(f"/{gpu}")}
+    figure, axes = panels(2, across=2, width=4.5, height=3.0)
+    for i, (ax, label) in enumerate(zip(axes, ("energy", "time"), strict=True)):
+        for (pair, of), colour in zip(found.items(), CYCLE * len(found), strict=False):
+            ax.plot(ETAS, [1 / of[e][i] for e in ETAS], "o-", ms=3, color=colour, label=name_of(pair.partition("/")[0]))
+        mean = [geomean(1 / of[e][i] for of in found.values()) for e in ETAS]
+        ax.plot(ETAS, mean, "k--", lw=2.2, label="geometric mean")
+        ax.axhline(1.0, color="#333333", lw=0.8)
+        ax.set_xlabel("eta")
+        ax.set_ylabel(f"{label} saved: Default / ours")
+        ax.set_xticks(ETAS)
+    return save(figure, path, f"{POLICY[policy][0]}: eta trades time for energy on {gpu.upper()} (Figure 22)")
+
+
+def betas(report: Mapping[str, Any], path: Path) -> Path:
+    """Figure 12: energy of all recurrences over beta."""
+    sweep = report["sweeps"]
+    gpus_here = list(dict.fromkeys(pair.partition("/")[2] for pair in sweep["beta"]))
+    figure, axes = panels(len(gpus_here), across=2, width=4.5, height=3.0)
+    for ax, gpu in zip(axes, gpus_here, strict=True):
+        found = {pair: of for pair, of in sweep["beta"].items() if pair.endswith(f"/{gpu}")}
+        for (pair, of), colour in zip(found.items(), CYCLE * len(found), strict=False):
+            ax.plot(BETAS, [of[b] for b in BETAS], "o-", ms=3, color=colour, label=name_of(pair.partition("/")[0]))
+        ax.plot(BETAS, [geomean(of[b] for of in found.values()) for b in BETAS], "k--", lw=2.2, label="geometric mean")
+        ax.axvline(2.0, color="#333333", lw=0.8, ls=":")
+        ax.set_title(gpu.upper())
+        ax.set_xlabel("beta")
+        ax.set_ylabel("energy (beta 2 = 1)")
+    return save(figure, path, f"{POLICY[UPSTREAM][0]}: early-stopping threshold (Figure 12)")
+
+
+def parts(report: Mapping[str, Any], path: Path) -> Path:
+    """Figure 13: cost of all recurrences without one part of the algorithm."""
+    found = report["sweeps"]["parts"]
+    names = [f"{name_of(pair.partition('/')[0])}\n{pair.partition('/')[2].upper()}" for pair in found]
+    rows = {p: [*(of[p] for of in found.values()), report["sweeps"]["parts_geomean"][p]] for p in ABLATIONS}
+    figure, axes = panels(1, across=1, width=13.0, height=3.2)
+    _bars(axes[0], [*names, "geom.\nmean"], rows, {})
+    axes[0].set_yscale("log")
+    axes[0].yaxis.set_major_formatter("{x:g}")
+    axes[0].tick_params(axis="x", labelsize=8)
+    axes[0].set_ylabel("cost of all recurrences\n(whole algorithm = 1)")
+    return save(figure, path, f"{POLICY[UPSTREAM][0]} without one of its parts (Figure 13)")

@@ -1,0 +1,117 @@
+"""The replay benchmarks: what ``benchmarks.paper`` and ``benchmarks.upstream`` write."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks import paper, upstream
+from benchmarks.replays import NAMES, Replays, geomean, mean_ci
+from tests.unit.simulation.tiny import tiny, write
+
+FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
+COUNTS = ("runs_without_model", "runs_below_target", "attempts", "peeks")
+PICTURES = ["ablation", "beta", "gpus"]
+PER_GPU = ["batch-size", "eta", "pareto", "power-limit", "regret", "savings", "search"]
+
+
+def check_form(folder: Path, pairs: set[str], policies: set[str]) -> None:
+    """Form of ``report.json``: figures are [mean, half of ci95], counts whole numbers, ratios to upstream positive."""
+    report = json.loads((folder / "report.json").read_text())
+    assert set(report["pairs"]) == pairs
+    for found in report["pairs"].values():
+        assert set(found) == policies
+        for figures in found.values():
+            for name in FIGURES:
+                mean, half = figures[name]
+                assert math.isfinite(mean)
+                assert half >= 0
+            assert all(isinstance(figures[name], int) for name in COUNTS)
+        assert found["upstream"]["expected_regret_end"][0] > 0
+    for name in ("geomean_vs_upstream", "worst_vs_upstream"):
+        assert set(report[name]) == policies
+        assert report[name]["upstream"] == 1
+        assert all(ratio > 0 for ratio in report[name].values())
+    assert "| policy |" in (folder / "report.md").read_text()
+
+
+def test_numbers_alone_on_one_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path)
+    out = tmp_path / "out"
+    arguments = ["--traces", str(tmp_path), "--seeds", "3", "--out", str(out), "--jobs", "1", "--no-pictures"]
+    assert paper.main([*arguments, "--policies", "zeus", "default"]) == 0
+    check_form(out, {"bert_qa/toy"}, {"zeus", "default", "upstream"})
+    default = json.loads((out / "report.json").read_text())["pairs"]["bert_qa/toy"]["default"]
+    assert default["regret_end"] == [pytest.approx(12 * 680 / 4000), 0], "680 J above C* in each of 12 recurrences"
+    assert default["eta_last5"] == [1, 0]
+    assert "x upstream's regret" in capsys.readouterr().out
+    assert not list(out.glob("*.png"))
+
+
+def test_what_cannot_be_run_is_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ZEUS_TRACES", raising=False)
+    for main in (paper.main, upstream.main):
+        assert main([]) == 2
+        assert main(["--traces", str(tmp_path)]) == 2
+        error = capsys.readouterr().err.splitlines()
+        assert len(error) == 2
+        assert "ZEUS_TRACES" in error[0]
+        assert "summary_power_<gpu>.csv" in error[1]
+
+
+def test_upstreams_own_simulator_agrees_where_nothing_is_left_to_chance(tmp_path: Path) -> None:
+    """Size 64 misses in half of its runs, so only what comes before it is compared: 32 is run, then 16."""
+    pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
+    scenario = tiny(tmp_path)
+    theirs = upstream.upstream_regret(scenario, tmp_path, 2, 0)
+    ours = upstream.literal(scenario, 2, 0).regret()
+    assert ours == pytest.approx(theirs)
+    first = (3 * 1560 + (1740 - 1560) / 2) / 4000 - 1
+    assert ours == pytest.approx([first, first + (2 * 2000 + (3000 - 2000) / 2) / 4000 - 1]), "profiling is paid"
+
+
+def test_means_by_hand() -> None:
+    assert mean_ci([1.0, 3.0]) == [2.0, pytest.approx(1.96)]
+    assert mean_ci([5.0]) == [5.0, 0.0]
+    assert geomean([1.0, 4.0]) == pytest.approx(2.0)
+    whole = Replays(seconds=1.0, recurrences=10, regret=[[1.0]], attempts=2)
+    whole.join(Replays(seconds=2.0, recurrences=20, regret=[[2.0]], attempts=1, peeks=3))
+    assert (whole.seconds, whole.recurrences, whole.regret, whole.attempts, whole.peeks) == (
+        3,
+        30,
+        [[1.0], [2.0]],
+        2,
+        3,
+    )
+
+
+@pytest.mark.slow
+def test_numbers_and_pictures_of_every_gpu(tmp_path: Path) -> None:
+    write(tmp_path)
+    write(tmp_path, gpu="other")
+    out = tmp_path / "out"
+    assert paper.main(["--traces", str(tmp_path), "--seeds", "2", "--out", str(out)]) == 0
+    policies = set(paper.DEFAULT_POLICIES)
+    assert policies <= set(NAMES)
+    check_form(out, {"bert_qa/toy", "bert_qa/other"}, policies)
+    pictures = {p.stem for p in out.glob("*.png")}
+    assert pictures == {*PICTURES, *(f"{name}-{gpu}" for name in PER_GPU for gpu in ("toy", "other"))}
+    assert all(p.read_bytes()[:4] == b"\x89PNG" and p.stat().st_size > 5_000 for p in out.glob("*.png"))
+
+
+@pytest.mark.slow
+def test_numbers_on_the_papers_traces(tmp_path: Path) -> None:
+    if "ZEUS_TRACES" not in os.environ:
+        pytest.skip("the paper's traces are not here: set ZEUS_TRACES to their folder")
+    arguments = ["--workloads", "bert_sa", "--seeds", "2", "--out", str(tmp_path), "--no-pictures"]
+    assert paper.main(arguments) == 0
+    check_form(tmp_path, {"bert_sa/v100", "bert_sa/a40"}, set(paper.DEFAULT_POLICIES))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["pairs"]["bert_sa/v100"]["upstream"]["regret_end"][0] == pytest.approx(1.69, abs=0.05)
+    assert sum(p["zeus"]["runs_without_model"] for p in report["pairs"].values()) == 0
