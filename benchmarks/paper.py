@@ -9,6 +9,7 @@ powers; nothing is trained here.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -124,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     start = time.monotonic()
     try:
+        if not args.no_pictures:
+            needs("matplotlib", ", or --no-pictures")
         pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
         policies = list(dict.fromkeys([*args.policies, UPSTREAM]))
         seeds = tuple(range(args.seeds))
@@ -190,9 +193,22 @@ def add_selection(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
     parser.add_argument("--gpus", nargs="+", default=[], help="default: every GPU in the folder")
     parser.add_argument("--workloads", nargs="+", default=[], help="default: every workload in the folder")
-    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--seeds", type=_positive, default=200)
     parser.add_argument("--jobs", type=int, help="processes; default: one per core")
     parser.add_argument("--out", type=Path, default=Path(out))
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def needs(module: str, remedy: str) -> None:
+    """Raises JobSpecError where a development dependency is not installed, before anything is computed."""
+    if importlib.util.find_spec(module) is None:
+        raise JobSpecError.of("installed", module, "is not there", f"pip install -e '.[dev]'{remedy}")
 
 
 def chosen_traces(args: argparse.Namespace) -> Traces:

@@ -28,7 +28,7 @@ from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.simulation.literal import Settled, literal
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.paper import add_selection, chosen_traces, table
+from benchmarks.paper import add_selection, chosen_traces, needs, table
 from benchmarks.replays import CHUNK, geomean, mean_ci, progress
 
 PAIR_WITHIN, GEOMEAN_WITHIN = 0.15, 0.03
@@ -153,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_selection(parser, "upstream-report")
     args = parser.parse_args(arguments)
     try:
+        needs("zeus", "")
         pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     except ZeusError as error:
         print(error, file=sys.stderr)

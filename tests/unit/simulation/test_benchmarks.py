@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import paper, upstream
-from benchmarks.replays import NAMES, Replays, geomean, mean_ci
+from benchmarks.replays import NAMES, Replays, geomean, mean_ci, progress
 from tests.unit.simulation.tiny import tiny, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
@@ -63,6 +63,34 @@ def test_what_cannot_be_run_is_said_in_one_line(
         assert len(error) == 2
         assert "ZEUS_TRACES" in error[0]
         assert "summary_power_<gpu>.csv" in error[1]
+
+
+def test_what_is_not_installed_is_said_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert paper.main(["--traces", str(write(tmp_path)), "--out", str(tmp_path / "out")]) == 2
+    assert "--no-pictures" in capsys.readouterr().err
+    assert upstream.main(["--traces", str(tmp_path)]) == 2
+    assert "installed = 'zeus': is not there. pip install" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bar_only_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(progress(iter("abc"), 3)) == ["a", "b", "c"]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert list(progress(iter("ab"), 2)) == ["a", "b"]
+    shown = capsys.readouterr().err
+    assert "] 1/2" in shown
+    assert f"[{'#' * 30}] 2/2" in shown
+    assert shown.endswith("\n")
+
+
+def test_seeds_must_be_positive(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        paper.main(["--seeds", "0"])
+    assert "0 is not a positive number" in capsys.readouterr().err
 
 
 def test_upstreams_own_simulator_agrees_where_nothing_is_left_to_chance(tmp_path: Path) -> None:
