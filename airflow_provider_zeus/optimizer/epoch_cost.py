@@ -1,8 +1,8 @@
 """EpochCost(b) of batch sizes that were not measured on this device: predicted from those that were.
 
-A Gaussian process over log2 of the batch size, with a linear trend; where another device has run the job, its curve is
-what to expect here, shifted (section 7: EpochCost translates between GPUs, Epochs do not change). Needs numpy; imported
-lazily.
+A Gaussian process of log EpochCost over log2 of the batch size, with a free level, a linear trend and a smooth part:
+larger batches use a GPU better. Where another device has run the job, its curve is what to expect here, at a level of
+its own: EpochCost translates between GPUs, Epochs do not change (section 7 of the paper). Needs numpy; imported lazily.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from airflow_provider_zeus.optimizer.surrogate import Vector
 
-SLOPE = -0.15  # of log EpochCost per octave, expected before anything is known: larger batches use a GPU better
-TREND, SMOOTH, LENGTH = 0.2, 0.15, 1.85  # sd of the slope, sd of the smooth part and its length scale [octaves]
-LEVEL, NOISE = 3.0, 0.03
+SLOPE, TREND = -0.17, 0.25  # of log EpochCost per octave: expected, and its standard deviation
+SMOOTH, LENGTH = 0.1, 3.0  # sd of the smooth part, and its length scale [octaves]
+LEVEL, NOISE = 3.0, 0.01
 
 
 def predicted(
@@ -29,15 +29,13 @@ def predicted(
     if not known and not elsewhere:
         return None
     x = np.log2(np.asarray(sizes, float))
-    mean, variance = SLOPE * x, np.full(len(x), LEVEL**2)
+    mean, variance = SLOPE * x, np.zeros(len(x))
     for costs in (elsewhere, known):
         at = [i for i, b in enumerate(sizes) if b in costs]
         if at:
             y = np.log([costs[sizes[i]] for i in at])
             mean, variance = _conditioned(x, mean, at, y)
-    for i, b in enumerate(sizes):
-        if b in known:
-            mean[i], variance[i] = np.log(known[b]), 0.0
+            mean[at], variance[at] = y, 0.0
     return mean, variance
 
 

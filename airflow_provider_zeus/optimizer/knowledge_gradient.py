@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
 
 _GRID = np.linspace(-3.0, 3.0, 25)  # outcomes, in predictive standard deviations
 _WEIGHTS = np.exp(-0.5 * _GRID * _GRID) / np.exp(-0.5 * _GRID * _GRID).sum()
+
+_LOOKS = np.array([-1.5, -0.75, 0.0, 0.75, 1.5])  # EpochCosts that a look may find, in standard deviations
+_LOOK_WEIGHTS = np.exp(-0.5 * _LOOKS * _LOOKS) / np.exp(-0.5 * _LOOKS * _LOOKS).sum()
 
 Mask = NDArray[np.bool_]
 
@@ -89,15 +92,27 @@ def candidates(sizes: Sequence[int], converged: Collection[int]) -> list[bool]:
 
 def best(outlook: Outlook, incumbent: int, within: Mask) -> Choice:
     """The candidate with the highest net value; the incumbent where nothing beats it."""
-    s, horizon, n = outlook.surrogate, outlook.horizon(), len(outlook.surrogate.sizes)
-    rows = np.flatnonzero(within & outlook.feasible)
-    rows = np.union1d(rows, [incumbent])
+    rows = np.union1d(np.flatnonzero(within & outlook.feasible), [incumbent])
+    net, stop = _net(outlook, incumbent, rows)
+    place = int(np.flatnonzero(rows == incumbent)[0])
+    for row, b in enumerate(rows):
+        if outlook.epoch_cost_variance[b] > 0 and b != incumbent:
+            net[row] = net[place] + _after_a_look(outlook, incumbent, int(b))
+    row = int(net.argmax())
+    if row == place:
+        return Choice(incumbent, float(net[row]), math.inf)
+    return Choice(int(rows[row]), float(net[row]), float(stop[row]))
+
+
+def _net(outlook: Outlook, incumbent: int, rows: NDArray[np.intp]) -> tuple[Vector, Vector]:
+    """(net value [J], cost at which to give up [J]) of each of ``rows``; of the incumbent what its own run teaches."""
+    s, horizon, each = outlook.surrogate, outlook.horizon(), np.arange(len(rows))
     sd = np.sqrt(s.run_sd[rows] ** 2 + outlook.epoch_cost_variance[rows])
     shift = s.cov[rows] / sd[:, None]
-    shift[np.arange(len(rows)), rows] += outlook.epoch_cost_variance[rows] / sd
+    shift[each, rows] += outlook.epoch_cost_variance[rows] / sd
     after = outlook.log_cost + shift[:, None, :] * _GRID[:, None]  # (row, outcome, size): belief after that outcome
-    usable = np.broadcast_to(outlook.converged & outlook.feasible, (len(rows), n)).copy()
-    usable[np.arange(len(rows)), rows] = True
+    usable = np.tile(outlook.converged & outlook.feasible, (len(rows), 1))
+    usable[each, rows] = True
     cheapest = np.where(usable[:, None, :], after, np.inf).min(2)
     gain = np.exp(after[:, :, incumbent]) - np.exp(cheapest)
     cost = np.exp(outlook.log_cost[rows, None] + sd[:, None] * _GRID)
@@ -105,10 +120,40 @@ def best(outlook: Outlook, incumbent: int, within: Mask) -> Choice:
     chance = np.where(outlook.converged[rows], 1.0, 1.0 - P_FAIL)[:, None] * _WEIGHTS
     value = (chance * (horizon * gain - cost)).cumsum(1) - (1.0 - chance.cumsum(1)) * (cost + incumbent_cost)
     stop = value.argmax(1)
-    net = value[np.arange(len(rows)), stop] + incumbent_cost
-    place = int(np.flatnonzero(rows == incumbent)[0])
-    net[place] = horizon * float(chance[place] @ gain[place])
-    row = int(net.argmax())
-    if row == place:
-        return Choice(incumbent, float(net[row]), math.inf)
-    return Choice(int(rows[row]), float(net[row]), float(cost[row, stop[row]]))
+    net = value[each, stop] + incumbent_cost
+    own = rows == incumbent
+    net[own] = horizon * (chance[own] * gain[own]).sum(1)
+    return net, cost[each, stop]
+
+
+def _measured(outlook: Outlook, b: int, log_epoch_cost: float) -> Outlook:
+    known, variance = outlook.log_epoch_cost.copy(), outlook.epoch_cost_variance.copy()
+    known[b], variance[b] = log_epoch_cost, 0.0
+    return replace(outlook, log_epoch_cost=known, epoch_cost_variance=variance)
+
+
+def _advantage(outlook: Outlook, incumbent: int, b: int, log_epoch_cost: float) -> float:
+    """Net value [J] of trying b over the incumbent's run, were its EpochCost known to be this."""
+    net, _ = _net(_measured(outlook, b, log_epoch_cost), incumbent, np.array([b, incumbent]))
+    return float(net[0] - net[1])
+
+
+def _after_a_look(outlook: Outlook, incumbent: int, b: int) -> float:
+    """Net value [J] of a size of unknown EpochCost over the incumbent's run: its first epoch tells; it may be its last."""
+    mean, sd = float(outlook.log_epoch_cost[b]), math.sqrt(outlook.epoch_cost_variance[b])
+    points = [mean + z * sd for z in _LOOKS]
+    values = [max(_advantage(outlook, incumbent, b, u), -math.exp(u)) for u in points]
+    return float(np.dot(_LOOK_WEIGHTS, values))
+
+
+def dearest_epoch(outlook: Outlook, incumbent: int, tried: int) -> float:
+    """EpochCost [J] of ``tried`` above which it would no longer be tried, once it is measured; within some per cent.
+
+    What is measured within the run's first seconds settles what its prediction left open.
+    """
+    middle = float(outlook.log_epoch_cost[tried])
+    low, high = middle - 2.0, middle + 2.0
+    for _ in range(6):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _advantage(outlook, incumbent, tried, middle) > 0 else (low, middle)
+    return math.exp((low + high) / 2)

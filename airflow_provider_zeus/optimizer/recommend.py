@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.arms import epoch_costs
+from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.epoch_cost import predicted
@@ -21,6 +20,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient import (
     Outlook,
     best,
     candidates,
+    dearest_epoch,
 )
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Phase, ProfileSample
 
@@ -87,7 +87,7 @@ class _Scene:
             feasible,
             converged,
             costs,
-            _elsewhere(belief, device, weights),
+            epoch_costs_elsewhere(belief, device, weights),
         )
 
     def outlook(self) -> Outlook | None:
@@ -168,7 +168,7 @@ class _Scene:
             f"is given up above {text(choice.give_up_at)}.",
             bound_cost=limit,
             bound_epochs=epochs,
-            max_epoch_cost=choice.give_up_at if known is None else None,
+            max_epoch_cost=dearest_epoch(outlook, index, choice.index) if known is None else None,
             bound_samples_per_epoch=self.belief.slice_size[1] if self.belief.slice_size else None,
         )
 
@@ -187,13 +187,3 @@ class _Scene:
 
     def _name(self, b: int) -> str:
         return "the default" if b == self.job.default_batch_size else "the nearest to the default that fits"
-
-
-def _elsewhere(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
-    """EpochCosts on the other device that ran most batch sizes."""
-    here = device.where if device else None
-    others = Counter(where for _, where in belief.rates if where != here)
-    if not others:
-        return {}
-    model, count, source = max(others, key=lambda where: (others[where], str(where)))
-    return epoch_costs(belief, DeviceInfo(model=model, count=count, energy_source=source), (), weights)

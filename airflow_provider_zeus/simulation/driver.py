@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.peeks import worth_a_peek
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
@@ -48,7 +49,7 @@ def replay(
                 break
         final = attempt is decision.attempts[-1]
         kept = run.reached or not attempt.bounded
-        for peek in decision.peeks if len(runs) == 1 else ():  # they follow the first attempt, where it was kept
+        for peek in decision.peeks if len(runs) == 1 and worth_a_peek(run.time_s, run.time_s / run.epochs) else ():
             peeks.append(env.peek(peek.batch_size, run.limit_w))
             belief = learn(belief, writer.trial(decision, peek, peeks[-1], len(runs), State.GIVEN_UP))
         log.add(env.scenario, runs, peeks, final=final, kept=kept)
