@@ -49,6 +49,7 @@ class LiveAttempt:
         last: bool,
     ) -> None:
         self.planned, self.number, self.last = planned, number, last
+        self.peek: int | None = None  # which of the plan's peeks this is; None: an attempt
         self.ended = False
         self.signal: AttemptOver | None = None
         self.reached = False
@@ -56,7 +57,7 @@ class LiveAttempt:
         self._max_epochs = job.max_epochs or 1
         self._weights = Weights.of(job, device.info)
         profiler = Profiler(
-            _limits_to_measure(job, limits, self._weights),
+            limits_to_measure(job, limits, self._weights),
             known,
             batch_size=planned.batch_size,
             weights=self._weights,
@@ -192,6 +193,10 @@ class LiveAttempt:
         self._sweep.keep()
         self._refresh()
 
+    def settle(self) -> None:
+        """Leave the device at the best limit measured so far, or in observer mode at the one found."""
+        self._sweep.settle()
+
     def take_news(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
         """Profile samples and power points since the last call; any thread may ask."""
         return _taken(self._sweep.news), _taken(self._tally.points)
@@ -262,7 +267,7 @@ class LiveAttempt:
         return f"max_epochs {self._max_epochs} done below the target"
 
 
-def _limits_to_measure(job: ZeusJob, limits: LimitControl | None, weights: Weights) -> Sequence[float]:
+def limits_to_measure(job: ZeusJob, limits: LimitControl | None, weights: Weights) -> Sequence[float]:
     """Limits to profile [W], highest first; the highest alone where energy has no weight: none below it is faster."""
     if limits is None or weights.time_alone or job.mode not in ("optimize", "observe"):
         return ()

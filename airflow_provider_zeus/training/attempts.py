@@ -49,15 +49,15 @@ def _one(run: ZeusRun, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T 
     except BaseException as error:
         if not _goes_on(run, live, error):
             raise
-        _forget(error)
+        forget(error)
         return False, None
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
         raise_again(run.killed)
     if live.signal is not None:
-        _say_swallowed(live.signal)
+        say_swallowed(live.signal)
         _given_up(run, live)
-        _forget(live.signal)
+        forget(live.signal)
         return False, None
     _keep(run, live)
     return True, value
@@ -115,7 +115,8 @@ def _given_up(run: ZeusRun, live: LiveAttempt) -> None:
     run.end(state, reason)
 
 
-def _say_swallowed(signal: BaseException) -> None:
+def say_swallowed(signal: BaseException) -> None:
+    """An error in the log that names the ``except`` because of which a signal of ours did not leave the function."""
     log.error(
         "Zeus: this attempt was given up, but %s swallowed it and the function went on. Its return value is "
         "dropped; what it saved is of a model that is not kept. Remedy: catch Exception, which AttemptOver is not.",
@@ -123,7 +124,7 @@ def _say_swallowed(signal: BaseException) -> None:
     )
 
 
-def _forget(error: BaseException | None) -> None:
+def forget(error: BaseException | None) -> None:
     """Drop the frames that an exception and those before it hold, for whoever keeps it: the model is in them."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -88,7 +88,7 @@ class Child:
         *lines, self._rest = _ENDS.split(self._rest + text)
         if last or len(self._rest) > _LINE_MOST:
             lines, self._rest = [*lines, self._rest], ""
-        for line in lines:
+        for line in (each.replace("\0", "\ufffd") for each in lines):  # PostgreSQL, which may hold XComs, takes no NUL
             if line.strip():
                 self.last_line = line
                 self._say(line)

@@ -91,13 +91,16 @@ class Document:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines: list[Line] = []
+        self._value: Any = None
+        self._final = False
 
     def __call__(self, line: Line) -> None:
-        """Take one line; the last one writes the document. Raises OSError."""
+        """Take one line; the final one writes the document, the end of each peek after it anew. Raises OSError."""
         self._lines = folded([*self._lines, line])
         self._lines[-1] = _small(self._lines[-1])
-        if line.kind == "final":
-            self._write(None)
+        self._final = self._final or line.kind == "final"
+        if self._final and line.kind in ("final", "end"):
+            self._write()
 
     def hand_over(self, value: Any) -> None:
         """Write the document anew with the user's value; one that is no JSON is left out, with a warning."""
@@ -106,15 +109,16 @@ class Document:
         except (TypeError, ValueError) as error:
             log.warning("Zeus: what the training returned is no JSON (%s): XCom gets null in its place.", error)
             return
+        self._value = value
         try:
-            self._write(value)
+            self._write()
         except OSError as error:
             log.error("Zeus: %s cannot be written: %s.", self._path, error)
 
-    def _write(self, value: Any) -> None:
+    def _write(self) -> None:
         lines = [json.loads(line.to_json()) for line in self._lines]
         half = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        half.write_text(json.dumps({RESULT_KEY: {"lines": lines}, "value": value}), encoding="utf-8")
+        half.write_text(json.dumps({RESULT_KEY: {"lines": lines}, "value": self._value}), encoding="utf-8")
         half.replace(self._path)
 
 

@@ -35,7 +35,7 @@ class Outbox:
                     return
                 live.ended = live.ended or kind == "end"
                 profile, points = live.take_news()
-                fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
+                fields |= {"attempt": live.number, "batch_size": live.planned.batch_size, "peek": live.peek}
                 fields |= {"profile": profile, "points": points}
             self.put(Line(kind=kind, start_id=self._start_id, **fields))
 

@@ -36,6 +36,7 @@ class Plan:
     first_attempt: int  # attempt number of attempts[0] under ``ti_id``
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
     attempts: tuple[Attempt, ...]
+    peeks: tuple[Attempt, ...] = ()  # short looks at other batch sizes, where the first attempt's model is kept
     seed: int = 0
     profile: tuple[ProfileSample, ...] = ()
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -48,7 +49,10 @@ class Plan:
 
     def to_json(self) -> str:
         """One JSON document."""
-        return json.dumps({"v": SCHEMA, **asdict(self)}, allow_nan=False)
+        data = asdict(self)
+        if not self.peeks:  # what reads it may be of a version that knows none
+            del data["peeks"]
+        return json.dumps({"v": SCHEMA, **data}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -59,7 +63,8 @@ class Plan:
                 raise ValueError("another version")
             if not data["attempts"]:
                 raise ValueError("no attempts")
-            data["attempts"] = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data["attempts"])
+            for name in ("attempts", "peeks"):
+                data[name] = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data.get(name, ()))
             data["profile"] = tuple(ProfileSample(**s) for s in data["profile"])
             data["limits_found_w"] = {k: (found, left) for k, (found, left) in data["limits_found_w"].items()}
             return cls(**data)
@@ -88,13 +93,14 @@ class Line:
 
     ``start``: a process took the plan (``start_id`` is random: two starts under one key are two observations).
     ``attempt``: an attempt begins. ``beat``: partial sums, new profile samples, power points. ``end``: that attempt is
-    over in ``state``. ``final``: the process is done; ``attempt`` is the kept one, None when no model was kept.
+    over in ``state``. ``final``: ``attempt`` is the kept one, None when no model was kept; nothing but peeks follows.
     """
 
     kind: Kind
     start_id: str
     try_number: int | None = None  # in ``start``: of the task that started the process, where it told
-    attempt: int | None = None  # attempt number under the plan's ti_id
+    attempt: int | None = None  # attempt number under the plan's ti_id; those of peeks follow those of attempts
+    peek: int | None = None  # which of the plan's peeks it tells of, from 0; None: of an attempt
     batch_size: int | None = None
     state: State | None = None
     reason: str | None = None

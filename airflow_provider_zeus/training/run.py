@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -18,7 +19,7 @@ from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.open import device_of
-from airflow_provider_zeus.training import attempts, ending, environment
+from airflow_provider_zeus.training import attempts, ending, environment, peek
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.ending import Epochs
 from airflow_provider_zeus.training.heartbeat import Heartbeat
@@ -51,8 +52,8 @@ class ZeusRun:
         self.plan = plan
         self.job = ZeusJob.from_dict(plan.spec)
         self.device = device
-        self._limits = limits
-        self._profile = list(plan.profile)  # known of this device, grows attempt by attempt
+        self.limits = limits
+        self.profile = list(plan.profile)  # known of this device, grows attempt by attempt
         self._target = self.job.parsed_target
         self._killed: TrainingKilled | None = None
         self._live: LiveAttempt | None = None
@@ -186,12 +187,17 @@ class ZeusRun:
         return self._learning_rate
 
     def train(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call ``fn(run, *args, **kwargs)`` once per attempt; the kept attempt's value. See :mod:`.attempts`."""
+        """Call ``fn(run, *args, **kwargs)`` once per attempt; the kept attempt's value. See :mod:`.attempts`.
+
+        Once that value is in safety the plan's peeks may call it again, for some seconds each; see :mod:`.peek`.
+        """
         if self._live is not None or self._finished:
             raise RuntimeError("run.train() must come first, and once: this run has begun already.")
         try:
-            value = attempts.train(self, lambda: fn(self, *args, **kwargs))
+            call = partial(fn, self, *args, **kwargs)
+            value = attempts.train(self, call)
             self._hand_over(value)
+            peek.look(self, self._live, call)
             return value
         finally:
             self.close()
@@ -235,19 +241,23 @@ class ZeusRun:
             ending.skip(self, index)
         planned, number = self.plan.attempts[index], self.plan.first_attempt + index
         last = index == len(self.plan.attempts) - 1
-        live = LiveAttempt(planned, number, self.job, self.device, self._limits, self._profile, last=last)
+        live = LiveAttempt(planned, number, self.job, self.device, self.limits, self.profile, last=last)
         self._alone = alone
-        if not alone:
-            self._learning_rate = None
-        self._outbox.send("attempt", live)
-        self._live = live
+        self.enter(live)
         return live
+
+    def enter(self, live: LiveAttempt) -> None:
+        """Make ``live`` the present attempt and write its begin down, unless it has ended already."""
+        if not live.ended:
+            self._learning_rate = self._learning_rate if self._alone else None
+            self._outbox.send("attempt", live)
+        self._live = live
 
     def end(self, state: State, reason: str | None = None, *, out_of_memory: bool = False) -> None:
         """Write the end of the present attempt down."""
         live = self._present
         live.stop()
-        self._profile += live.measured
+        self.profile += live.measured
         observation = replace(live.snapshot, out_of_memory=out_of_memory, learning_rate=self._learning_rate)
         self._outbox.send("end", live, state=state, reason=reason, observation=observation)
 

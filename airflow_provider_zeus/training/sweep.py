@@ -105,6 +105,12 @@ class Sweep:
         self.measured.append(sample)
         self.news.append(sample)
 
+    def settle(self) -> None:
+        """Leave the device at the best of what is measured, complete or not; to observe, at the limit found."""
+        chosen_w = self._chosen_w()
+        if self._limits is not None and self._may_set() and chosen_w is not None:
+            self._limits.set_w(chosen_w)
+
     # ------------------------------------------------------------------ what it says
     def advance(self, mark: Mark) -> None:
         """Count what profiling spends up to now."""

@@ -20,7 +20,7 @@ from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.strategies import REPRODUCIBLE
-from tests.unit.training.conftest import Kit, explore, incumbent, loop
+from tests.unit.training.conftest import Kit, explore, incumbent, loop, peek
 
 figures = st.floats(0, 1e12, allow_subnormal=False)
 counts = st.integers(0, 10**9)
@@ -249,4 +249,12 @@ def test_the_state_dir_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_field_of_a_plan_is_plain_json(kit: Kit) -> None:
-    assert json.loads(kit.plan(explore(256, bound_epochs=1.0)).to_json()).keys() == {"v", *asdict(kit.plan())}
+    plan = kit.plan(explore(256, bound_epochs=1.0), peeks=(peek(1024),))
+    assert json.loads(plan.to_json()).keys() == {"v", *asdict(plan)}
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_plan_without_peeks_is_what_a_version_that_knows_none_reads(kit: Kit) -> None:
+    text = kit.plan().to_json()
+    assert "peeks" not in json.loads(text)
+    assert Plan.from_json(text).peeks == ()
