@@ -152,6 +152,15 @@ def test_sizes_measured_on_another_gpu_only_are_tried_once_each_here() -> None:
     assert world.arms()[16].mean_epochs == 12.0  # Epochs(b) came along
 
 
+def test_a_cost_taken_from_another_gpu_ranks_but_stops_no_run() -> None:
+    world = World(job_of(16, 32, 64, default=32), NEEDS)
+    world.runs(2)
+    world.device = A40
+    first, then = world.decide().attempts
+    assert (first.batch_size, first.phase, then.batch_size) == (64, Phase.EXPLORE, 32)
+    assert (first.bound_cost, first.bound_epochs) == (None, 100.0)
+
+
 def test_a_size_whose_runs_here_tell_no_cost_is_not_tried_again_and_again() -> None:
     world = World(job_of(16, 32, default=32), NEEDS)
     for round_ in (1, 2):
