@@ -139,7 +139,7 @@ def _advantage(outlook: Outlook, incumbent: int, b: int, log_epoch_cost: float) 
 
 
 def _after_a_look(outlook: Outlook, incumbent: int, b: int) -> float:
-    """Net value [J], over the incumbent's run, of a size of unknown EpochCost: its first epoch tells, and may end it."""
+    """Net value [J] over the incumbent's run, of a size of unknown EpochCost: its first epoch tells, and may end it."""
     mean, sd = float(outlook.log_epoch_cost[b]), math.sqrt(outlook.epoch_cost_variance[b])
     points = [mean + z * sd for z in _LOOKS]
     values = [max(_advantage(outlook, incumbent, b, u), -math.exp(u)) for u in points]
