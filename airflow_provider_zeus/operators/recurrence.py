@@ -200,15 +200,16 @@ def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
     :param state_dir: of the host that trains; None: where it keeps such things by default.
     """
     trial = asked.trial
-    position = trial.decision.attempts.index(trial.planned)
+    decision, position = trial.decision, trial.decision.attempts.index(trial.planned)
     return Plan(
         job_id=trial.job_id,
         ti_id=trial.key.ti_id,
         number=trial.number,
         first_attempt=trial.key.attempt,
         spec=trial.spec,
-        attempts=trial.decision.attempts[position:],
-        seed=trial.decision.seed,
+        attempts=decision.attempts[position:],
+        peeks=() if position else decision.peeks,  # they follow the decision's first attempt alone
+        seed=decision.seed,
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,
         heartbeat_s=settings.heartbeat_s,

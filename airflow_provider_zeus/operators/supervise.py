@@ -100,7 +100,7 @@ class Supervised:
         left = self.plan.attempts[last.attempt + 1 - self.plan.first_attempt :]
         if not left or not (last.state is State.GIVEN_UP or no_memory):
             return None
-        return replace(self.plan, attempts=left, first_attempt=last.attempt + 1)
+        return replace(self.plan, attempts=left, peeks=(), first_attempt=last.attempt + 1)
 
     # ------------------------------------------------------------------ while it runs
     def _environ(self) -> dict[str, str]:
@@ -144,13 +144,13 @@ class Supervised:
             self._send("beat", self._outside.observation(), points=(point,))
 
     def _send(self, kind: Kind, observation: Observation, **fields: Any) -> None:
-        attempt = (self._newest and self._newest.attempt) or self.plan.first_attempt
-        size = self.plan.attempts[attempt - self.plan.first_attempt].batch_size
+        newest, plan = self._newest, self.plan
         line = Line(
             kind=kind,
             start_id=self._start_id,
-            attempt=attempt,
-            batch_size=size,
+            attempt=(newest and newest.attempt) or plan.first_attempt,
+            peek=newest.peek if newest else None,
+            batch_size=(newest and newest.batch_size) or plan.attempts[0].batch_size,
             observation=observation,
             **fields,
         )

@@ -11,7 +11,7 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.untold import remember
 from airflow_provider_zeus.store.variable import VariablePort
@@ -57,7 +57,7 @@ class Teller:
 
     def _news(self, store: Store, attempt: int, line: Line, report: Report) -> None:
         try:
-            key = self._begun(store, attempt)
+            key = self._begun(store, attempt, self._peek(line))
         except StoreError as error:
             if line.kind == "beat":
                 raise
@@ -66,13 +66,27 @@ class Teller:
         if line.kind == "beat":
             store.heartbeat(key, report, lease_s=self._lease_s)
 
-    def _begun(self, store: Store, attempt: int) -> TrialKey:
-        """Key of an attempt's row, written now where it is not; those before it first. Raises StoreError."""
+    def _begun(self, store: Store, attempt: int, peek: Attempt | None = None) -> TrialKey:
+        """Key of an attempt's row, written now where it is not; those before it first. Raises StoreError.
+
+        :param peek: where the row is a peek's: the attempts between the kept one and it never ran.
+        """
         if attempt not in self._keys:
-            previous = self._begun(store, attempt - 1) if attempt - 1 > self._first.key.attempt else self._first.key
-            key = replace(self._first.key, attempt=attempt)
-            self._keys[attempt] = store.begin(key, previous, lease_s=self._lease_s).key
+            first = self._first.key
+            previous = self._begun(store, attempt - 1) if peek is None and attempt - 1 > first.attempt else first
+            key = replace(first, attempt=attempt)
+            self._keys[attempt] = store.begin(key, previous, planned=peek, lease_s=self._lease_s).key
         return self._keys[attempt]
+
+    def _peek(self, line: Line) -> Attempt | None:
+        """The peek that a line tells of; None for an attempt's line."""
+        return None if line.peek is None else self._first.decision.peeks[line.peek]
+
+    def _planned(self, line: Line) -> Attempt:
+        """What a line tells of, as it was decided."""
+        planned, first = self._first.decision.attempts, self._first
+        position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
+        return self._peek(line) or planned[min(position, len(planned) - 1)]
 
     def _tell(self, attempt: int, line: Line, report: Report) -> str | None:
         """Tell an attempt's end; where it is kept for later when the store does not take it."""
@@ -80,16 +94,15 @@ class Teller:
         try:
             if self._store is None:
                 raise StoreError("The store could not be asked when this run began.")
-            self._store.tell(self._begun(self._store, attempt), state, report, reason=line.reason)
+            self._store.tell(self._begun(self._store, attempt, self._peek(line)), state, report, reason=line.reason)
         except StoreError as error:
             return self._remember(attempt, state, line, report, error)
         return None
 
     def _remember(self, attempt: int, state: State, line: Line, report: Report, error: StoreError) -> str:
-        planned, first = self._first.decision.attempts, self._first
-        position = min(planned.index(first.planned) + attempt - first.key.attempt, len(planned) - 1)
+        first = self._first
         key = self._keys.get(attempt, replace(first.key, attempt=attempt))
-        row = replace(first, key=key, planned=planned[position])
+        row = replace(first, key=key, planned=self._planned(line))
         report = replace(report, points=thinned(report.points))
         job_id, reason = first.job_id, line.reason
         try:
@@ -106,9 +119,15 @@ class Teller:
         return next((end for end, _ in self._ended if (end.start_id, end.attempt) == self._kept), None)
 
     def cost_xcom(self) -> dict[str, Any]:
-        """XCom ``zeus_cost``: what this run cost, attempt by attempt, as plain JSON. None where a figure is missing."""
+        """XCom ``zeus_cost``: what this run cost, attempt by attempt, as plain JSON. None where a figure is missing.
+
+        Peeks stand among the attempts, with phase ``peek``, and are counted in the totals.
+        """
         job = ZeusJob.from_dict(self._first.spec)
-        attempts = [_attempt_xcom(job, line, untold) for line, untold in self._ended]
+        attempts = [
+            {"phase": self._planned(line).phase.value, **_attempt_xcom(job, line, untold)}
+            for line, untold in self._ended
+        ]
         kept = self.kept_end
         return {
             "job_id": self._first.job_id,

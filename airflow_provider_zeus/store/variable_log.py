@@ -194,13 +194,16 @@ def _packed(trial: Trial, specs: list[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("job_id", "batch_size", "phase"):
         del data[name]
     data["spec"] = specs.index(trial.spec)
-    data["planned"] = trial.decision.attempts.index(trial.planned)
-    attempts = [{k: v for k, v in a.items() if v is not None} for a in data["decision"]["attempts"]]
-    return data | {"decision": data["decision"] | {"attempts": attempts}}
+    data["planned"] = (*trial.decision.attempts, *trial.decision.peeks).index(trial.planned)
+    small = {
+        name: [{k: v for k, v in a.items() if v is not None} for a in data["decision"][name]]
+        for name in ("attempts", "peeks")
+    }
+    return data | {"decision": data["decision"] | small}
 
 
 def _unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Mapping[str, Any]]) -> Trial:
-    planned = data["decision"]["attempts"][data["planned"]]
+    planned = [*data["decision"]["attempts"], *data["decision"].get("peeks", ())][data["planned"]]
     return trial_from_dict({**data, "job_id": job_id, "spec": specs[data["spec"]], "planned": planned})
 
 

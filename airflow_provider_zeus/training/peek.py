@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.peeks import PEEK_S, worth_a_peek
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import Attempt, Observation, ProfileSample, State
 from airflow_provider_zeus.power.device import Device
@@ -28,7 +29,6 @@ from airflow_provider_zeus.training.sweep import SETTLE_S
 if TYPE_CHECKING:
     from airflow_provider_zeus.training.run import ZeusRun
 
-PEEK_S = 10.0  # of training, at most [s of the device's clock]
 _SETTLE_SHARE = 1 / 3  # of an epoch: in a short one, warming up ends here
 
 _NO_REST = "a peek sees no validation"
@@ -38,13 +38,18 @@ log = logging.getLogger(__name__)
 
 
 def look(run: ZeusRun, kept: LiveAttempt | None, fn: Callable[[], object]) -> None:
-    """Do the plan's peeks where its first attempt reached the target. Raises what stops the task, nothing else."""
+    """Do the plan's peeks where its first attempt reached the target and they are short beside it.
+
+    Raises what stops the task, nothing else.
+    """
     plan = run.plan
     if not plan.peeks or kept is None or kept.number != plan.first_attempt or not kept.reached:
         return
-    size = kept.snapshot.samples_per_epoch
+    size, run_s, epochs = kept.snapshot.samples_per_epoch, kept.snapshot.time_s, kept.snapshot.epochs
     if not size:
         log.info("Zeus cannot look at other batch sizes: this training tells of no steps, so nothing could end it.")
+        return
+    if not run_s or not epochs or not worth_a_peek(run_s, run_s / epochs):
         return
     first = plan.first_attempt + len(plan.attempts)
     try:
@@ -101,7 +106,7 @@ def _write_down(run: ZeusRun, live: Look, error: BaseException) -> None:
 class Look(LiveAttempt):
     """One peek: warms up, measures a window at the limit now in force, and is over.
 
-    It is over once that window is as long as the profile of one limit must be, after :data:`PEEK_S` of training, or
+    It is over once that window is as long as the profile of one limit must be, after ``PEEK_S`` seconds of training, or
     with its epoch, whichever comes first. Its observation charges all from the call of the function on; what is not
     steady training (set-up, warming up) is excess.
 

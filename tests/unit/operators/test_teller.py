@@ -129,6 +129,7 @@ class Live:
     def __init__(self, number: int, trial: Trial) -> None:
         self.number, self.planned, self.ended = number, trial.decision.attempts[number - 1], False
         self.news: Any = (), ()
+        self.peek = None
 
     def take_news(self) -> Any:
         news, self.news = self.news, ((), ())

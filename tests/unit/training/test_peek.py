@@ -15,17 +15,32 @@ import torch
 
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.optimizer.cost import Rates, Weights, best_limit
+from airflow_provider_zeus.optimizer.peeks import PEEK_S
 from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.simulated import SimulatedGpu
 from airflow_provider_zeus.training.environment import Document
-from airflow_provider_zeus.training.peek import PEEK_S
 from airflow_provider_zeus.training.plan import Line, Plan, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.signals import AttemptOver, TrainingKilled
-from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, peek, steps
+from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, peek, steps
+from tests.unit.training.conftest import loop as any_loop
 
 BOTH = (explore(256, bound_epochs=50.0), incumbent(1024))
 KEPT = 256  # what the first attempt runs
+LONG = 20  # epochs: peeks are short beside such a run
+
+
+def loop(run: ZeusRun, *, epochs: int = LONG, **options: Any) -> int:
+    """A training that needs many epochs."""
+    return any_loop(run, epochs=epochs, **options)
+
+
+@pytest.fixture
+def kit(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> Kit:
+    """With time for them."""
+    plan = kit.plan
+    monkeypatch.setattr(kit, "plan", lambda *a, **changes: plan(*a, **{"max_epochs": 60, **changes}))
+    return kit
 
 
 @dataclass
@@ -105,7 +120,7 @@ def test_it_measures_one_limit_and_its_rates_are_those_of_steady_training(kit: K
                     limits.add(run.device.limit_w())
             run.report(acc=0.9 if epoch == 39 else 0.0)
 
-    run = kit.run(incumbent(KEPT), peeks=(peek(batch_size),), mode=mode, max_epochs=60, sink=watch, on=watch.gpu)
+    run = kit.run(incumbent(KEPT), peeks=(peek(batch_size),), mode=mode, sink=watch, on=watch.gpu)
     run.train(train)
     kept, (end,) = next(x for x in watch.lines if x.kind == "end"), peeks_of(watch.lines)
     limit_w, o = seen_by(kept).power_limit_w, seen_by(end)
@@ -132,7 +147,7 @@ def test_it_measures_one_limit_and_its_rates_are_those_of_steady_training(kit: K
 
 def test_after_a_profile_that_was_cut_off_it_takes_the_best_limit_so_far(kit: Kit) -> None:
     gpu = kit.gpu
-    run = kit.run(incumbent(KEPT), peeks=(peek(512),), on=gpu, eta=0.1)
+    run = kit.run(incumbent(KEPT), peeks=(peek(512),), on=gpu, eta=0.1, profile_s=60.0)
     run.train(loop)
     kept = [s for s in kit.profile() if s.batch_size == KEPT]
     assert 1 < len({s.limit_w for s in kept}) < 7, "cut off"
@@ -160,20 +175,20 @@ def test_at_most_one_epoch(kit: Kit, by: str) -> None:
     after: list[int] = []
 
     def train(run: ZeusRun) -> None:
-        for _ in run.epochs():
+        for epoch in run.epochs():
             if by == "loader":
                 for _ in run.data_loader(data, drop_last=True):
                     pass
             else:
                 steps(run, 16 * 1024 - (by == "report" and run.batch_size == 1024) * 1024)
             after.append(run.batch_size)
-            run.report(acc=0.9)
+            run.report(acc=0.9 if epoch + 1 == LONG else 0.5)
             after.append(run.batch_size)
 
     kit.run(incumbent(KEPT), peeks=(peek(1024),)).train(train)
     (end,) = peeks_of(kit.lines)
     assert seen_by(end).samples == 16 * 1024 - (by == "report") * 1024
-    assert after == [KEPT, KEPT] + [1024] * (by == "report")
+    assert after == [KEPT] * 2 * LONG + [1024] * (by == "report")
     rates = Rates.of(seen_by(end))
     assert rates is not None
     assert rates.s_per_sample == pytest.approx(truth(kit.gpu, 1024, seen_by(end).power_limit_w or 0)[1], rel=0.05)
@@ -198,11 +213,11 @@ def test_what_is_too_short_for_the_counter_teaches_nothing(kit: Kit, monkeypatch
 
 def test_without_a_source_of_energy_time_is_measured(kit: Kit) -> None:
     def train(run: ZeusRun) -> None:
-        for _ in run.epochs():
-            for _ in range(30):
+        for epoch in run.epochs():
+            for _ in range(12):
                 time.sleep(0.002 if run.batch_size == KEPT else 0.004)
                 run.step(10)
-            run.report(acc=0.9)
+            run.report(acc=0.9 if epoch + 1 == LONG else 0.5)
 
     kit.run(incumbent(KEPT), peeks=(peek(1024),), device="none").train(train)
     o = seen_by(peeks_of(kit.lines)[0])
@@ -223,12 +238,12 @@ def failing(error: BaseException, *, at: int = 512, first: bool = False) -> Call
     def train(run: ZeusRun) -> int:
         if run.batch_size == at and first:
             raise error
-        for _ in run.epochs():
+        for epoch in run.epochs():
             for i in range(SAMPLES // run.batch_size):
                 run.step()
                 if run.batch_size == at and i == 5:
                     raise error
-            run.report(acc=0.9)
+            run.report(acc=0.9 if epoch + 1 == LONG else 0.5)
         return run.batch_size
 
     return train
@@ -328,12 +343,12 @@ import os
 from airflow_provider_zeus.training.run import ZeusRun
 
 def train(run):
-    for _ in run.epochs():
+    for epoch in run.epochs():
         for _ in range(100):
             run.step()
             if run.batch_size == 1024:
                 os._exit(9)
-        run.report(acc=0.9)
+        run.report(acc=0.9 if epoch == 19 else 0.5)
     return "model-7"
 
 ZeusRun.from_env().train(train)
@@ -384,12 +399,12 @@ def test_the_kept_models_weights_are_not_touched(kit: Kit) -> None:
         model = torch.nn.Linear(4, 1)
         models.append(model)
         opt = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in run.epochs():
+        for epoch in run.epochs():
             for x, y in run.data_loader(data, shuffle=True):
                 opt.zero_grad()
                 torch.nn.functional.mse_loss(model(x), y).backward()
                 opt.step()
-            run.report(acc=0.9)
+            run.report(acc=0.9 if epoch + 1 == LONG else 0.5)
         return model
 
     kept = kit.run(incumbent(KEPT), peeks=(peek(512), peek(1024))).train(train)
@@ -441,6 +456,11 @@ def test_none_where_nobody_tells_of_steps(kit: Kit, caplog: pytest.LogCaptureFix
 def test_none_under_epochs_alone(kit: Kit) -> None:
     loop(kit.run(incumbent(KEPT), peeks=(peek(512),)))
     assert [x.kind for x in kit.lines] == ["start", "attempt", "end", "final"]
+
+
+def test_none_where_they_would_take_long_beside_the_run(kit: Kit) -> None:
+    kit.run(incumbent(KEPT), peeks=(peek(512),)).train(loop, epochs=LONG - 1, samples=SAMPLES // 16)
+    assert [x.state for x in kit.ends()] == [State.CONVERGED]
 
 
 def test_a_plan_of_an_older_version_has_none(kit: Kit) -> None:
