@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.optimizer.checks import RUN_TYPES
+from airflow_provider_zeus.optimizer.checks import POLICIES, RUN_TYPES
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
@@ -59,16 +59,20 @@ def make_trial(
 
 @st.composite
 def jobs(draw: st.DrawFn) -> ZeusJob:
-    """Jobs whose window is small enough to slide within a log of :func:`logs`."""
+    """Jobs of both policies. The window of ``"zeus"`` is small enough to slide within a log of :func:`logs`; that of the
+    other is not, since what a run surprised by depends on runs that have left it.
+    """
     sizes = draw(st.sampled_from([(32,), (16, 32), (8, 16, 32, 64)]))
+    policy = draw(st.sampled_from(POLICIES))
     return ZeusJob(
+        policy=policy,
         batch_sizes=sizes,
         default_batch_size=draw(st.sampled_from(sizes)),
         target="acc >= 0.9",
         max_epochs=20,
         eta=draw(st.sampled_from([0.0, 0.5, 1.0])),
         beta=draw(st.sampled_from([1.1, 2.0])),
-        window=2 * len(sizes),
+        window=2 * len(sizes) if policy == "zeus" else 500,
     )
 
 

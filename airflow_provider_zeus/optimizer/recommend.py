@@ -164,11 +164,11 @@ class _Scene:
             batch_size=b,
             phase=Phase.EXPLORE if not runs else Phase.SAMPLE,
             why=f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({seen}), {incumbent} "
-            f"{text(float(cost[index]))}; what it may save in the next {outlook.horizon():g} runs is worth the try. It "
+            f"{text(float(cost[index]))}; what it may save in the next {outlook.horizon():g} runs is worth the try; it "
             f"is given up above {text(choice.give_up_at)}.",
             bound_cost=limit,
             bound_epochs=epochs,
-            max_epoch_cost=dearest_epoch(outlook, index, choice.index) if known is None else None,
+            max_epoch_cost=dearest_epoch(outlook, index, choice.index) if known is None else choice.give_up_at,
             bound_samples_per_epoch=self.belief.slice_size[1] if self.belief.slice_size else None,
         )
 

@@ -1,0 +1,187 @@
+"""Policy ``"knowledge_gradient"``: what is tried, when it is given up, what a change of the data does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airflow_provider_zeus.optimizer.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.knowledge_gradient import candidates
+from airflow_provider_zeus.optimizer.surrogate import fit
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Phase, State
+from tests.strategies import CPU, V100
+from tests.unit.optimizer.world import NEVER, World, job_of
+
+NEEDS = {16: 12.0, 32: 10.0, 64: 11.0, 128: 14.0, 256: 30.0}
+EPOCH_S = {16: 40.0, 32: 20.0, 64: 12.0, 128: 9.0, 256: 8.0}  # costs 480, 200, 132, 126, 240: 128 is best
+
+
+def world(*, default: int = 32, needs: dict[int, float] = NEEDS, device: DeviceInfo = V100, **fields: Any) -> World:
+    sizes = sorted(needs)
+    job = job_of(*sizes, default=default, policy="knowledge_gradient", **fields)
+    return World(job, needs, EPOCH_S, device)
+
+
+def test_it_settles_on_the_cheapest_after_few_runs() -> None:
+    w = world()
+    assert w.runs(1) == [32], "the default comes first"
+    tried = w.runs(11)
+    assert tried[-1] in (64, 128), "within 5 % of the best"
+    assert tried.count(16) + tried.count(256) <= 2, "each costs twice as much"
+    assert sum(t.state is State.GIVEN_UP for t in w.log) <= 4
+
+
+def test_an_attempt_is_bounded_and_the_incumbent_after_it_is_not() -> None:
+    w = world()
+    w.run()
+    first, last = w.decide().attempts
+    assert first.bounded
+    assert first.max_epoch_cost is not None
+    assert (last.batch_size, last.bounded, last.phase) == (32, False, Phase.INCUMBENT)
+
+
+def test_a_batch_size_that_never_reaches_the_target_is_given_up_and_left_alone() -> None:
+    w = world(needs={**NEEDS, 64: NEVER, 128: NEVER, 256: NEVER})
+    w.runs(20)
+    failed = [t for t in w.log if t.batch_size >= 64]
+    assert 1 <= len(failed) <= 4
+    assert all(t.state is State.GIVEN_UP for t in failed)
+    assert w.runs(3) == [32] * 3
+
+
+def test_where_the_default_fails_its_neighbours_run_to_their_end() -> None:
+    w = world(default=256, needs={**NEEDS, 256: NEVER, 128: NEVER})
+    decisions = [w.run() for _ in range(4)]
+    assert [len(d.attempts) for d in decisions[:3]] == [1, 1, 1]
+    assert [d.attempts[0].batch_size for d in decisions[:3]] == [256, 128, 64]
+    assert not any(d.attempts[0].bounded for d in decisions[:3])
+    assert w.log[2].state is State.CONVERGED
+
+
+def test_nothing_new_while_paused_or_while_another_run_explores() -> None:
+    w = world()
+    w.run()
+    explored = w.decide()
+    running = w.add(explored.attempts[0].batch_size, State.RUNNING, phase=Phase.EXPLORE)
+    (held,) = w.decide(running=[running]).attempts
+    assert (held.batch_size, held.phase) == (32, Phase.INCUMBENT)
+    (paused,) = w.decide(settings={"pause_exploration": True}).attempts
+    assert paused.batch_size == 32
+    (untaught,) = w.decide(run_type="backfill").attempts
+    assert "does not teach" in untaught.why
+    (pinned,) = w.decide(settings={"pin_batch_size": 16}).attempts
+    assert (pinned.batch_size, pinned.phase) == (16, Phase.PINNED)
+
+
+def test_the_run_after_a_death_takes_the_incumbent() -> None:
+    w = world()
+    w.run()
+    w.died(64)
+    assert [a.batch_size for a in w.decide().attempts] == [32]
+
+
+def test_what_is_out_of_memory_is_not_tried_again() -> None:
+    w = world()
+    w.run()
+    w.add(64, State.FAILED, 0.0, phase=Phase.EXPLORE, out_of_memory=True)
+    assert 64 not in w.runs(10)
+
+
+def test_without_a_source_of_energy_time_alone_decides() -> None:
+    w = world(device=CPU)
+    tried = w.runs(12)
+    assert tried[-1] in (64, 128)
+    assert " s" in w.decide().attempts[0].why or len(w.decide().attempts) == 1
+
+
+def test_a_jump_of_the_data_is_noticed_and_old_runs_count_no_longer() -> None:
+    w = world()
+    w.runs(12)
+    assert w.belief.era == 0, "no false alarm"
+    shift = w.number
+    w.epochs = {b: 2.5 * e for b, e in NEEDS.items()}
+    w.runs(6)
+    assert w.belief.era >= shift
+    assert w.belief.rates, "EpochCosts survive"
+    steady = w.belief.era
+    w.runs(6)
+    assert w.belief.era == steady
+
+
+def test_slices_of_another_size_are_no_jump() -> None:
+    w = world()
+    w.runs(10)
+    w.samples *= 5
+    w.runs(6)
+    assert w.belief.era == 0
+
+
+def test_peeks_are_for_what_comes_into_reach_and_is_not_known() -> None:
+    w = world()
+    assert [p.batch_size for p in w.decide().peeks] == [16, 64]
+    assert all(p.phase is Phase.PEEK for p in w.decide().peeks)
+    w.run()
+    w.add(64, State.GIVEN_UP, 0.1, phase=Phase.PEEK)
+    w.add(16, State.GIVEN_UP, 0.1, phase=Phase.PEEK)
+    assert {b for b, _ in w.belief.peeked} == {16, 64}
+    assert [b for _, b, _ in w.belief.converged] == [32], "a peek says nothing of Epochs"
+    assert w.belief.stopped == ()
+    first = w.decide().attempts[0]
+    assert first.bound_epochs is not None, "its EpochCost is known"
+    assert replace(w, job=replace(w.job, peek=False)).decide().peeks == ()
+
+
+def test_one_batch_size_alone_runs_for_ever() -> None:
+    w = world(default=64, needs={64: 11.0})
+    assert w.runs(5) == [64] * 5
+
+
+class TestSurrogate:
+    def test_a_neighbour_teaches_less_the_farther_it_is(self) -> None:
+        s = fit((16, 32, 64, 128), 32, {32: [10.0, 10.0, 10.0]}, [])
+        sd = np.sqrt(s.cov.diagonal())
+        assert sd[1] < sd[0]
+        assert sd[1] < sd[2] < sd[3]
+        assert float(np.exp(s.mean[1])) == pytest.approx(10.0, rel=0.02)
+
+    def test_a_stopped_run_raises_what_is_expected_there_and_nearby(self) -> None:
+        before, after = (fit((16, 32, 64), 32, {32: [10.0]}, stopped) for stopped in ([], [(64, 30.0)]))
+        assert after.mean[2] > before.mean[2] + 0.5
+        assert after.mean[1] > before.mean[1]
+        assert after.cov[2, 2] < before.cov[2, 2]
+
+    def test_one_that_was_stopped_early_says_nothing(self) -> None:
+        before, after = (fit((16, 32, 64), 32, {32: [10.0]}, stopped) for stopped in ([], [(64, 0.5)]))
+        assert after.mean == pytest.approx(before.mean)
+
+    def test_repeated_runs_tell_their_own_spread(self) -> None:
+        calm, wild = (fit((32, 64), 32, {32: epochs}, []) for epochs in ([10.0] * 8, [5.0, 20.0] * 4))
+        assert calm.noise[0] < 0.25**2 < wild.noise[0]
+        assert calm.noise[0] < calm.noise[1], "half of it is its own"
+
+
+class TestEpochCost:
+    def test_what_was_measured_is_exact_and_larger_batches_are_expected_to_be_cheaper(self) -> None:
+        found = predicted((16, 32, 64), {32: 100.0}, {})
+        assert found is not None
+        mean, variance = found
+        assert np.exp(mean[1]) == pytest.approx(100.0)
+        assert variance[1] == 0.0
+        assert mean[0] > mean[1] > mean[2]
+        assert variance[0] > 0 < variance[2]
+
+    def test_another_gpu_s_curve_is_expected_here_at_a_level_of_its_own(self) -> None:
+        found = predicted((16, 32, 64), {32: 100.0}, {16: 40.0, 32: 10.0, 64: 5.0})
+        assert found is not None
+        assert np.exp(found[0]) == pytest.approx([400.0, 100.0, 50.0], rel=0.02)
+
+    def test_nothing_known_anywhere_is_none(self) -> None:
+        assert predicted((16, 32), {}, {}) is None
+
+
+def test_candidates_lie_within_an_octave_or_next_in_the_list() -> None:
+    assert candidates((8, 32, 48, 64, 100, 512), {32}) == [True, True, True, True, False, False]
+    assert candidates((8, 32), {}) == [False, False]
