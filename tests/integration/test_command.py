@@ -147,6 +147,10 @@ class TestOfOthers:
         assert states("zeus_other_nowhere") == [(32, "failed", "the command ended with status 127 without a result")]
         assert log_of("zeus_other_nowhere.train")[0].observation.epochs is None
 
+    def test_output_that_is_no_text_is_shown_and_handed_on_as_text(self, commands: Commands) -> None:
+        dag_run = commands.run("zeus_other_binary", ["bash", "-c", r"printf 'a\0b\xff\n'"])
+        assert xcom(dag_run, "return_value") == "a\ufffdb\ufffd"
+
     def test_a_folder_that_is_not_there_is_told_too(self, commands: Commands, tmp_path: Path) -> None:
         assert commands.run("zeus_other_cwd", ["true"], cwd=str(tmp_path / "no")).state == "failed"
         ((_, state, reason),) = states("zeus_other_cwd")
