@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,8 @@ def test_the_kth_run_of_a_batch_size_draws_the_same_whatever_runs_between(scenar
     assert between == alone
     assert {True, False} == set(alone)
     assert [other.train(64).reached for _ in range(30)] != alone
+    alike = Environment(Scenario(replace(scenario.pair, epochs=dict.fromkeys((16, 32, 64), (1.0, 2.0)))), 7)
+    assert [alike.train(16).epochs for _ in range(30)] != [alike.train(32).epochs for _ in range(30)]
 
 
 @REPRODUCIBLE

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.literal import NOT_STARTED, TRIES, Parts, Settled, literal
+from airflow_provider_zeus.simulation.literal import TRIES, Parts, Settled, literal
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
@@ -77,7 +77,20 @@ def test_off_a_run_that_fits_no_epoch_costs_nothing_and_is_learnt_as_dear(tmp_pa
     spent = honest.runs[1][0]
     assert 0 < spent.epochs < 1
     assert spent.cost - spent.excess.cost == pytest.approx(2 * honest.runs[0][0].cost)
-    assert NOT_STARTED > 1
+    kept = literal(scenario, 30, parts=Parts(pruning=False))
+    assert 16 not in {b for runs in sizes(kept)[8:] for b in runs}, "learnt as 100 bounds, not as nothing"
+    assert kept.runs_without_model == 0
+
+
+def test_off_a_default_that_fails_ends_the_walk_down_and_its_cost_counts(tmp_path: Path) -> None:
+    """32 misses, 64 needs one epoch: the bound is twice what both cost, so 64 may take 6 epochs after a shift."""
+    scenario = with_epochs(tiny(tmp_path), b16=[1], b32=[math.inf], b64=[1])
+    harder = with_epochs(scenario, b16=[6], b32=[6], b64=[6])
+    off = literal(scenario, 2, shifts={1: harder})
+    assert sizes(off) == [[32, 64], [64]]
+    assert off.runs[1][0].reached
+    on = literal(scenario, 1, settled=Settled(neighbours=True))
+    assert sizes(on) == [[32, 16]], "settled: smaller ones are tried all the same"
 
 
 def test_off_a_failure_in_round_two_drops_the_sizes_behind_it(tmp_path: Path) -> None:
