@@ -6,12 +6,12 @@ import math
 import random
 from typing import NamedTuple
 
+from airflow_provider_zeus.optimizer.peeks import PEEK_S
 from airflow_provider_zeus.optimizer.trial import Attempt
 from airflow_provider_zeus.simulation.scenario import Arm, Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Point
 
 CHECK_S = 1.0  # within an epoch a bound is looked at once a second
-PEEK_S = 10.0  # a peek lasts so long, or one epoch where that is shorter
 _EPS = 1e-9
 
 
