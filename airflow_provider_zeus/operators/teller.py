@@ -44,6 +44,9 @@ class Teller:
             self._kept = (line.start_id, line.attempt)
         if line.attempt is None or line.kind in ("start", "final"):
             return
+        if line.peek is not None and not 0 <= line.peek < len(self._first.decision.peeks):
+            log.warning("Zeus: a line of peek %d, which the decision does not have, is left out.", line.peek)
+            return
         observation = replace(line.observation or Observation(), start_id=line.start_id or None)
         report = Report(observation=observation, profile=line.profile, points=line.points)
         if line.kind == "end":

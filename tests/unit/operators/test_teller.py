@@ -337,3 +337,15 @@ def test_a_peek_that_could_not_be_told_is_told_later(store: SqlStore, tmp_path: 
     assert drain(store, port, JOB_ID) == 1
     late = store.trials(JOB_ID)[1]
     assert (late.planned, late.state, late.observation.energy_j) == (first.decision.peeks[0], State.GIVEN_UP, 7.0)
+
+
+@pytest.mark.parametrize("index", [2, -1])
+def test_a_line_of_a_peek_that_nobody_decided_is_left_out(
+    store: SqlStore, tmp_path: Path, index: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = store.ask(PEEKING).trial
+    tell = teller(store, DictPort(), first, tmp_path)
+    tell(replace(end(4, State.GIVEN_UP), peek=index))
+    tell(end(1, State.CONVERGED))
+    assert [t.state for t in store.trials(JOB_ID)] == [State.CONVERGED]
+    assert f"peek {index}, which the decision does not have" in caplog.text
