@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, get_args
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.trial import (
@@ -128,9 +128,14 @@ class Line:
                 data["observation"] = Observation.from_dict(data["observation"])
             data["profile"] = tuple(ProfileSample(**s) for s in data.get("profile", ()))
             data["points"] = tuple(PowerPoint(**p) for p in data.get("points", ()))
-            return cls(**data)
+            line = cls(**data)
+            for part in (line, line.observation or Observation(), *line.profile, *line.points):
+                _check_figures(part)
         except (TypeError, AttributeError) as error:
             raise ValueError(f"not a result line: {error}") from error
+        if line.kind not in get_args(Kind) or line.state is State.RUNNING:  # which is the end of nothing
+            raise ValueError(f"not a result line: {text[:80]!r}")
+        return line
 
 
 class ResultWriter:
@@ -172,6 +177,16 @@ def read_lines(data: bytes) -> Iterator[Line]:
 
 def _whole_lines(data: bytes) -> int:
     return data.rfind(b"\n") + 1
+
+
+def _check_figures(part: Any) -> None:
+    """Raises ValueError where text stands for a number: a store would take the line for its own failure."""
+    for field_ in fields(part):
+        value, kind = getattr(part, field_.name), str(field_.type)
+        missing = value is None and kind.endswith("None")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if kind.startswith(("int", "float")) and not (missing or is_number):
+            raise ValueError(f"not a result line: {field_.name} = {value!r} is no number")
 
 
 def _refused(constant: str) -> NoReturn:
