@@ -51,7 +51,7 @@ class ZeusJob:
     max_epochs: int | None = None  # checked below, so that leaving it out is named like any other mistake
     eta: float = 0.5
     beta: float = 2.0
-    policy: str = "zeus"
+    policy: str = "knowledge_gradient"
     window: int = 500
     peek: bool = True
     job_id: str | None = None

@@ -40,7 +40,7 @@ def recommend(
     """
     scene = _Scene.of(job, belief, device, profiles)
     if not scene.converged:
-        return (scene.first(held),), scene.peeks(None)
+        return (scene.first(held),), () if held else scene.peeks(None)
     outlook = scene.outlook()
     if outlook is None:
         b = scene.usual()

@@ -34,6 +34,7 @@ def job(**changes: Any) -> ZeusJob:
         "max_epochs": 20,
         "device": "simulated:v100/shufflenet",
         "learn_from": ["test"],
+        "policy": "zeus",  # whose order of exploration is known
     }
     return ZeusJob(**{**spec, **changes})
 

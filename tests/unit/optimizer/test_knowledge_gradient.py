@@ -123,6 +123,7 @@ def test_peeks_are_for_what_comes_into_reach_and_is_not_known() -> None:
     w = world()
     assert [p.batch_size for p in w.decide().peeks] == [16, 64]
     assert all(p.phase is Phase.PEEK for p in w.decide().peeks)
+    assert w.decide(run_type="backfill").peeks == (), "a run that does not teach looks at nothing"
     w.run()
     w.add(64, State.GIVEN_UP, 0.1, phase=Phase.PEEK)
     w.add(16, State.GIVEN_UP, 0.1, phase=Phase.PEEK)

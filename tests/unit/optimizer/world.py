@@ -21,7 +21,14 @@ NEVER = math.inf
 
 def job_of(*sizes: int, default: int, **fields: Any) -> ZeusJob:
     return ZeusJob(
-        **{"batch_sizes": sizes, "default_batch_size": default, "target": "acc >= 0.9", "max_epochs": 100, **fields}
+        **{
+            "batch_sizes": sizes,
+            "default_batch_size": default,
+            "target": "acc >= 0.9",
+            "max_epochs": 100,
+            "policy": "zeus",
+            **fields,
+        }
     )
 
 

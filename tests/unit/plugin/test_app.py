@@ -139,7 +139,7 @@ def test_a_run_shows_its_attempts_and_itself_among_the_others(viewer: Any, store
     answer = viewer.get(RUN_COSTS.format("d", "run1")).json()
     assert [r["run_id"] for r in answer["rows"]] == ["run1"]
     (attempt,) = answer["attempts"]
-    assert attempt["why"].startswith("Pruning exploration, round 1")
+    assert attempt["why"] == "32, the default, comes first."
     assert attempt["ended"].startswith("It reached its target")
     assert answer["chart"]["xAxis"]["data"] == ["s1", "s2"]
     assert any("markLine" in s for s in answer["chart"]["series"])

@@ -9,7 +9,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, PowerPoint, ProfileSample
 from airflow_provider_zeus.store.base import AskRequest, Report
 
-JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10)
+JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, policy="zeus")
 DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
 
 
