@@ -20,7 +20,7 @@ from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Observati
 from airflow_provider_zeus.store.base import Store
 
 _COSTS = ("bound_cost", "max_epoch_cost")  # of an attempt: in joules, or in seconds where time alone is weighed
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may run
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet may run
 
 
 @command

@@ -72,17 +72,32 @@ def _collect(operator: ZeusTellOperator, context: Mapping[str, Any]) -> tuple[Li
     known = {start[0].start_id for start in starts}
     value = _pull(ti, operator.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, operator.result_key) if start[0].start_id not in known]
-    tell_all(starts, teller, plan, starts_seen=None if handed["result_path"] else starts_told(starts))
+    never = None if starts else _never_ran(operator, context)
+    tell_all(starts, teller, plan, starts_seen=None if handed["result_path"] else starts_told(starts), never=never)
     push(context, "zeus_cost", teller.cost_xcom())
     return teller.kept_end, plan.spec
 
 
 def _failed(operator: ZeusTellOperator, context: Mapping[str, Any]) -> bool:
+    return not {"failed", "upstream_failed"}.isdisjoint(_states(operator, context))
+
+
+def _never_ran(operator: ZeusTellOperator, context: Mapping[str, Any]) -> str | None:
+    """Why the training did not start; None where it did, or where nobody knows."""
+    try:
+        states = _states(operator, context)
+    except Exception:  # of Airflow's API: the reason is less exact then, nothing else
+        return None
+    known = {"skipped": "the training was skipped", "upstream_failed": "the training did not run: what it needs failed"}
+    return next((known[state] for state in states if state in known), None)
+
+
+def _states(operator: ZeusTellOperator, context: Mapping[str, Any]) -> set[str]:
     ti = context["ti"]
     which = {"dag_id": ti.dag_id, "task_ids": [operator.trains], "run_ids": [ti.run_id]}
     mapped = {} if ti.map_index in (None, -1) else {"map_index": ti.map_index}
     states = ti.get_task_states(**which, **mapped).get(ti.run_id, {})
-    return any(str(getattr(state, "value", state)) in ("failed", "upstream_failed") for state in states.values())
+    return {str(getattr(state, "value", state)) for state in states.values()}
 
 
 def _pull(ti: Any, task_id: str | None, key: str) -> Any:

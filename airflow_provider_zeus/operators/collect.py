@@ -62,11 +62,14 @@ def unended(start: Sequence[Line]) -> list[Line]:
     return list(newest.values())
 
 
-def tell_all(starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen: int | None = None) -> None:
+def tell_all(
+    starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen: int | None = None, never: str | None = None
+) -> None:
     """Tell what every start of a plan came to. Raises nothing: what the store does not take is kept for later.
 
     :param starts_seen: how many times the task was started, where the newest start told; those that left no result
         are lines of the ledger without a cost.
+    :param never: why there are no starts, where that is known.
     """
     outbox = Outbox(teller)
     for start in starts:
@@ -80,7 +83,7 @@ def tell_all(starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen
         if not open_ones and not any(line.kind == "end" for line in known):
             outbox.put(_nothing(plan, start[0].start_id, "the process died before it trained"))
     if not starts:
-        outbox.put(_nothing(plan, "", NO_RESULT))
+        outbox.put(_nothing(plan, "", never or NO_RESULT))
     for number in range(len(starts), starts_seen or 0):
         outbox.put(_nothing(plan, f"lost-{number}", LOST))
 

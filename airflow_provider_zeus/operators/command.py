@@ -1,4 +1,4 @@
-"""``ZeusCommandOperator``: a command (torchrun, a script in any language) trained within the Zeus loop."""
+"""``ZeusCommandOperator``: a command (a script in any language) trained within the Zeus loop."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def arguments(command: Any) -> list[str]:
         "ZeusCommandOperator.command",
         command,
         "not a command",
-        'give a text, or a list as ["torchrun", "train.py"]',
+        'give a text, or a list as ["python", "train.py"]',
     )
 
 

@@ -129,6 +129,8 @@ def ask_request(
     run_type = "test" if is_test_run() else known.get(run_type, run_type)
     interval_end = context.get("data_interval_end")
     data_slice = job.data_slice or context.get("partition_key") or (interval_end.isoformat() if interval_end else None)
+    if data_slice is not None:  # what no database takes as text
+        data_slice = data_slice.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     return AskRequest(
         job=job,
         job_id=job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}",

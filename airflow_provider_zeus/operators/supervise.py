@@ -48,6 +48,11 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
         raise BelowTargetError.of(kept.batch_size, kept.reason, start.plan.spec["target"])
     if status != 0:
         raise AirflowException(f"The command {ended(status)}. Its last line: {last_line[:500]!r}")
+    if start.took_the_plan_alone:
+        raise AirflowException(
+            "The command took its plan by ZeusRun.from_env() and trained nothing: call run.train(fn), or loop over "
+            "run.epochs()."
+        )
     if kept is None:
         log.warning("Zeus: the command ended well, but its result does not say that a model is kept.")
     return last_line
@@ -68,6 +73,7 @@ class Supervised:
         self._newest: Line | None = None  # of the attempt that runs
         self._ends: list[Line] = []
         self._start_id = ""  # of the process that took the plan; empty while none has
+        self._began = False
         self._look_s = self._beat_s = time.monotonic()
 
     def run(self, command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> tuple[int, str]:
@@ -89,6 +95,11 @@ class Supervised:
             raise
         finally:
             child.close()
+
+    @property
+    def took_the_plan_alone(self) -> bool:
+        """Whether a process took the plan and began none of its attempts."""
+        return bool(self._start_id) and not self._began
 
     @property
     def following(self) -> Plan | None:
@@ -127,6 +138,7 @@ class Supervised:
             return
         for line in lines:
             self._start_id = line.start_id
+            self._began = self._began or line.kind == "attempt"
             self._outbox.put(line)
             if line.kind == "end":
                 self._ends.append(line)

@@ -96,6 +96,10 @@ class ZeusTrial:
     @property
     def env(self) -> dict[str, str]:
         """Environment of the training process, as templates for the operator inside; add your own with ``|``."""
+        if not hasattr(self, "setup"):
+            raise JobSpecError.of(
+                "ZeusTrial.env", self._task_id, "is not known yet", "use it inside `with ZeusTrial(...)`"
+            )
         pull = f"ti.xcom_pull(task_ids='{self.setup.task_id}', map_indexes=ti.map_index, key='%s')"
         # Native rendering makes numbers of numbers, which no environment takes; quotes keep them text.
         number = "'{{ %s }}'" if self._dag.render_template_as_native_obj else "{{ %s }}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.checks import CHECKS, bad, is_deferred
 from airflow_provider_zeus.optimizer.target import Target
 
@@ -108,6 +109,9 @@ class ZeusJob:
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> Self:
         """Build and check a job from :meth:`to_dict`, a mapped dict, or a rendered one (numbers may be strings)."""
+        if not isinstance(spec, Mapping):  # a whole job as an XComArg, say
+            problem = "known only when the task runs" if is_deferred(spec) else "neither a ZeusJob nor a dict"
+            raise JobSpecError.of("job", spec, problem, "give a ZeusJob or a dict; its fields may be XComArgs")
         known = {f.name for f in fields(cls)}
         for name in spec:
             if name not in known:

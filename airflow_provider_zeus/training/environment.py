@@ -35,8 +35,15 @@ log = logging.getLogger(__name__)
 
 
 def plan_of(environ: Mapping[str, str]) -> Plan:
-    """The plan. Raises JobSpecError: none given, not to be read, of another version."""
-    plan = environ.get(PLAN, "")
+    """The plan. Raises JobSpecError: none given, not to be read, of another version, several processes at it."""
+    plan, ranks = environ.get(PLAN, ""), environ.get("WORLD_SIZE", "1")
+    if ranks.isdigit() and int(ranks) > 1:  # each would decide, measure and report for itself
+        raise JobSpecError.of(
+            "WORLD_SIZE",
+            int(ranks),
+            "several processes train together, which this version does not measure as one",
+            "start one process, or read ZEUS_BATCH_SIZE and tell the result on the last line of the output",
+        )
     if not plan:
         raise JobSpecError.of(
             PLAN,

@@ -300,3 +300,16 @@ def test_a_kill_in_the_middle_ends_the_command_and_is_written_down(
     assert (trial.state.value, trial.reason) == ("failed", "killed: Airflow stopped the task")
     assert trial.observation.epochs == pytest.approx(3, abs=0.1)
     assert (trial.observation.energy_j or 0) > 0
+
+
+def test_a_script_that_takes_its_plan_and_trains_nothing_fails(commands: Commands) -> None:
+    code = "from airflow_provider_zeus import ZeusRun\nZeusRun.from_env()\nprint('done')\n"
+    assert commands.run_dag(commands.dag("zeus_command_idle", code)).state == "failed"
+    (trial,) = log_of("zeus_command_idle.train")
+    assert (trial.state.value, trial.reason) == ("failed", "the process ended before it began to train")
+
+
+def test_several_ranks_are_refused(commands: Commands) -> None:
+    code = "import os\nos.environ['WORLD_SIZE'] = '2'\n" + IN_ONE_PROCESS
+    assert commands.run_dag(commands.dag("zeus_command_ranks", code)).state == "failed"
+    assert commands.saves() == []

@@ -312,3 +312,28 @@ def test_what_is_no_result_in_the_xcom_is_no_result(run_dag: Any, pod: Pod) -> N
         pod.operator(trial, "echo trained")
     assert run_dag(dag).state == "success", "a missing result never fails the run"
     assert [(t.state.value, t.reason) for t in log_of("zeus_pod_prints.train")] == [("failed", "no result")]
+
+
+def test_a_training_that_was_skipped_did_not_run(run_dag: Any, pod: Pod) -> None:
+    with DAG("zeus_pod_skipped", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
+        pod.operator(trial, "exit 99")  # a BashOperator's way to skip
+    assert run_dag(dag).state == "success"
+    assert [(t.state.value, t.reason) for t in log_of("zeus_pod_skipped.train")] == [
+        ("failed", "the training was skipped")
+    ]
+
+
+def test_the_environment_is_known_inside_the_block_only() -> None:
+    with pytest.raises(JobSpecError, match=r"ZeusTrial.env = 'zeus': is not known yet. use it inside"):
+        _ = ZeusTrial(job()).env
+
+
+def test_a_whole_job_as_an_xcomarg_is_refused_at_parse() -> None:
+    with DAG("d", schedule=None):
+
+        @task
+        def make():
+            return {}
+
+        with pytest.raises(JobSpecError, match=r"known only when the task runs. give a ZeusJob or a dict"):
+            ZeusTrial(make())

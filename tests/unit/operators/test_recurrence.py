@@ -142,3 +142,8 @@ def test_a_plan_peeks_only_after_the_first_attempt_of_its_decision(tmp_path: Pat
     assert (whole.attempts, whole.peeks) == ((first, second), (peek,))
     rest = plan_of(Asked(trial=replace(trial, planned=second)), settings, state_dir=None)
     assert (rest.attempts, rest.peeks) == ((second,), ())
+
+
+def test_a_data_slice_is_text_that_every_database_takes(airflow_home: Path) -> None:
+    request = ask_request(JOB, context(partition_key="2026\0W05\ud800"), None, lease_s=90)
+    assert request.origin.data_slice == "2026\N{REPLACEMENT CHARACTER}W05?"

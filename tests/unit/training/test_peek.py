@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -294,12 +296,15 @@ def test_what_stops_the_task_passes_and_finds_all_written_down(kit: Kit, error: 
     assert kit.gpu.limit_w() == 250.0
 
 
-def test_a_kill_that_the_function_swallows_ends_the_peeks_all_the_same(kit: Kit) -> None:
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_kill_that_the_function_hides_ends_the_peeks_all_the_same(kit: Kit, raises: bool) -> None:
     def train(run: ZeusRun) -> int:
         if run.batch_size == 512:
             try:
                 run.kill("stop")
             except BaseException:
+                if raises:
+                    raise RuntimeError("on its way out") from None
                 return 0
         return loop(run)
 
@@ -371,6 +376,27 @@ def test_the_document_is_written_anew_with_the_peeks(kit: Kit, tmp_path: Path) -
     written = json.loads((tmp_path / "return.json").read_text())
     assert written["value"] == KEPT
     assert [x.get("peek") for x in written["zeus"]["lines"] if x["kind"] == "end"] == [None, 0, 1]
+
+
+def test_the_process_is_clean_before_each_peek(kit: Kit) -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.itself = self  # only the collector frees it
+
+    models: list[weakref.ref[Model]] = []
+    alive: list[int] = []
+    draws: list[float] = []
+
+    def train(run: ZeusRun) -> int:
+        alive.append(sum(ref() is not None for ref in models))
+        draws.append(random.random())
+        model = Model()
+        models.append(weakref.ref(model))
+        return loop(run)
+
+    kit.run(*BOTH, peeks=(peek(512), peek(1024)), seed=7).train(train)
+    assert alive == [0, 0, 0]
+    assert draws[1:] == [random.Random(7 + 2 + index).random() for index in range(2)]
 
 
 def test_heartbeats_tell_of_a_peek(kit: Kit) -> None:
