@@ -16,7 +16,7 @@ from demo.guards import Stopped, alone, stopped_by_signals
 from demo.ledger import Row, rows_of
 from demo.processes import Process, end_leftovers
 from demo.servers import Servers, free_port
-from demo.settings import BASELINE, CONSUMER, DAGS, JOB_ID, DemoError, Options, airflow_env
+from demo.settings import BASELINE, CONSUMER, DAGS, JOB_ID, TAB, DemoError, Options, airflow_env
 from demo.table import progress, table
 from demo.verdict import verdict
 
@@ -138,7 +138,7 @@ def _print_result(rows: Sequence[Row], servers: Servers) -> None:
         print(line)
     print(f"\nTime and energy are the simulated GPU's. Baseline results: {BASELINE}")
     print(f"The servers used at most {servers.peak_mib:.0f} MiB of memory (resident, the trainings not counted).")
-    print(f"Look at it: {servers.url}/dags/{CONSUMER}", flush=True)
+    print(f"Look at it: {servers.url}/dags/{CONSUMER}/{TAB}", flush=True)
 
 
 def _stay(servers: Servers) -> None:

@@ -75,7 +75,8 @@ def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> No
     if where is not None:
         if belief.device is None or n > belief.device[0]:
             changes["device"] = (n, where, o.max_power_w)
-        if trial.state in _ENDED and n > belief.seen.get((trial.batch_size, where), 0):
+        whole = trial.state in _ENDED and trial.planned.phase is not Phase.PEEK
+        if whole and n > belief.seen.get((trial.batch_size, where), 0):
             changes["seen"] = {**belief.seen, (trial.batch_size, where): n}
         rates = Rates.of(o)
         if rates is not None:  # a peek runs at one power limit: known apart, until a whole run has told better

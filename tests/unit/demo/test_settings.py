@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from weather import slices
 
-from demo.settings import HOME, WEEKS, DemoError, Options, airflow_env
+from demo.settings import HOME, TAB, WEEKS, DemoError, Options, airflow_env
 
 
 def test_defaults() -> None:
@@ -37,3 +37,9 @@ def test_airflow_hears_on_loopback_and_of_nobody_elses_settings(monkeypatch: pyt
     assert env["AIRFLOW_HOME"] == str(HOME)
     assert "somebody" not in "".join(env.values())
     assert "_AIRFLOW_PROCESS_CONTEXT" not in env
+
+
+def test_the_address_shown_at_the_end_is_the_tab_s() -> None:
+    from airflow_provider_zeus.plugin import DAG_ROUTE
+
+    assert f"plugin/{DAG_ROUTE}" == TAB
