@@ -18,6 +18,7 @@ BASELINE = STATE / "baseline"
 PRODUCER, EMIT = "zeus_weather_slices", "emit_next"
 CONSUMER, TRAIN = "zeus_weather_retrain", "train"
 JOB_ID = f"{CONSUMER}.{TRAIN}"
+TAB = "plugin/zeus-cost"  # of a DAG, in Airflow's UI: what its runs cost
 WEEKS = 40  # slices that the year has
 
 
