@@ -58,7 +58,10 @@ class Belief:
 
         Deaths are forgotten with the window: what killed those runs may be gone.
         """
-        ends = sorted(end for m in {model, UNKNOWN} for end in self.ends.get((batch_size, m), ()))[-2:]
+        ends = [end for m in {model, UNKNOWN} for end in self.ends.get((batch_size, m), ())]
+        if sum(death for _, death in ends) < 2:
+            return False
+        ends = sorted(ends)[-2:]
         return len(ends) == 2 and all(death for _, death in ends) and ends[-1][0] >= self.window_start()
 
     def window_start(self) -> int:

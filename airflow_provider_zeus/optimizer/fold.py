@@ -109,9 +109,9 @@ def _with_run(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
     kept = _newest(getattr(belief, name), run, keep)
     if belief.job.policy == "zeus":
         return {name: kept}
-    known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
-    if all(r[0] < run[0] for r, _ in known):
+    if all(runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped) if runs):
         return {name: kept, **_change(belief, run, reached=reached)}
+    known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
     again = replace(belief, converged=(), stopped=(), era=0, surprises=())
     for r, ok in sorted([*known, (run, reached)]):
         again = replace(again, **_with_run(again, r, reached=ok))  # type: ignore[arg-type]

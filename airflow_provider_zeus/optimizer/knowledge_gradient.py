@@ -83,11 +83,16 @@ class Choice:
 
 def candidates(sizes: Sequence[int], converged: Collection[int]) -> list[bool]:
     """Per batch size (ascending): whether it is within reach of one that converged."""
-    known = [i for i, b in enumerate(sizes) if b in converged]
-    near = {j for i in known for j in (i - 1, i, i + 1)}
-    return [
-        j in near or any(abs(math.log2(b / sizes[i])) <= OCTAVES + 1e-9 for i in known) for j, b in enumerate(sizes)
-    ]
+    reach, last = [False] * len(sizes), len(sizes) - 1
+    factor = 2.0**OCTAVES * (1 + 1e-9)
+    for i, b in enumerate(sizes):
+        if b in converged:
+            for j in range(max(i - 1, 0), min(i + 1, last) + 1):
+                reach[j] = True
+            for j, other in enumerate(sizes):
+                if b <= other * factor and other <= b * factor:
+                    reach[j] = True
+    return reach
 
 
 def best(outlook: Outlook, incumbent: int, within: Mask) -> Choice:

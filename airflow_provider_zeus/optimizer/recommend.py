@@ -49,9 +49,11 @@ def recommend(
     b = scene.all_sizes[index]
     if held is None and belief.newest[1]:
         held = "The run before died"  # a retry ends with a model, whatever killed that run
+    if held is None and not scene.costs:  # another device's joules rank batch sizes, but bound no run
+        return (scene.incumbent(b, "Nothing was measured on this device yet"),), scene.peeks(b)
     if held:
         return (scene.incumbent(b, held),), ()
-    choice = best(outlook, index, np.array(candidates(scene.all_sizes, scene.converged)))
+    choice = best(outlook, index, np.array(scene.within))
     if choice.index == index:
         return (scene.incumbent(b, "Knowledge gradient: no other batch size is worth a try now"),), scene.peeks(b)
     tried = scene.all_sizes[choice.index]
@@ -68,6 +70,7 @@ class _Scene:
     all_sizes: tuple[int, ...]  # of the surrogate, ascending: those of the job, and those that only earlier runs had
     feasible: frozenset[int]
     converged: frozenset[int]  # feasible sizes that reached the target once
+    within: Sequence[bool]  # per size of all_sizes: in reach of one that converged
     costs: Mapping[int, float]  # EpochCost [J] measured on this device
     elsewhere: Mapping[int, float]  # and on another one
 
@@ -78,22 +81,20 @@ class _Scene:
             b for b in job.batch_sizes if not belief.out_of_memory(b, model) and not belief.keeps_dying(b, model)
         )
         converged = frozenset(b for _, b, _ in belief.converged) & feasible
-        costs = epoch_costs(belief, device, profiles, weights)
-        return cls(
-            job,
-            belief,
-            weights,
-            belief.surrogate.sizes,
-            feasible,
-            converged,
-            costs,
-            epoch_costs_elsewhere(belief, device, weights),
-        )
+        sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
+        elsewhere = epoch_costs_elsewhere(belief, device, weights)
+        return cls(job, belief, weights, sizes, feasible, converged, candidates(sizes, converged), costs, elsewhere)
 
     def outlook(self) -> Outlook | None:
         """None where nothing is known of EpochCost."""
-        costs = predicted(self.all_sizes, self.costs, self.elsewhere)
-        if costs is None:
+        missing = [b for b, near in zip(self.all_sizes, self.within, strict=True) if near and b not in self.costs]
+        if not missing and self.costs:  # what lies out of reach decides nothing
+            dearest = max(self.costs.values())
+            known = np.log([self.costs.get(b, dearest) for b in self.all_sizes])
+            costs = known, np.zeros(len(known))
+        elif (found := predicted(self.all_sizes, self.costs, self.elsewhere)) is not None:
+            costs = found
+        else:
             return None
         return Outlook(
             surrogate=self.belief.surrogate,
@@ -177,12 +178,12 @@ class _Scene:
         if not self.job.peek:
             return ()
         b = self.usual() if tried is None else tried
-        within = candidates(self.all_sizes, {*self.converged, b})
-        unknown = [s for s, near in zip(self.all_sizes, within, strict=True) if near and s in self.feasible]
+        within = self.within if b in self.converged else candidates(self.all_sizes, {*self.converged, b})
+        near = [s for s, reached in zip(self.all_sizes, within, strict=True) if reached and s not in self.costs]
         return tuple(
             Attempt(batch_size=s, phase=Phase.PEEK, why=f"{s} is within reach of {b}: a look at its EpochCost.")
-            for s in unknown
-            if s != b and s not in self.costs
+            for s in near
+            if s != b and s in self.feasible
         )
 
     def _name(self, b: int) -> str:
