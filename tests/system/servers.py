@@ -52,7 +52,7 @@ class Site:
         cleared = self.api.post(f"dags/{dag_id}/clearTaskInstances", body)["task_instances"]
         return sorted(ti["task_id"] for ti in cleared)
 
-    def wait_for_run(self, dag_id: str, run_id: str, timeout_s: float = 40.0) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, timeout_s: float = 80.0) -> str:
         """State of a run that has ended."""
         wait_until(lambda: self.run_state(dag_id, run_id) in ("success", "failed"), timeout_s, f"the end of {dag_id}")
         return self.run_state(dag_id, run_id)

@@ -6,10 +6,12 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import pytest
+from packaging.version import Version
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State, Trial
@@ -17,6 +19,7 @@ from airflow_provider_zeus.power.simulated import SimulatedGpu
 from airflow_provider_zeus.store.sql import SqlStore
 from tests.system.servers import Site, airflow, wait_until
 
+AIRFLOW_3_3 = Version(version("apache-airflow")) >= Version("3.3")
 GONE_S = 10.0  # Airflow looks every 5 s whether a task was stopped from outside
 FOUND_W = {"v100": 250.0, "a40": 300.0}
 
@@ -75,7 +78,7 @@ class Trainings:
                 return False
             return self.limit_w() != self.found_w and (not measured or (log[-1].observation.epochs or 0) > 1)
 
-        wait_until(middle, 40, "the middle of the training")
+        wait_until(middle, 80, "the middle of the training")
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +195,8 @@ def test_around_an_operator_that_is_marked_failed(site: Site) -> None:
     assert trial.observation.energy_j is None
     it.flag("hold", up=False)
     all_three = ["train", "zeus_ask", "zeus_tell"]  # its setup and its teardown run again too
-    assert site.clear("real_trial", run_id, ["train"], dry_run=True) == all_three
+    alone = all_three if AIRFLOW_3_3 else ["train"]  # before 3.3 they come along with what is downstream only
+    assert site.clear("real_trial", run_id, ["train"], dry_run=True) == alone
     assert site.clear("real_trial", run_id, ["train"], include_downstream=True) == all_three
     assert site.wait_for_run("real_trial", run_id) == "success"
     assert [t.state for t in it.log()] == [State.FAILED, State.CONVERGED]
