@@ -18,11 +18,18 @@ class PolledEnergy:
     """Trapezoids over readings of power. Its thread begins with the first question and ends with the object.
 
     :param power_mw: reads the power [mW].
+    :param clock: monotonic [s].
     """
 
     def __init__(
-        self, power_mw: Callable[[], Answer], *, every_s: float = EVERY_S, stalled_s: float = STALLED_S
+        self,
+        power_mw: Callable[[], Answer],
+        *,
+        every_s: float = EVERY_S,
+        stalled_s: float = STALLED_S,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._clock = clock
         self._power_mw, self._every_s, self._stalled_s = power_mw, every_s, stalled_s
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -52,7 +59,7 @@ class PolledEnergy:
             power = self._power_mw()
             if power.problem:
                 return power
-            now_s, power_w = time.perf_counter(), power.value / 1000
+            now_s, power_w = self._clock(), power.value / 1000
             if self._last is not None:
                 before_s, before_w = self._last
                 if now_s - before_s > self._stalled_s:
