@@ -36,33 +36,33 @@ class Tree:
             command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
         )
 
-    def reap(self) -> None:
-        """Collect those that have ended."""
-        with contextlib.suppress(ChildProcessError):
+    def reap(self) -> bool:
+        """Collect those that have ended; whether any is left. Only the kernel knows that for sure: they are children of
+        the leash, or below one.
+        """
+        try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
-                    return
+                    return True
                 if pid == self._process.pid:
                     code = os.waitstatus_to_exitcode(status)
                     self.status = self._process.returncode = 128 - code if code < 0 else code
+        except ChildProcessError:
+            return False
 
     def end(self, grace_s: float) -> None:
         """SIGTERM to all that is left, SIGKILL to what outlives it."""
-        _signal(self._left(), signal.SIGTERM)
-        start_s = time.monotonic()
-        while left := self._left():
+        start_s, asked = time.monotonic(), set[int]()
+        while self.reap():
             late_s = time.monotonic() - start_s - grace_s
+            left = _descendants() if os.path.isdir("/proc/self") else [self._process.pid]
             if late_s >= 0:
                 _signal([pid for pid in left if late_s >= _GUARDIAN_S or not _is_guardian(pid)], signal.SIGKILL)
+            else:
+                _signal([pid for pid in left if pid not in asked], signal.SIGTERM)
+                asked.update(left)
             time.sleep(_LOOK_S)
-        self.reap()  # what died after the last look
-
-    def _left(self) -> list[int]:
-        self.reap()
-        if os.path.isdir("/proc/self"):
-            return _descendants()
-        return [self._process.pid] if self.status is None else []
 
 
 def main() -> int:
@@ -114,13 +114,13 @@ def _pidfd(pid: int) -> int | None:
 
 
 def _descendants() -> list[int]:
-    """Living processes below this one. A process whose parent died has become our child."""
+    """Processes below this one. One whose parent died has become our child; one that looks dead may still be a parent:
+    it is until its last thread has ended.
+    """
     parents: dict[int, int] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
-            if state not in (b"Z", b"X"):
-                parents[int(name)] = int(parent)
+            parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
     found = [os.getpid()]
     for above in found:  # grows while it is walked
         found += [pid for pid, parent in parents.items() if parent == above]
