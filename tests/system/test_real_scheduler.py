@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -97,9 +98,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-def alive(*pids: int) -> list[int]:
-    """Those of them that run."""
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+def gone(pids: dict[str, int], within_s: float) -> None:
+    """Wait for the end of processes. Fails naming those that are left, and what stands below them."""
+    until_s = time.monotonic() + within_s
+    while left := {who: process for who, pid in pids.items() if (process := alive(pid))}:
+        if time.monotonic() > until_s:
+            below = [child for process in left.values() for child in process.children(recursive=True)]
+            raise AssertionError(f"after {within_s:g} s there are still {left}, below them {below}")
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> psutil.Process | None:
+    """The process, if it runs; a zombie does not."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process
+    except psutil.NoSuchProcess:
+        return None
 
 
 def test_marking_a_running_task_failed_ends_its_training(site: Site) -> None:
@@ -108,8 +123,7 @@ def test_marking_a_running_task_failed_ends_its_training(site: Site) -> None:
     (before,) = it.log()
     assert before.state is State.RUNNING
     site.mark_failed("real_task", run_id, "train")
-    took_s = wait_until(lambda: not alive(it.pids()["train"]), GONE_S, "the end of the training")
-    print(f"gone after {took_s:.1f} s")
+    gone({"training": it.pids()["train"]}, GONE_S)
     wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
     (trial,) = it.log()
     assert (trial.state, trial.reason) == (State.FAILED, "killed: Airflow stopped the task")
@@ -131,8 +145,7 @@ def test_a_task_that_is_killed_gives_the_limit_back_and_the_next_run_trains(site
     run_id = it.held()
     before = it.log()[-1]
     os.kill(it.pids()[who], signal.SIGKILL)
-    took_s = wait_until(lambda: not alive(it.pids()["train"]), 5, "the end of the training")
-    print(f"{who}: gone after {took_s:.1f} s")
+    gone({"training": it.pids()["train"]}, 5)
     wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
     wait_until(lambda: it.log()[-1].state is State.ABANDONED, 8, "the end of the lease")
     assert (it.log()[-1].observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
@@ -150,9 +163,9 @@ def test_marking_a_command_failed_ends_what_it_started(site: Site) -> None:
     run_id = it.held()
     pids, before = it.pids(), it.log()[-1]
     site.mark_failed("real_command", run_id, "train")
-    took_s = wait_until(lambda: not alive(*pids.values()), GONE_S, "the end of command and worker")
-    print(f"gone after {took_s:.1f} s")
+    gone(pids, GONE_S)
     wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
+    wait_until(lambda: it.log()[-1].state is not State.RUNNING, 4, "the task to write it down")
     (trial,) = it.log()
     assert (trial.state, trial.reason) == (State.FAILED, "killed: Airflow stopped the task")
     assert (trial.observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
@@ -167,8 +180,7 @@ def test_a_task_process_that_is_killed_takes_its_command_along(site: Site) -> No
     pids, before = it.pids(), it.log()[-1]
     runner = psutil.Process(pids["above"]).ppid()  # above the training is its leash, and above that the task
     os.kill(runner, signal.SIGKILL)
-    took_s = wait_until(lambda: not alive(*pids.values()), 5, "the end of command and worker")
-    print(f"gone after {took_s:.1f} s")
+    gone(pids, 5)
     wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
     wait_until(lambda: it.log()[-1].state is State.ABANDONED, 7, "the end of the lease")
     assert (it.log()[-1].observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
@@ -187,7 +199,7 @@ def test_around_an_operator_that_is_marked_failed(site: Site) -> None:
     training = it.pids()["train"]
     site.mark_failed("real_trial", run_id, "train")
     assert site.wait_for_run("real_trial", run_id) == "failed"
-    wait_until(lambda: not alive(training), GONE_S, "the end of the training")
+    gone({"training": training}, GONE_S)
     wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
     assert site.task("real_trial", run_id, "zeus_tell")["state"] == "success"
     (trial,) = it.log()

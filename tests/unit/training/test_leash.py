@@ -147,3 +147,27 @@ def test_the_commands_signals_are_those_of_any_program(started: list[Leash], tmp
     )
     assert process.stdout is not None
     assert process.stdout.read() == b"SIG_DFL\n"
+
+
+def test_a_daemon_is_not_overlooked_while_the_threads_of_its_parent_end(started: list[Leash], tmp_path: Path) -> None:
+    """A process whose first thread has ended looks dead, and has its children until its last thread ends."""
+    code = """
+import os, subprocess, threading, time
+daemon = subprocess.Popen(["bash", "-c", "trap '' TERM; echo > trapped; sleep 300"], start_new_session=True)
+for _ in range(200):
+    threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
+while not os.path.exists("trapped"):
+    time.sleep(0.01)
+with open("pids.tmp", "w") as file:
+    print(os.getpid(), daemon.pid, file=file)
+os.rename("pids.tmp", "pids")
+time.sleep(300)
+"""
+    for _ in range(12):
+        for name in ("pids", "trapped"):
+            (tmp_path / name).unlink(missing_ok=True)
+        process = start(started, tmp_path, [sys.executable, "-S", "-c", code], grace_s=0.2)
+        pids = pids_of(tmp_path)
+        process.terminate()
+        process.wait(5)
+        assert alive(pids) == []
