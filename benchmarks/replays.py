@@ -30,7 +30,8 @@ ABLATIONS = {
     "no_pruning": Parts(pruning=False),
     "no_jit_profiling": Parts(jit=False),
 }
-NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS)
+WITHOUT_PEEKS = "knowledge_gradient_without_peeks"
+NAMES = (*POLICIES, WITHOUT_PEEKS, UPSTREAM, "grid_search", "default", *ABLATIONS)
 LAST = 5  # recurrences, as in Figure 6
 CHUNK = 5  # seeds per task
 
@@ -95,6 +96,8 @@ def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, bet
     """One replay. Raises JobSpecError where there is no policy of that name."""
     if policy in POLICIES:
         return replay(scenario, scenario.job(policy=policy, beta=beta), recurrences, seed)
+    if policy == WITHOUT_PEEKS:
+        return replay(scenario, scenario.job(policy="knowledge_gradient", peek=False), recurrences, seed)
     if policy == "default":
         return default(scenario, recurrences, seed)
     if policy == "grid_search":
