@@ -74,36 +74,34 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [{"name": "zeus", "class-name": "airflow_provider_zeus.decorators.zeus.zeus_task"}],
         "cli": ["airflow_provider_zeus.cli.definition.get_zeus_cli_commands"],
         "extra-links": ["airflow_provider_zeus.links.zeus.ZeusCostLink"],
-        "config": {
-            "zeus": {
-                "description": "Energy-aware retraining.",
-                "options": {
-                    "state_dir": _option(
-                        "string",
-                        "",
-                        "Folder for records of changed power limits, simulated devices and costs not yet told; a path "
-                        "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
-                        "/var/lib/zeus",
-                    ),
-                    "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial.", "30"),
-                    "lease_s": _option(
-                        "float", "90", "Seconds without a report after which a trial counts as dead.", "180"
-                    ),
-                    "cpu_watts": _option(
-                        "float",
-                        "0",
-                        "Watts that one busy CPU core draws (the processor's power divided by its cores). Where no GPU "
-                        "measures energy, trainings on ``device='auto'`` are charged these watts times the seconds "
-                        "their processes kept cores busy, as source ``estimate``. 0: no estimate.",
-                        "8",
-                    ),
-                    "power_read_only": _option(
-                        "boolean",
-                        "False",
-                        "Read the power limits of real GPUs and never set one, whatever the mode of a job.",
-                        "True",
-                    ),
-                },
-            }
-        },
+        "config": {"zeus": {"description": "Energy-aware retraining.", "options": _options()}},
+    }
+
+
+def _options() -> dict[str, Any]:
+    """Section ``[zeus]`` of Airflow's configuration."""
+    return {
+        "state_dir": _option(
+            "string",
+            "",
+            "Folder for records of changed power limits, simulated devices and costs not yet told; a path "
+            "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
+            "/var/lib/zeus",
+        ),
+        "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial.", "30"),
+        "lease_s": _option("float", "90", "Seconds without a report after which a trial counts as dead.", "180"),
+        "cpu_watts": _option(
+            "float",
+            "0",
+            "Watts that one busy CPU core draws (the processor's power divided by its cores). Where no GPU "
+            "measures energy, trainings on ``device='auto'`` are charged these watts times the seconds "
+            "their processes kept cores busy, as source ``estimate``. 0: no estimate.",
+            "8",
+        ),
+        "power_read_only": _option(
+            "boolean",
+            "False",
+            "Read the power limits of real GPUs and never set one, whatever the mode of a job.",
+            "True",
+        ),
     }

@@ -150,7 +150,7 @@ class FakeNvml:
     @property
     def environment(self) -> dict[str, str]:
         """With which a process finds this host's library and driver."""
-        folders = [str(library().parent), os.environ.get("LD_LIBRARY_PATH", "")]
+        folders = [str(compiled().parent), os.environ.get("LD_LIBRARY_PATH", "")]
         return {"FAKE_NVML_STATE": str(self.path), "LD_LIBRARY_PATH": ":".join(filter(None, folders))}
 
 
@@ -160,7 +160,7 @@ def compiler() -> str | None:
 
 
 @lru_cache(maxsize=1)
-def library() -> Path:
+def compiled() -> Path:
     """The built library: built once for each state of its source, and kept in the folder for temporary files."""
     source = SOURCE.read_bytes()
     folder = Path(tempfile.gettempdir()) / f"zeus-fake-nvml-{os.getuid()}-{hashlib.sha256(source).hexdigest()[:16]}"
@@ -182,7 +182,7 @@ def library() -> Path:
 @lru_cache(maxsize=1)
 def load() -> ctypes.CDLL:
     """Load it into this process, so that pynvml's search for the name finds it; fails where another was there first."""
-    loaded = ctypes.CDLL(str(library()), mode=ctypes.RTLD_GLOBAL)
+    loaded = ctypes.CDLL(str(compiled()), mode=ctypes.RTLD_GLOBAL)
     by_name = ctypes.CDLL(SONAME)
     assert hasattr(by_name, "fake_nvml_create"), "a real NVML is loaded in this process"
     return loaded

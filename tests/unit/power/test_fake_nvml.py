@@ -128,7 +128,7 @@ def test_a_forked_process_must_initialise_it_itself(handle, nvml: FakeNvml) -> N
 
 
 def test_it_is_built_once(nvml: FakeNvml) -> None:
-    built = fake_nvml.library()
+    built = fake_nvml.compiled()
     made_ns = built.stat().st_mtime_ns
-    fake_nvml.library.cache_clear()
-    assert fake_nvml.library().stat().st_mtime_ns == made_ns
+    fake_nvml.compiled.cache_clear()
+    assert fake_nvml.compiled().stat().st_mtime_ns == made_ns
