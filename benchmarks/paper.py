@@ -193,12 +193,13 @@ def add_selection(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
     parser.add_argument("--gpus", nargs="+", default=[], help="default: every GPU in the folder")
     parser.add_argument("--workloads", nargs="+", default=[], help="default: every workload in the folder")
-    parser.add_argument("--seeds", type=_positive, default=200)
+    parser.add_argument("--seeds", type=positive, default=200)
     parser.add_argument("--jobs", type=int, help="processes; default: one per core")
     parser.add_argument("--out", type=Path, default=Path(out))
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number of the command line above 0."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not a positive number")

@@ -26,6 +26,27 @@ def _command(name: str, help_: str, path: str, *args: Arg, description: str | No
     return ActionCommand(name=name, help=help_, func=func, args=(*args, _CONN_ID), description=description)
 
 
+def _simulate() -> ActionCommand:
+    number = positive_int(allow_zero=False)
+    return ActionCommand(
+        name="simulate",
+        help="Replay measured trainings through a policy, without training anything",
+        description="Replay measured trainings through policies and say what each would have cost. Reads no trial log.",
+        func=lazy_load_command("airflow_provider_zeus.cli.simulate.simulate"),
+        args=(
+            Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
+            Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
+            Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
+            Arg(("--policy",), help="policies, default and grid_search (default: ours)", nargs="+", metavar="P"),
+            Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
+            Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
+            Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
+            Arg(("--verbose",), help="a line per recurrence too", action="store_true"),
+            _OUTPUT,
+        ),
+    )
+
+
 def get_zeus_cli_commands() -> list[CLICommand]:
     """What Airflow reads through the key ``cli`` of the provider info."""
     return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=_commands())]
@@ -59,6 +80,7 @@ def _commands() -> tuple[CLICommand, ...]:
             Arg(("--format",), help="csv or json (default: csv)", choices=("csv", "json"), default="csv"),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
+        _simulate(),
         _command(
             "reap",
             "Close what nobody came back for, tell kept costs, give back power limits",

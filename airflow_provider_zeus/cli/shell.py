@@ -107,4 +107,7 @@ def print_json(data: Any) -> None:
     print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-_FIGURES = ("trial", "trials", "recurrences", "batch size", "epochs", "energy", "time", "cost", "limit")
+_FIGURES = (
+    *("trial", "trials", "recurrences", "batch size", "epochs", "energy", "time", "cost", "limit", "seed"),
+    *("regret [C*]", "energy, last 5", "time, last 5", "attempts", "below target"),
+)

@@ -30,7 +30,7 @@ def grid_search(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
     """
     env, log = Environment(scenario, seed), Log()
     dropped: set[int] = set()
-    todo = _grid(scenario, dropped)
+    todo = grid(scenario, dropped)
     best: Config = (scenario.pair.default_batch_size, scenario.full_power(scenario.pair.default_batch_size))
     best_cost = math.inf
     for _ in range(recurrences):
@@ -51,7 +51,7 @@ def grid_search(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
     return log
 
 
-def _grid(scenario: Scenario, dropped: set[int]) -> Iterator[Config]:
+def grid(scenario: Scenario, dropped: set[int]) -> Iterator[Config]:
     """Batch sizes from the smallest, power limits from the highest, without what is ``dropped`` meanwhile."""
     for b, points in scenario.pair.points.items():
         for point in reversed(points):

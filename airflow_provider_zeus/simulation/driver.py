@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.peeks import worth_a_peek
@@ -33,7 +34,7 @@ def replay(
 ) -> Log:
     """Let ``job`` recur under its policy. ``shifts``: from that recurrence on (from 0) another truth holds."""
     env, log, device = Environment(scenario, seed), Log(), scenario.device
-    writer = _Writer(job, scenario)
+    writer = Writer(job, scenario)
     belief = prior(job)
     for t in range(recurrences):
         if shifts and t in shifts:
@@ -56,7 +57,7 @@ def replay(
     return log
 
 
-class _Writer:
+class Writer:
     """Writes trials as the store would."""
 
     def __init__(self, job: ZeusJob, scenario: Scenario) -> None:
@@ -65,8 +66,8 @@ class _Writer:
         self._spec, self._max_epochs = job.to_dict(), scenario.pair.max_epochs
         self._gpu, self._max_power_w = scenario.pair.gpu, scenario.pair.max_power_w
 
-    def trial(self, decision: Decision, planned: Attempt, run: Run, attempt: int, state: State | None = None) -> Trial:
-        """The closed row of one run; ``state`` of what is neither reached nor missed, a peek."""
+    def open(self, decision: Decision, planned: Attempt, attempt: int) -> Trial:
+        """The row of a run that begins."""
         self.number += 1
         return Trial(
             job_id=self.job_id,
@@ -76,9 +77,16 @@ class _Writer:
             spec=self._spec,
             decision=decision,
             planned=planned,
-            state=state or self._state(planned, run),
-            observation=self._observation(run),
+            state=State.RUNNING,
         )
+
+    def close(self, trial: Trial, run: Run, state: State | None = None) -> Trial:
+        """The row when its run has ended; ``state`` of what is neither reached nor missed, a peek."""
+        return replace(trial, state=state or self._state(trial.planned, run), observation=self._observation(run))
+
+    def trial(self, decision: Decision, planned: Attempt, run: Run, attempt: int, state: State | None = None) -> Trial:
+        """Both at once."""
+        return self.close(self.open(decision, planned, attempt), run, state)
 
     def _state(self, planned: Attempt, run: Run) -> State:
         if run.reached:

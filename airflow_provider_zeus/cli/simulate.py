@@ -1,0 +1,129 @@
+"""``airflow zeus simulate``: what a policy would have cost, replayed from measured trainings. Reads no trial log."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
+from airflow_provider_zeus.cli.shell import command, print_json, show
+from airflow_provider_zeus.errors import JobSpecError
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.simulation.log import Log
+    from airflow_provider_zeus.simulation.scenario import Scenario
+
+LAST = 5  # recurrences whose energy and time are compared with Default's (Figure 6 of the paper)
+
+
+@command
+def simulate(args: Namespace) -> None:
+    """Replay traces through policies."""
+    from airflow_provider_zeus.optimizer.checks import POLICIES
+    from airflow_provider_zeus.simulation.scenario import Scenario
+    from airflow_provider_zeus.simulation.traces import Traces
+
+    policies = list(dict.fromkeys(args.policy or POLICIES))
+    summaries: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
+    for pair in Traces(Path(args.traces)).pairs(_named(args.gpu), _named(args.workload)):
+        scenario = Scenario(pair, args.eta)
+        for policy in policies:
+            logs = [_replay(policy, scenario, args.recurrences or pair.recurrences, n) for n in range(args.seeds)]
+            head = {"workload": pair.workload, "gpu": pair.gpu, "policy": policy}
+            summaries.append(head | _summary(scenario, logs))
+            lines += [head | line for line in _recurrences(logs)] if args.verbose else []
+    if args.output == "json":
+        print_json({"source": "simulated", "eta": args.eta, "summaries": summaries, "recurrences": lines})
+        return
+    if args.verbose:
+        show([_line_cells(line) for line in lines], empty="")
+    show([_summary_cells(s) for s in summaries], empty="Nothing to replay.")
+
+
+def _named(name: str | None) -> list[str]:
+    return [] if name is None else [name]
+
+
+def _replay(policy: str, scenario: Scenario, recurrences: int, seed: int) -> Log:
+    from airflow_provider_zeus.simulation.baselines import default, grid_search
+    from airflow_provider_zeus.simulation.driver import replay
+
+    scenario.job()  # says what is wrong with eta
+    baselines = {"default": default, "grid_search": grid_search}
+    if policy in baselines:
+        return baselines[policy](scenario, recurrences, seed)
+    try:
+        job = scenario.job(policy=policy)
+    except JobSpecError as error:
+        raise JobSpecError(f"{error} Baselines are {', '.join(baselines)}.") from None
+    return replay(scenario, job, recurrences, seed)
+
+
+def _summary(scenario: Scenario, logs: Sequence[Log]) -> dict[str, Any]:
+    """Means over seeds; energies and times against the expectation of the default batch size at full power."""
+    default = scenario.default_run
+    recurrences = sum(len(log) for log in logs)
+    return {
+        "seeds": len(logs),
+        "recurrences": recurrences,
+        "regret": statistics.fmean(log.regret()[-1] for log in logs),
+        "energy_last5": statistics.fmean(statistics.fmean(log.energy_j[-LAST:]) for log in logs) / default.energy_j,
+        "time_last5": statistics.fmean(statistics.fmean(log.time_s[-LAST:]) for log in logs) / default.time_s,
+        "attempts": sum(sum(log.attempts) for log in logs),
+        "peeks": sum(sum(log.peeks) for log in logs),
+        "runs_below_target": sum(log.runs_below_target for log in logs),
+        "runs_without_model": sum(log.runs_without_model for log in logs),
+    }
+
+
+def _recurrences(logs: Sequence[Log]) -> Iterator[dict[str, Any]]:
+    for seed, log in enumerate(logs):
+        for t, regret in enumerate(log.regret()):
+            ran = log.runs[t][: log.attempts[t]]
+            yield {
+                "seed": seed,
+                "recurrence": t + 1,
+                "batch_sizes": [run.batch_size for run in ran],
+                "power_limit_w": log.limit_w[t],
+                "epochs": math.fsum(run.epochs for run in ran),
+                "energy_j": log.energy_j[t],
+                "time_s": log.time_s[t],
+                "reached": ran[-1].reached,
+                "regret": regret,
+            }
+
+
+def _summary_cells(s: dict[str, Any]) -> dict[str, str]:
+    return {
+        "workload": s["workload"],
+        "gpu": s["gpu"],
+        "policy": s["policy"],
+        "recurrences": str(s["recurrences"]),
+        "regret [C*]": f"{s['regret']:.2f}",
+        "energy, last 5": f"{s['energy_last5']:.3f}",
+        "time, last 5": f"{s['time_last5']:.3f}",
+        "attempts": str(s["attempts"]),
+        "below target": str(s["runs_below_target"]),
+    }
+
+
+def _line_cells(line: dict[str, Any]) -> dict[str, str]:
+    return {
+        "workload": line["workload"],
+        "gpu": line["gpu"],
+        "policy": line["policy"],
+        "seed": str(line["seed"]),
+        "run": str(line["recurrence"]),
+        "batch size": ", ".join(map(str, line["batch_sizes"])),
+        "epochs": number_text(line["epochs"]),
+        "energy": energy_text(line["energy_j"]),
+        "time": time_text(line["time_s"]),
+        "limit": number_text(line["power_limit_w"], " W"),
+        "target": "reached" if line["reached"] else "missed",
+        "regret [C*]": f"{line['regret']:.2f}",
+    }

@@ -1,0 +1,186 @@
+"""Overlapping submissions (section 6.3, Figure 9): ``python -m benchmarks.groups --traces DIR [--groups FILE]``.
+
+Replays groups of recurring submissions, each group one job, and writes ``report.json`` and ``report.md``: cumulative
+energy and time against Default per workload. Without ``--groups`` the groups are drawn at random with heavy tails,
+their run times around those of the default configuration. ``knowledge_gradient`` looks for changes anew whenever runs
+end in another order than they began, some 100 times slower: give it fewer ``--jobs``. Everything is simulated from
+measured epochs, times and powers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.simulation.groups import Group, draw_groups, read_groups
+from airflow_provider_zeus.simulation.overlap import Default, GridSearch, Ledger, Player, Zeus, play
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.paper import chosen_traces, positive, table
+from benchmarks.replays import progress
+
+FIGURE_9 = ("zeus", "grid_search", "default")
+NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
+JOBS = 1_200_000  # of the Alibaba trace
+CHUNK = 2_000  # submissions per task, or one group
+
+Work = tuple[str, Sequence[int]]  # policy, places of groups
+_SHARED: tuple[Sequence[Group], Mapping[str, Scenario]] = ((), {})  # what forked processes read
+
+
+def player_of(policy: str, scenario: Scenario, seed: int) -> Player:
+    """The policy of that name."""
+    if policy == "default":
+        return Default(scenario, seed)
+    if policy == "grid_search":
+        return GridSearch(scenario, seed)
+    return Zeus(scenario, scenario.job(policy=policy), seed)
+
+
+def scenarios_of(traces: Traces, gpu: str) -> dict[str, Scenario]:
+    """By dataset, the workload that trains on it: the paper's where there are several."""
+    found: dict[str, Scenario] = {}
+    for pair in traces.pairs([gpu]):
+        found.setdefault(traces.workloads[pair.workload].training.dataset, Scenario(pair))
+    return found
+
+
+def run_groups(
+    groups: Sequence[Group], scenarios: Mapping[str, Scenario], policies: Sequence[str], processes: int | None = None
+) -> tuple[dict[str, dict[str, Ledger]], dict[str, float]]:
+    """(ledgers by workload and policy, processor seconds by policy). Raises JobSpecError for an unknown dataset."""
+    global _SHARED
+    for group in groups:
+        if group.dataset not in scenarios:
+            remedy = f"These traces train on {', '.join(scenarios)}"
+            raise JobSpecError.of("dataset", group.dataset, f"of group {group.name!r} is not in the traces", remedy)
+    _SHARED = groups, scenarios
+    work = [(policy, chunk) for policy in policies for chunk in _chunks(groups)]
+    names = {s.pair.workload: {policy: Ledger() for policy in policies} for s in scenarios.values()}
+    seconds = dict.fromkeys(policies, 0.0)
+    with get_context("fork").Pool(processes or os.cpu_count()) as pool:
+        for policy, found, spent_s in progress(pool.imap_unordered(_play, work), len(work)):
+            seconds[policy] += spent_s
+            for workload, ledger in found.items():
+                names[workload][policy].join(ledger)
+    played = {name: ledgers for name, ledgers in names.items() if ledgers[policies[0]].submissions}
+    return played, seconds
+
+
+def _chunks(groups: Sequence[Group]) -> list[list[int]]:
+    """Places of groups, the largest groups first, so that no process is left alone with one at the end."""
+    chunks: list[list[int]] = []
+    room = 0
+    for i in sorted(range(len(groups)), key=lambda i: -len(groups[i].submissions)):
+        if room <= 0:
+            chunks.append([])
+            room = CHUNK
+        chunks[-1].append(i)
+        room -= len(groups[i].submissions)
+    return chunks
+
+
+def _play(work: Work) -> tuple[str, dict[str, Ledger], float]:
+    policy, places = work
+    groups, scenarios = _SHARED
+    found: dict[str, Ledger] = {}
+    start_s = time.process_time()
+    for group in (groups[i] for i in places):
+        scenario = scenarios[group.dataset]
+        ledger = play(player_of(policy, scenario, zlib.crc32(group.name.encode())), scenario, group.submissions)
+        ledger.batch_sizes.clear()  # of no use to the report, and long
+        found.setdefault(scenario.pair.workload, Ledger()).join(ledger)
+    return policy, found, time.process_time() - start_s
+
+
+def report_of(found: Mapping[str, Mapping[str, Ledger]], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The whole ``report.json``; ``energy`` and ``time`` are cumulative, Default = 1."""
+    workloads = {name: {policy: _figures(ledger) for policy, ledger in row.items()} for name, row in found.items()}
+    submissions = sum(next(iter(row.values())).submissions for row in found.values())
+    speed = {policy: round(submissions / s) if s else None for policy, s in seconds.items()}
+    return {"source": "simulated", "submissions": submissions, "workloads": workloads, "submissions_per_cpu_s": speed}
+
+
+def _figures(ledger: Ledger) -> dict[str, Any]:
+    figures = asdict(ledger)
+    del figures["batch_sizes"]
+    energy, time_ = ledger.energy_j / ledger.default_energy_j, ledger.time_s / ledger.default_time_s
+    return {"energy": energy, "time": time_, **figures}
+
+
+def markdown_of(report: Mapping[str, Any]) -> str:
+    """``report.md``."""
+    rows = [
+        [
+            workload,
+            policy,
+            f"{f['submissions']:,}",
+            f"{f['energy']:.3f}",
+            f"{f['time']:.3f}",
+            f"{f['attempts'] / f['submissions']:.3f}",
+            f"{f['concurrent']:,}",
+            f"{f['concurrent_incumbent']:,}",
+            str(f["runs_below_target"]),
+            str(f["runs_without_model"]),
+        ]
+        for workload, row in report["workloads"].items()
+        for policy, f in row.items()
+    ]
+    head = ["workload", "policy", "submissions", "energy", "time", "attempts each", "concurrent"]
+    head += ["on the incumbent", "below target", "without a model"]
+    speed = ", ".join(f"{policy} {n:,}" for policy, n in report["submissions_per_cpu_s"].items() if n)
+    said = f"{report['submissions']:,} submissions; simulated. Energy and time are sums over all of them, Default = 1."
+    lines = ["# Overlapping submissions", "", said]
+    return "\n".join([*lines, "", *table(head, rows), "", f"Submissions per processor second: {speed}."]) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    args = _parser().parse_args(arguments)
+    start_s = time.monotonic()
+    try:
+        traces = chosen_traces(args)
+        scenarios = scenarios_of(traces, args.gpu or traces.gpus[-1])
+        if args.groups is not None:
+            groups = read_groups(args.groups)
+        else:
+            groups = list(draw_groups(args.jobs, {d: s.default_run.time_s for d, s in scenarios.items()}, args.seed))
+        report = report_of(*run_groups(groups, scenarios, args.policies, args.processes))
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "report.md").write_text(markdown_of(report))
+    print(markdown_of(report), end="")
+    print(f"{len(groups):,} groups; {args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    traces = os.environ.get("ZEUS_TRACES")
+    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
+    parser.add_argument("--gpu", help="default: the last one in the folder")
+    parser.add_argument("--groups", type=Path, metavar="FILE", help="a group trace; default: drawn at random")
+    parser.add_argument("--jobs", type=positive, default=JOBS, help="submissions to draw (default: 1.2 million)")
+    parser.add_argument("--seed", type=int, default=0, help="of the groups that are drawn")
+    parser.add_argument("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY")
+    parser.add_argument("--processes", type=positive, help="default: one per core")
+    parser.add_argument("--out", type=Path, default=Path("groups-report"))
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

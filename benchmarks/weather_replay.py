@@ -1,0 +1,199 @@
+"""The weeks of the weather table in order, decided by the product's own ``prior``, ``choose`` and ``learn``.
+
+Unlike the replay of the paper's traces, slices differ in size, runs are so short beside profiling that it is walked
+second by second, and luck is a slice's own: a slice and batch size draw the same seed whoever trains them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.peeks import PEEK_S, worth_a_peek
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
+from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Observation, Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.simulation.scenario import SOURCE, Epoch, Scenario
+from airflow_provider_zeus.simulation.traces import Point
+from airflow_provider_zeus.training.sweep import SETTLE_S
+from benchmarks.weather_table import Points, Week, pair_of
+from benchmarks.weather_table import points as simulated
+
+CHECK_S = 1.0  # within an epoch a bound is looked at once a second
+_NOTHING = Epoch(0.0, 0.0, 0.0)
+_EPS = 1e-9
+
+
+class Run(NamedTuple):
+    """One training, or a peek, as it was charged: profiling included, ``excess`` is its part."""
+
+    planned: Attempt
+    limit_w: float
+    epochs: float
+    reached: bool
+    spent: Epoch
+    excess: Epoch
+
+    @property
+    def peek(self) -> bool:
+        """Whether it was no attempt."""
+        return self.planned.phase is Phase.PEEK
+
+
+Runs = list[Run]  # of one recurrence
+
+
+class Profile:
+    """How long each limit of one batch size has yet to be measured [s], the highest first."""
+
+    def __init__(self, points: Sequence[Point], steps: int, job: ZeusJob) -> None:
+        need_s = {p.limit_w: max(job.profile_s, job.profile_steps * p.time_s / steps) for p in points}
+        self.left_s = dict(sorted(need_s.items(), reverse=True))
+
+    def epochs_left(self, points: Sequence[Point]) -> float:
+        """Epochs until every limit is known."""
+        at = {p.limit_w: p for p in points}
+        return math.fsum((SETTLE_S + s) / at[w].time_s for w, s in self.left_s.items())
+
+    def walk(self, points: Sequence[Point], epochs: float) -> tuple[float, float, float]:
+        """Go on for at most so many epochs; (epochs, J, s) that it took."""
+        at = {p.limit_w: p for p in points}
+        trained = energy_j = time_s = 0.0
+        for w, left_s in list(self.left_s.items()):
+            point = at[w]
+            part_s = min(SETTLE_S + left_s, (epochs - trained) * point.time_s)
+            trained, time_s = trained + part_s / point.time_s, time_s + part_s
+            energy_j += part_s * point.power_w
+            left_s -= max(part_s - SETTLE_S, 0.0)
+            if left_s > _EPS:
+                self.left_s[w] = left_s
+                break
+            del self.left_s[w]
+        return trained, energy_j, time_s
+
+
+class Trainings:
+    """The trainings of one seed. What was profiled stays so."""
+
+    def __init__(self, job: ZeusJob, seed: int) -> None:
+        self.job, self.seed = job, seed
+        self._profiles: dict[int, Profile] = {}
+
+    def attempt(self, week: Week, truth: Scenario, planned: Attempt) -> Run:
+        """One attempt of a decision within its bounds, which scale with the slice (``training/bound.py``)."""
+        b = planned.batch_size
+        arm, points = truth.arms[b], truth.pair.points[b]
+        steps = math.ceil(week.samples_per_epoch / b)
+        profile = self._profiles.setdefault(b, Profile(points, steps, self.job))
+        assumed = planned.bound_samples_per_epoch
+        scale = week.samples_per_epoch / assumed if assumed else 1.0
+        most = min(_or_inf(planned.bound_epochs), _or_inf(planned.bound_cost) * scale / arm.epoch.cost)
+        allowed = min(most, truth.pair.max_epochs)
+        if allowed >= 1 - _EPS:
+            allowed = float(math.floor(allowed + _EPS))
+        if arm.epoch.cost > _or_inf(planned.max_epoch_cost) * scale:  # known once it is profiled
+            allowed = min(allowed, max(profile.epochs_left(points), CHECK_S / arm.epoch.time_s))
+        needed = self._needs(week, b)
+        epochs = min(needed, allowed)
+        trained, energy_j, time_s = profile.walk(points, epochs)
+        excess_j, excess_s = energy_j - trained * arm.epoch.energy_j, time_s - trained * arm.epoch.time_s
+        excess = Epoch(excess_j, excess_s, truth.weights.cost(excess_j, excess_s))
+        return Run(planned, arm.limit_w, epochs, needed <= allowed, _charge(arm.epoch, epochs, excess), excess)
+
+    def always(self, week: Week, truth: Scenario, point: Point) -> Run:
+        """The default to its end at a given power limit, without profiling: a baseline."""
+        b = truth.pair.default_batch_size
+        planned = Attempt(batch_size=b, phase=Phase.PINNED, why="Always the default.")
+        needed = self._needs(week, b)
+        epochs = min(needed, truth.pair.max_epochs)
+        return Run(planned, point.limit_w, epochs, math.isfinite(needed), _charge(truth.epoch(point), epochs), _NOTHING)
+
+    def peek(self, truth: Scenario, planned: Attempt, limit_w: float) -> Run:
+        """A few seconds at the limit of the kept attempt."""
+        point = min(truth.pair.points[planned.batch_size], key=lambda p: abs(p.limit_w - limit_w))
+        part = min(PEEK_S / point.time_s, 1.0)
+        return Run(planned, point.limit_w, part, False, _charge(truth.epoch(point), part), _NOTHING)
+
+    def _needs(self, week: Week, batch_size: int) -> float:
+        """Epochs to the target: of one of the slice's measured trainings."""
+        epochs = week.epochs[batch_size]
+        return epochs[int(random.Random(f"{self.seed}/{week.slice_key}/{batch_size}").random() * len(epochs))]
+
+
+def truths(weeks: Sequence[Week], job: ZeusJob, points: Points = simulated) -> list[Scenario]:
+    """What each week's batch sizes cost."""
+    return [Scenario(pair_of(week, job.default_batch_size, points), job.eta) for week in weeks]
+
+
+def baselines(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simulated) -> Mapping[str, list[Run]]:
+    """Always the default: at full power, as in the demo, and at the limit that is best for it."""
+    trainings, full, best = Trainings(job, seed), [], []
+    for week, truth in zip(weeks, truths(weeks, job, points), strict=True):
+        b = job.default_batch_size
+        arm, at = truth.arms[b], {p.limit_w: p for p in truth.pair.points[b]}
+        full.append(trainings.always(week, truth, truth.full_power(b)))
+        best.append(trainings.always(week, truth, at[arm.limit_w]))
+    return {"full power": full, "best limit": best}
+
+
+def replay(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simulated) -> list[Runs]:
+    """The runs of each week."""
+    job_id = job.job_id or "weather"
+    trainings, belief, number, log = Trainings(job, seed), prior(job), 0, []
+    for week, truth in zip(weeks, truths(weeks, job, points), strict=True):
+        decision = choose(job, belief, device=truth.device, seed=decision_seed(job_id, number + 1, seed))
+        runs: Runs = []
+        for planned in decision.attempts:
+            runs.append(trainings.attempt(week, truth, planned))
+            if runs[-1].reached:
+                break
+        first = runs[0]
+        if first.reached and worth_a_peek(first.spent.time_s, first.spent.time_s / first.epochs):
+            runs += [trainings.peek(truth, planned, first.limit_w) for planned in decision.peeks]
+        for run in runs:
+            number += 1
+            belief = learn(belief, _trial(job, week, truth, decision, run, number))
+        log.append(runs)
+    return log
+
+
+def _trial(job: ZeusJob, week: Week, truth: Scenario, decision: Decision, run: Run, number: int) -> Trial:
+    """The row that the store would hold."""
+    ended_early = run.planned.bounded and run.epochs < truth.pair.max_epochs
+    state = State.GIVEN_UP if ended_early or run.peek else State.EXHAUSTED
+    return Trial(
+        job_id=job.job_id or "weather",
+        number=number,
+        key=TrialKey(str(number)),
+        origin=Origin(run_type="scheduled", data_slice=week.slice_key),
+        spec=job.to_dict(),
+        decision=decision,
+        planned=run.planned,
+        state=State.CONVERGED if run.reached else state,
+        observation=Observation(
+            epochs=run.epochs,
+            samples=round(run.epochs * week.samples_per_epoch),
+            samples_per_epoch=float(week.samples_per_epoch),
+            energy_j=run.spent.energy_j,
+            time_s=run.spent.time_s,
+            excess_j=run.excess.energy_j,
+            excess_s=run.excess.time_s,
+            power_limit_w=run.limit_w,
+            device_model=truth.pair.gpu,
+            device_count=1,
+            max_power_w=truth.pair.max_power_w,
+            energy_source=SOURCE,
+        ),
+    )
+
+
+def _charge(epoch: Epoch, epochs: float, more: Epoch = _NOTHING) -> Epoch:
+    return Epoch(
+        epoch.energy_j * epochs + more.energy_j, epoch.time_s * epochs + more.time_s, epoch.cost * epochs + more.cost
+    )
+
+
+def _or_inf(bound: float | None) -> float:
+    return math.inf if bound is None else bound

@@ -1,0 +1,138 @@
+"""What the weather example's trainings need, as measured: one row per weekly slice, batch size and seed, in a CSV file.
+
+Epochs are of real trainings. Time and power are a simulated V100's, straight from its model: no clock is waited for.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.power.simulated_models import CHIPS, LOADS
+from airflow_provider_zeus.simulation.traces import Pair, Point
+
+TABLE = Path(__file__).with_name("data") / "weather_epochs.csv"
+GPU, LOAD = "v100", "shufflenet"  # of the example's ``device``
+LIMITS_W = tuple(range(100, 251, 25))
+BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048)
+SEEDS = (0, 1, 2)
+MAX_EPOCHS = 60
+ETA = 0.5
+
+Cell = tuple[str, int, int]  # slice, batch size, seed
+
+
+class Row(NamedTuple):
+    """One training, and what an epoch of it draws at the power limit that is best for ``ETA``."""
+
+    slice_key: str
+    batch_size: int
+    seed: int
+    reached: int  # 1: the target within MAX_EPOCHS
+    epochs: int
+    samples_per_epoch: int
+    limit_w: int
+    epoch_s: float
+    epoch_j: float
+
+    @property
+    def cell(self) -> Cell:
+        """Which training this is."""
+        return self.slice_key, self.batch_size, self.seed
+
+
+class Week(NamedTuple):
+    """One slice: its trainings, and how many samples an epoch of it has."""
+
+    slice_key: str
+    samples_per_epoch: int
+    epochs: Mapping[int, tuple[float, ...]]  # per batch size, in order of seeds; inf: the target was not reached
+
+
+def row_of(cell: Cell, *, reached: bool, epochs: float, samples_per_epoch: float) -> Row:
+    """The row of a finished training."""
+    key, b, seed = cell
+    best = best_point(b, round(samples_per_epoch))
+    power = round(best.time_s, 4), round(best.energy_j, 2)
+    return Row(key, b, seed, int(reached), round(epochs), round(samples_per_epoch), int(best.limit_w), *power)
+
+
+def best_point(batch_size: int, samples: int) -> Point:
+    """An epoch at the power limit that costs least (Eq. 7)."""
+    weights = Weights(ETA, CHIPS[GPU].max_limit_w)
+    return min(points(batch_size, samples), key=lambda p: weights.cost(p.energy_j, p.time_s))
+
+
+def points(batch_size: int, samples: int) -> tuple[Point, ...]:
+    """An epoch of ``samples`` at every power limit that the product measures, ascending; the last batch is a rest."""
+    full, rest = divmod(samples, batch_size)
+    found = []
+    for limit_w in LIMITS_W:
+        steps = [(full, LOADS[GPU, LOAD].step(CHIPS[GPU], batch_size, limit_w))]
+        if rest:
+            steps.append((1, LOADS[GPU, LOAD].step(CHIPS[GPU], rest, limit_w)))
+        time_s = math.fsum(n * step_s for n, (step_s, _) in steps)
+        energy_j = math.fsum(n * step_s * power_w for n, (step_s, power_w) in steps)
+        found.append(Point(float(limit_w), time_s, energy_j / time_s))
+    return tuple(found)
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a table; those of one that is not there yet: none. Raises ValueError for a line that is no row."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(_rows(line for line in file if not line.startswith("#")))
+
+
+def _rows(lines: Iterable[str]) -> Iterator[Row]:
+    reader = csv.DictReader(lines)
+    for cells in reader:
+        try:
+            key, *rest = (cells[name] for name in Row._fields)
+            b, seed, reached, epochs, samples, limit_w = map(int, rest[:6])
+            yield Row(key, b, seed, reached, epochs, samples, limit_w, *map(float, rest[6:]))
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{cells}: not a row of this table. Remove the line; measuring again adds it.") from None
+
+
+def write(path: Path, rows: Iterable[Row], comment: Sequence[str]) -> None:
+    """Replace the table by these rows, in order, below the lines of ``comment``."""
+    draft = path.with_suffix(".tmp")
+    with draft.open("w", newline="", encoding="utf-8") as file:
+        file.writelines(f"# {line}\n" for line in comment)
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Row._fields)
+        writer.writerows(sorted(rows))
+    draft.replace(path)
+
+
+def weeks_of(rows: Iterable[Row]) -> list[Week]:
+    """The slices in order."""
+    runs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    sizes: dict[str, int] = {}
+    for row in sorted(rows):
+        runs[row.slice_key][row.batch_size].append(float(row.epochs) if row.reached else math.inf)
+        sizes[row.slice_key] = row.samples_per_epoch
+    return [Week(key, sizes[key], {b: tuple(e) for b, e in found.items()}) for key, found in runs.items()]
+
+
+Points = Callable[[int, int], tuple[Point, ...]]  # (batch size, samples per epoch) -> an epoch at each limit
+
+
+def pair_of(week: Week, default_batch_size: int, points: Points = points) -> Pair:
+    """A slice as the replays know a workload on a GPU."""
+    return Pair(
+        workload=week.slice_key,
+        gpu=GPU,
+        default_batch_size=default_batch_size,
+        max_epochs=MAX_EPOCHS,
+        max_power_w=CHIPS[GPU].max_limit_w,
+        points={b: points(b, week.samples_per_epoch) for b in week.epochs},
+        epochs=week.epochs,
+    )

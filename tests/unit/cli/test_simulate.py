@@ -1,0 +1,95 @@
+"""``airflow zeus simulate``: the product's policies on measured traces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.simulation.driver import replay
+from tests.unit.cli.conftest import Zeus
+from tests.unit.cli.test_trials import cells
+from tests.unit.simulation.tiny import tiny, write
+
+
+@pytest.fixture
+def traces(home: Path) -> str:
+    folder = home / "traces"
+    folder.mkdir()
+    return str(write(folder))
+
+
+def test_a_line_per_policy(zeus: Zeus, traces: str) -> None:
+    done = zeus("simulate", "--traces", traces, "--policy", "default", "zeus", "--seeds", "1")
+    head, *lines = cells(done.out)
+    assert head == [
+        "workload", "gpu", "policy", "recurrences", "regret [C*]", "energy, last 5", "time, last 5", "attempts",
+        "below target",
+    ]  # fmt: skip
+    assert lines[0] == ["bert_qa", "toy", "default", "12", "2.04", "1.000", "1.000", "12", "0"], "12 x 680 J of 4000 J"
+    assert [line[2] for line in lines] == ["default", "zeus"]
+
+
+def test_figures_are_those_of_the_replay(zeus: Zeus, traces: str) -> None:
+    """Two seeds of 8 recurrences; with --verbose a line for each of them too."""
+    scenario = tiny(Path(traces))
+    done = zeus("simulate", "--traces", traces, "--policy", "zeus", "--seeds", "2", "--recurrences", "8",
+                "--verbose", "-o", "json")  # fmt: skip
+    found = json.loads(done.out)
+    (summary,), lines = found["summaries"], found["recurrences"]
+    logs = [replay(scenario, scenario.job(policy="zeus"), 8, seed) for seed in (0, 1)]
+    assert summary["regret"] == pytest.approx(sum(log.regret()[-1] for log in logs) / 2)
+    assert summary["energy_last5"] == pytest.approx(sum(sum(log.energy_j[-5:]) for log in logs) / 10 / (3 * 1520))
+    assert summary["attempts"] == sum(sum(log.attempts) for log in logs) == sum(len(r["batch_sizes"]) for r in lines)
+    assert (summary["recurrences"], summary["runs_without_model"]) == (16, 0)
+    assert [r["energy_j"] for r in lines] == [j for log in logs for j in log.energy_j]
+    assert [(r["seed"], r["recurrence"]) for r in lines] == [(seed, n) for seed in (0, 1) for n in range(1, 9)]
+    assert found["source"] == "simulated"
+
+
+def test_by_itself_it_compares_the_policies_of_this_package(zeus: Zeus, traces: str) -> None:
+    found = json.loads(zeus("simulate", "--traces", traces, "--recurrences", "3", "-o", "json").out)
+    assert [s["policy"] for s in found["summaries"]] == ["knowledge_gradient", "zeus"]
+    assert {s["seeds"] for s in found["summaries"]} == {5}
+    assert found["recurrences"] == []
+
+
+def test_eta_counts(zeus: Zeus, traces: str) -> None:
+    """At eta 1 energy alone counts: C* is 3 epochs of 32 at 100 W, 1080 J each; Default pays 3 of 1520 J."""
+    arguments = ("simulate", "--traces", traces, "--policy", "default", "--seeds", "1", "--eta", "1", "-o", "json")
+    (summary,) = json.loads(zeus(*arguments).out)["summaries"]
+    assert summary["regret"] == pytest.approx(12 * (1520 - 1080) / 1080)
+
+
+def test_a_line_per_recurrence_in_the_table(zeus: Zeus, traces: str) -> None:
+    out = zeus(
+        "simulate", "--traces", traces, "--policy", "default", "--seeds", "1", "--recurrences", "2", "--verbose"
+    ).out
+    first = next(line for line in cells(out)[1:] if line[0] == "bert_qa")
+    assert first == [
+        "bert_qa", "toy", "default", "0", "1", "32", "3", "4.56 kJ", "24 s", "200 W", "reached", "0.17"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--policy", "nope"), "Baselines are default, grid_search."),
+        (("--workload", "nope"), "workload = 'nope'"),
+        (("--gpu", "nope"), "gpu = 'nope'"),
+        (("--eta", "2", "--policy", "default"), "eta = 2"),
+    ],
+)
+def test_what_cannot_be_replayed_is_one_line(zeus: Zeus, traces: str, arguments: tuple[str, ...], said: str) -> None:
+    done = zeus("simulate", "--traces", traces, *arguments)
+    assert (done.status, done.out) == (1, "")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_no_traces_no_replay(zeus: Zeus, home: Path) -> None:
+    done = zeus("simulate", "--traces", str(home / "nowhere"))
+    assert done.status == 1
+    assert "holds no summary_power_<gpu>.csv" in done.err
+    assert zeus("simulate").status == 2
