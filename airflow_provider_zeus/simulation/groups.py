@@ -7,15 +7,14 @@ multiple of the mean of its dataset). It may be packed by xz. Lines of a group n
 from __future__ import annotations
 
 import csv
-import lzma
-import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.simulation.rows import Row, rows_of
 
 COLUMNS = ("group", "start_time", "end_time", "dataset", "runtime_ratio")
 SPAN_S = 61 * 86_400.0  # two months
@@ -81,48 +80,18 @@ def read_groups(path: Path) -> list[Group]:
     """The groups of a file, by name. Raises JobSpecError, in one line, for whatever cannot be read."""
     found: dict[str, list[Submission]] = defaultdict(list)
     datasets: dict[str, str] = {}
-    try:
-        with _text(path) as file:
-            reader = csv.DictReader(file)
-            missing = [c for c in COLUMNS if c not in (reader.fieldnames or ())]
-            if missing:
-                raise JobSpecError.of("groups", str(path), f"lacks the column {', '.join(missing)}", _REMEDY)
-            for cells in reader:
-                where = f"in line {reader.line_num} of {path}"
-                name = cells["group"]
-                if datasets.setdefault(name, cells["dataset"]) != cells["dataset"]:
-                    said = f"{where} differs from the {datasets[name]!r} of its group {name!r} above"
-                    raise JobSpecError.of("dataset", cells["dataset"], said, "Give each group one dataset")
-                found[name].append(_submission(cells, where))
-    except OSError as error:
-        raise JobSpecError.of("groups", str(path), f"cannot be read ({error.strerror or error})", _REMEDY) from None
-    except (UnicodeDecodeError, csv.Error, lzma.LZMAError, EOFError):
-        raise JobSpecError.of("groups", str(path), "is not a CSV file, nor one packed by xz", _REMEDY) from None
+    for row in rows_of("groups", path, COLUMNS, _REMEDY):
+        name, dataset = row.text("group"), row.text("dataset")
+        if datasets.setdefault(name, dataset) != dataset:
+            raise row.wrong("dataset", f"differs from the {datasets[name]!r} of its group {name!r} above")
+        found[name].append(_submission(row))
     if not found:
         raise JobSpecError.of("groups", str(path), "holds no submission", _REMEDY)
     return [Group(name, datasets[name], tuple(sorted(found[name]))) for name in sorted(found)]
 
 
-def _text(path: Path) -> IO[str]:
-    if path.suffix == ".xz":
-        return lzma.open(path, "rt", newline="", encoding="utf-8")
-    return path.open(newline="", encoding="utf-8")
-
-
-def _submission(cells: Mapping[str, str], where: str) -> Submission:
-    start_s, end_s, ratio = (_number(cells, name, where) for name in ("start_time", "end_time", "runtime_ratio"))
+def _submission(row: Row) -> Submission:
+    start_s, end_s = (row.number(name, positive=False) for name in ("start_time", "end_time"))
     if end_s < start_s:
-        raise JobSpecError.of("end_time", cells["end_time"], f"{where} is before its start_time", "Correct that line")
-    if ratio <= 0:
-        raise JobSpecError.of("runtime_ratio", cells["runtime_ratio"], f"{where} is not positive", "Correct that line")
-    return Submission(start_s, end_s, ratio)
-
-
-def _number(cells: Mapping[str, str], name: str, where: str) -> float:
-    try:
-        value = float(cells[name])
-    except (TypeError, ValueError):
-        value = math.nan
-    if math.isfinite(value):
-        return value
-    raise JobSpecError.of(name, cells[name], f"{where} is not a number", "Correct or remove that line")
+        raise row.wrong("end_time", "is before its start_time")
+    return Submission(start_s, end_s, row.number("runtime_ratio"))

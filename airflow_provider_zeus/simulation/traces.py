@@ -8,7 +8,6 @@ every workload in the folder is found by listing it. An average power above its 
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.simulation.rows import Row, rows_of
 
 TRAIN = "summary_train.csv"
 POWER = "summary_power_{}.csv"
+_KEYS = ("dataset", "network", "optimizer", "batch_size")
 _REMEDY = "Give the folder that holds summary_train.csv and summary_power_<gpu>.csv"
 
 
@@ -108,6 +109,8 @@ class Traces:
     @cached_property
     def gpus(self) -> tuple[str, ...]:
         """GPU models that have a power trace here."""
+        if not self.folder.is_dir():
+            raise JobSpecError.of("traces", str(self.folder), "is not a folder", _REMEDY)
         found = sorted(p.stem.removeprefix("summary_power_") for p in self.folder.glob(POWER.format("*")))
         if not found:
             raise JobSpecError.of("traces", str(self.folder), "holds no summary_power_<gpu>.csv", _REMEDY)
@@ -115,48 +118,66 @@ class Traces:
 
     @cached_property
     def workloads(self) -> Mapping[str, Workload]:
-        """The paper's workloads that are here, then those that the paper does not know, by name."""
+        """The workloads of Table 1 that are here, then those of every other dataset and network, by name."""
         here = set(self._runs)
-        known = {w.training[:2] for w in WORKLOADS}
         found = [w for w in WORKLOADS if (w.training, w.target) in here]
+        known = {w.training[:2] for w in found}  # its other optimizers and targets are none of Table 1
         found += [self._other(*key) for key in sorted(here) if key[0][:2] not in known]
         return {w.name: w for w in found}
 
     def pair(self, workload: str, gpu: str) -> Pair:
         """One workload on one GPU, with the batch sizes that both traces hold."""
-        if workload not in self.workloads:
-            raise JobSpecError.of("workload", workload, "is not in these traces", f"Use one of {self._names()}")
-        w = self.workloads[workload]
-        power, runs = self._power(gpu), self._epochs(w)
-        points = {b: tuple(sorted(p)) for (training, b), p in sorted(power.items()) if training == w.training}
-        points = {b: p for b, p in points.items() if b in runs}
+        w = self._workload(workload)
+        points = self._points(w, gpu)
         if not points:
-            raise JobSpecError.of("workload", workload, f"has no power trace on {gpu}", f"Use one of {self._names()}")
+            problem = f"has no power trace on {gpu} of a batch size in {TRAIN}"
+            raise JobSpecError.of("workload", workload, problem, f"Use one of {self._names()}, or another GPU")
+        default = max((b for b in points if b <= w.default_batch_size), default=min(points))
+        runs = {b: tuple(epochs) for b, epochs in self._runs[w.training, w.target].items() if b in points}
+        if min(runs[default]) > w.max_epochs:
+            problem = f"no run of its default batch size {default} reached the target within {w.max_epochs} epochs"
+            raise JobSpecError.of("workload", workload, problem, f"Add such a run to {TRAIN}, or use another workload")
         return Pair(
             workload=workload,
             gpu=gpu,
-            default_batch_size=max((b for b in points if b <= w.default_batch_size), default=min(points)),
+            default_batch_size=default,
             max_epochs=w.max_epochs,
-            max_power_w=max(p.limit_w for measured in power.values() for p in measured),
+            max_power_w=max(p.limit_w for measured in self._power(gpu).values() for p in measured),
             points=points,
             epochs={b: runs[b] for b in points},
         )
 
     def pairs(self, gpus: Sequence[str] = (), workloads: Sequence[str] = ()) -> list[Pair]:
-        """Every workload on every GPU that measured it; only the named ones, where names are given."""
-        found = []
-        for gpu in gpus or self.gpus:
-            here = {training for training, _ in self._power(gpu)}
-            for name in workloads or self.workloads:
-                if workloads or self.workloads[name].training in here:
-                    found.append(self.pair(name, gpu))
+        """Every workload on every GPU that measured it; only the named ones, where names are given.
+
+        Raises JobSpecError where that is none, or where a workload and a GPU are both named and do not belong together.
+        """
+        gpus_here = self.gpus
+        names = {name: self._workload(name) for name in workloads or self.workloads}
+        found = [
+            self.pair(name, gpu)
+            for gpu in gpus or gpus_here
+            for name, w in names.items()
+            if (gpus and workloads) or self._points(w, gpu)
+        ]
+        if not found:
+            said = f"holds no power trace of {' or '.join(names) or 'a workload'} at a batch size in {TRAIN}"
+            raise JobSpecError.of("traces", str(self.folder), said, "Measure the same batch sizes for both")
         return found
+
+    def _workload(self, name: str) -> Workload:
+        if name not in self.workloads:
+            raise JobSpecError.of("workload", name, "is not in these traces", f"Use one of {self._names()}")
+        return self.workloads[name]
+
+    def _points(self, w: Workload, gpu: str) -> dict[int, tuple[Point, ...]]:
+        """Per batch size that was trained too, ascending."""
+        trained = self._runs[w.training, w.target]
+        measured = sorted((b, points) for (what, b), points in self._power(gpu).items() if what == w.training)
+        return {b: tuple(sorted(points)) for b, points in measured if b in trained}
 
     def _names(self) -> str:
         return ", ".join(self.workloads)
-
-    def _epochs(self, w: Workload) -> dict[int, tuple[float, ...]]:
-        return {b: tuple(epochs) for b, epochs in self._runs[w.training, w.target].items()}
 
     def _other(self, training: Training, target: float) -> Workload:
         """The rules of section 6.1 where Table 1 is silent: the largest size that always reaches the target."""
@@ -170,9 +191,9 @@ class Traces:
     def _runs(self) -> Mapping[tuple[Training, float], Mapping[int, list[float]]]:
         found: dict[tuple[Training, float], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for row in _rows(self.folder / TRAIN, "target_metric", "target_epoch"):
-            text = row.cells["target_epoch"]
-            epochs = math.inf if text.strip().lower() in ("", "nan") else row.number("target_epoch")
-            found[row.training, row.number("target_metric", positive=False)][row.batch_size].append(epochs)
+            never = row.text("target_epoch").strip().lower() in ("", "nan")
+            epochs = math.inf if never else row.number("target_epoch")
+            found[_training(row), row.number("target_metric", positive=False)][row.whole("batch_size")].append(epochs)
         return found
 
     def _power(self, gpu: str) -> Mapping[tuple[Training, int], list[Point]]:
@@ -181,47 +202,13 @@ class Traces:
         found: dict[tuple[Training, int], list[Point]] = defaultdict(list)
         for row in _rows(self.folder / POWER.format(gpu), "power_limit", "time_per_epoch", "average_power"):
             figures = (row.number(name) for name in ("power_limit", "time_per_epoch", "average_power"))
-            found[row.training, row.batch_size].append(Point(*figures))
+            found[_training(row), row.whole("batch_size")].append(Point(*figures))
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    path: Path
-    line: int
-    cells: Mapping[str, str]
-
-    @property
-    def training(self) -> Training:
-        return Training(self.cells["dataset"], self.cells["network"], self.cells["optimizer"])
-
-    @property
-    def batch_size(self) -> int:
-        return int(self.number("batch_size"))
-
-    def number(self, name: str, *, positive: bool = True) -> float:
-        """One cell. Raises JobSpecError naming file, line and column."""
-        try:
-            value = float(self.cells[name])
-        except (TypeError, ValueError):
-            value = math.nan
-        if math.isfinite(value) and (value > 0 or not positive):
-            return value
-        where = f"in line {self.line} of {self.path} is not a {'positive ' if positive else ''}number"
-        raise JobSpecError.of(name, self.cells[name], where, "Correct or remove that line")
+def _rows(path: Path, *columns: str) -> Iterator[Row]:
+    return rows_of("traces", path, (*_KEYS, *columns), _REMEDY)
 
 
-def _rows(path: Path, *columns: str) -> Iterator[_Row]:
-    needed = ("dataset", "network", "optimizer", "batch_size", *columns)
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [c for c in needed if c not in (reader.fieldnames or ())]
-            if missing:
-                raise JobSpecError.of("traces", str(path), f"lacks the column {', '.join(missing)}", _REMEDY)
-            for cells in reader:
-                yield _Row(path, reader.line_num, cells)
-    except OSError as error:
-        raise JobSpecError.of("traces", str(path), f"cannot be read ({error.strerror})", _REMEDY) from None
-    except UnicodeDecodeError:
-        raise JobSpecError.of("traces", str(path), "is not a text file", _REMEDY) from None
+def _training(row: Row) -> Training:
+    return Training(row.text("dataset"), row.text("network"), row.text("optimizer"))

@@ -91,5 +91,5 @@ def test_what_cannot_be_replayed_is_one_line(zeus: Zeus, traces: str, arguments:
 def test_no_traces_no_replay(zeus: Zeus, home: Path) -> None:
     done = zeus("simulate", "--traces", str(home / "nowhere"))
     assert done.status == 1
-    assert "holds no summary_power_<gpu>.csv" in done.err
+    assert "nowhere': is not a folder. Give the folder that holds summary_train.csv" in done.err
     assert zeus("simulate").status == 2

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -70,13 +71,15 @@ def test_a_file_is_read_back_as_it_was_packed_or_in_any_order(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("group,start_time\n", "lacks the column end_time, dataset, runtime_ratio"),
+        ("group,start_time\n", "lacks the columns end_time, dataset, runtime_ratio"),
         (f"{HEAD}\n", "holds no submission"),
         (f"{HEAD}\na,0,x,squad,1\n", "end_time = 'x': in line 2 of"),
         (f"{HEAD}\na,0,nan,squad,1\n", "is not a number"),
         (f"{HEAD}\na,0,1,squad\n", "runtime_ratio = None: in line 2 of"),
+        ("start_time,end_time,dataset,runtime_ratio,group\n0,1,squad,1\n", "group = None: in line 2"),
+        (f"{HEAD}\na,0,1,squad,1e300\n", "is not a positive number from 1e-09 to 1e+15"),
         (f"{HEAD}\na,0,1,squad,1\na,5,4,squad,1\n", "end_time = '4': in line 3 of"),
-        (f"{HEAD}\na,0,1,squad,0\n", "is not positive"),
+        (f"{HEAD}\na,0,1,squad,0\n", "runtime_ratio = '0': in line 2 of"),
         (f"{HEAD}\na,0,1,squad,1\na,0,1,imagenet,1\n", "differs from the 'squad' of its group 'a'"),
     ],
 )
@@ -89,10 +92,19 @@ def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, said: str) -> N
     assert "\n" not in str(error.value)
 
 
+def test_a_spreadsheets_byte_order_mark_is_no_column(tmp_path: Path) -> None:
+    path = tmp_path / "groups.csv"
+    path.write_text(f"\ufeff{HEAD}\na,0,1,squad,1\n", encoding="utf-8")
+    assert read_groups(path) == [Group("a", "squad", (Submission(0, 1, 1),))]
+
+
 def test_a_file_that_is_no_text_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "a.xz").write_bytes(b"not packed")
-    for name, said in {"a.csv": "is not a CSV file", "a.xz": "is not a CSV file", "b": "cannot be read"}.items():
+    (tmp_path / "cut.xz").write_bytes(lzma.compress(f"{HEAD}\na,0,1,squad,1\n".encode())[:-20])
+    (tmp_path / "c.csv").write_text(f'{HEAD}\na,0,1,"{"x" * 200_000}')  # a quote that nobody closed
+    no_csv = dict.fromkeys(("a.csv", "a.xz", "cut.xz", "c.csv"), "is not a CSV file")
+    for name, said in {**no_csv, "b": "cannot be read", ".": "cannot be read"}.items():
         with pytest.raises(JobSpecError, match=said):
             read_groups(tmp_path / name)
 
@@ -235,3 +247,24 @@ def test_what_the_benchmark_cannot_run_is_one_line(tmp_path: Path, capsys: pytes
     error = capsys.readouterr().err
     assert error == "dataset = 'imagenet': of group 'a' is not in the traces. These traces train on squad.\n"
     assert benchmark.main(["--traces", str(tmp_path), "--gpu", "none"]) == 2
+
+
+CELL = st.one_of(
+    st.sampled_from(["a", "squad", "0", "1", "2.5", "-1", "1e300", "nan", "inf", "", '"', "\x00", "1,1"]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+)
+
+
+@REPRODUCIBLE
+@given(st.lists(st.lists(CELL, max_size=5).map(",".join), max_size=4), st.sampled_from(["\n", "\r\n"]))
+def test_whatever_stands_in_a_file_is_read_or_said_in_one_line(lines: list[str], end: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "groups.csv"
+        path.write_bytes(end.join([HEAD, "a,0,1,squad,1", *lines]).encode())
+        said, groups = "", []
+        try:
+            groups = read_groups(path)
+        except JobSpecError as error:
+            said = str(error)
+    assert groups or len(said.splitlines()) == 1
+    assert all(s.end_s >= s.start_s and 0 < s.ratio < math.inf for g in groups for s in g.submissions)
