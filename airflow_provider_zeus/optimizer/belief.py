@@ -64,6 +64,13 @@ class Belief:
         ends = sorted(ends)[-2:]
         return len(ends) == 2 and all(death for _, death in ends) and ends[-1][0] >= self.window_start()
 
+    def infeasible(self, model: str) -> frozenset[int]:
+        """Batch sizes that do not fit this device model, or keep dying there."""
+        models = (model, UNKNOWN)
+        died = {b for (b, m), ends in self.ends.items() if m in models and any(death for _, death in ends)}
+        dying = {b for b in died if self.keeps_dying(b, model)}
+        return frozenset(dying | {b for b, m in self.too_large if m in models})
+
     def window_start(self) -> int:
         """Number of the oldest trial in the window of ``job.window`` converged runs; 0 while it is not full."""
         return self.converged[0][0] if len(self.converged) >= self.job.window else 0
@@ -84,8 +91,8 @@ class Belief:
     def age(self) -> int:
         """Recurrences since Epochs changed last: runs of this era that went to their end."""
         most = float(self.job.max_epochs or 1)
-        ended = sum(1 for n, _, epochs in self.stopped if n >= self.era and epochs >= most)
-        return ended + sum(1 for n, _, _ in self.converged if n >= self.era)
+        ended = sum([n >= self.era and epochs >= most for n, _, epochs in self.stopped])
+        return ended + sum([n >= self.era for n, _, _ in self.converged])
 
     def last_device(self) -> DeviceInfo | None:
         """The device of the newest trial that named one."""

@@ -107,7 +107,7 @@ def _standings(
     near = in_reach(listed, converged & set(listed), job.policy) if converged else {incumbent}
 
     def standing(b: int) -> Standing:
-        if belief.out_of_memory(b, model) or belief.keeps_dying(b, model):
+        if b in belief.infeasible(model):
             return Standing.INFEASIBLE
         if b in converged:
             return Standing.INCUMBENT if b == incumbent else Standing.CONVERGED

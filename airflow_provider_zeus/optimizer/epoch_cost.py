@@ -8,6 +8,7 @@ its own: EpochCost translates between GPUs, Epochs do not change (section 7 of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,21 +29,24 @@ def predicted(
     """
     if not known and not elsewhere:
         return None
-    x = np.log2(np.asarray(sizes, float))
-    mean, variance = SLOPE * x, np.zeros(len(x))
+    order = tuple(sizes)
+    mean, variance = SLOPE * np.log2(np.asarray(order, float)), np.zeros(len(order))
     for costs in (elsewhere, known):
-        at = [i for i, b in enumerate(sizes) if b in costs]
+        at = [i for i, b in enumerate(order) if b in costs]
         if at:
-            y = np.log([costs[sizes[i]] for i in at])
-            mean, variance = _conditioned(x, mean, at, y)
+            y = np.log([costs[order[i]] for i in at])
+            gain, left = _conditioning(order, tuple(at))
+            mean, variance = mean + (y - mean[at]) @ gain, left.copy()
             mean[at], variance[at] = y, 0.0
     return mean, variance
 
 
-def _conditioned(x: Vector, mean: Vector, at: list[int], y: Vector) -> tuple[Vector, Vector]:
-    middle = x - x[at].mean()
+@lru_cache(maxsize=256)
+def _conditioning(sizes: tuple[int, ...], at: tuple[int, ...]) -> tuple[Vector, Vector]:
+    """(gain, variance left) of knowing the sizes at these places: the same whatever was found there."""
+    x, known = np.log2(np.asarray(sizes, float)), list(at)
+    middle = x - x[known].mean()
     smooth = SMOOTH**2 * np.exp(-0.5 * ((x[:, None] - x[None, :]) / LENGTH) ** 2)
     cov = LEVEL**2 + TREND**2 * np.outer(middle, middle) + smooth
-    gain = np.linalg.solve(cov[np.ix_(at, at)] + NOISE**2 * np.eye(len(at)), cov[at])
-    left = np.maximum(cov.diagonal() - np.einsum("ij,ij->j", gain, cov[at]), 0.0)
-    return mean + gain.T @ (y - mean[at]), left
+    gain = np.linalg.solve(cov[np.ix_(known, known)] + NOISE**2 * np.eye(len(known)), cov[known])
+    return gain, np.maximum(cov.diagonal() - np.einsum("ij,ij->j", gain, cov[known]), 0.0)

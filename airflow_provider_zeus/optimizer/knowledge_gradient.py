@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ _LOOKS = np.array([-1.5, -0.75, 0.0, 0.75, 1.5])  # EpochCosts that a look may f
 _LOOK_WEIGHTS = np.exp(-0.5 * _LOOKS * _LOOKS) / np.exp(-0.5 * _LOOKS * _LOOKS).sum()
 
 Mask = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,33 +98,41 @@ def candidates(sizes: Sequence[int], converged: Collection[int]) -> list[bool]:
 
 def best(outlook: Outlook, incumbent: int, within: Mask) -> Choice:
     """The candidate with the highest net value; the incumbent where nothing beats it."""
-    rows = np.union1d(np.flatnonzero(within & outlook.feasible), [incumbent])
+    others = within & outlook.feasible
+    others[incumbent] = False
+    rows = np.append(np.flatnonzero(others), incumbent)
     net, stop = _net(outlook, incumbent, rows)
-    place = int(np.flatnonzero(rows == incumbent)[0])
-    for row, b in enumerate(rows):
-        if outlook.epoch_cost_variance[b] > 0 and b != incumbent:
-            net[row] = net[place] + _after_a_look(outlook, incumbent, int(b))
-    row = int(net.argmax())
-    if row == place:
-        return Choice(incumbent, float(net[row]), math.inf)
-    return Choice(int(rows[row]), float(net[row]), float(stop[row]))
+    looks = np.flatnonzero(outlook.epoch_cost_variance[rows[:-1]] > 0)
+    if len(looks):
+        net[looks] = _after_a_look(outlook, incumbent, rows[looks], float(net[-1]))
+    row = len(rows) - 1 if net[-1] >= net.max() else int(net.argmax())
+    return Choice(int(rows[row]), float(net[row]), math.inf if rows[row] == incumbent else float(stop[row]))
 
 
-def _net(outlook: Outlook, incumbent: int, rows: NDArray[np.intp]) -> tuple[Vector, Vector]:
-    """(net value [J], cost at which to give up [J]) of each of ``rows``; of the incumbent what its own run teaches."""
+def _net(
+    outlook: Outlook, incumbent: int, rows: Indices, costs: Vector | None = None, variance: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """(net value [J], cost at which to give up [J]) of each of ``rows``; of the incumbent what its own run teaches.
+
+    :param costs: log EpochCosts that a row supposes, (rows, sizes); what is believed where left out.
+    :param variance: and how uncertain the row's own is, (rows,).
+    """
     s, horizon, each = outlook.surrogate, outlook.horizon(), np.arange(len(rows))
-    sd = np.sqrt(s.run_sd[rows] ** 2 + outlook.epoch_cost_variance[rows])
+    variance = outlook.epoch_cost_variance[rows] if variance is None else variance
+    log_cost = s.mean + (outlook.log_epoch_cost if costs is None else costs)
+    sd = np.sqrt(s.cov[rows, rows] + s.noise[rows] + variance)
     shift = s.cov[rows] / sd[:, None]
-    shift[each, rows] += outlook.epoch_cost_variance[rows] / sd
-    after = outlook.log_cost + shift[:, None, :] * _GRID[:, None]  # (row, outcome, size): belief after that outcome
-    usable = np.tile(outlook.converged & outlook.feasible, (len(rows), 1))
-    usable[each, rows] = True
-    cheapest = np.where(usable[:, None, :], after, np.inf).min(2)
-    gain = np.exp(after[:, :, incumbent]) - np.exp(cheapest)
-    cost = np.exp(outlook.log_cost[rows, None] + sd[:, None] * _GRID)
-    incumbent_cost = math.exp(outlook.log_cost[incumbent])
+    shift[each, rows] += variance / sd
+    usable = np.empty(shift.shape)  # of a size that may not run the cost is infinite
+    usable[:] = np.where(outlook.converged & outlook.feasible, log_cost, np.inf)
+    own_cost = usable[each, rows] = log_cost[rows] if costs is None else log_cost[each, rows]
+    moved = shift[:, None, :] * _GRID[:, None]  # (row, outcome, size): belief after that outcome, less before
+    cheapest = (usable[:, None, :] + moved).min(2)
+    gain = np.exp(log_cost[..., incumbent, None] + moved[:, :, incumbent]) - np.exp(cheapest)
+    cost = np.exp(own_cost[:, None] + sd[:, None] * _GRID)
+    incumbent_cost = np.exp(log_cost[..., incumbent])
     chance = np.where(outlook.converged[rows], 1.0, 1.0 - P_FAIL)[:, None] * _WEIGHTS
-    value = (chance * (horizon * gain - cost)).cumsum(1) - (1.0 - chance.cumsum(1)) * (cost + incumbent_cost)
+    value = (chance * (horizon * gain - cost)).cumsum(1) - (1.0 - chance.cumsum(1)) * (cost + incumbent_cost[..., None])
     stop = value.argmax(1)
     net = value[each, stop] + incumbent_cost
     own = rows == incumbent
@@ -131,24 +140,23 @@ def _net(outlook: Outlook, incumbent: int, rows: NDArray[np.intp]) -> tuple[Vect
     return net, cost[each, stop]
 
 
-def _measured(outlook: Outlook, b: int, log_epoch_cost: float) -> Outlook:
-    known, variance = outlook.log_epoch_cost.copy(), outlook.epoch_cost_variance.copy()
-    known[b], variance[b] = log_epoch_cost, 0.0
-    return replace(outlook, log_epoch_cost=known, epoch_cost_variance=variance)
+def _measured(outlook: Outlook, incumbent: int, tried: Indices, log_epoch_cost: Vector) -> Vector:
+    """Net value [J] of each of ``tried``, were its EpochCost known to be this."""
+    each = np.arange(len(tried))
+    costs = np.repeat(outlook.log_epoch_cost[None, :], len(tried), 0)
+    costs[each, tried] = log_epoch_cost
+    return _net(outlook, incumbent, tried, costs, np.zeros(len(tried)))[0]
 
 
-def _advantage(outlook: Outlook, incumbent: int, b: int, log_epoch_cost: float) -> float:
-    """Net value [J] of trying b over the incumbent's run, were its EpochCost known to be this."""
-    net, _ = _net(_measured(outlook, b, log_epoch_cost), incumbent, np.array([b, incumbent]))
-    return float(net[0] - net[1])
+def _after_a_look(outlook: Outlook, incumbent: int, tried: Indices, own: float) -> Vector:
+    """Net value [J] of sizes of unknown EpochCost: the first epoch tells it, and may end the run.
 
-
-def _after_a_look(outlook: Outlook, incumbent: int, b: int) -> float:
-    """Net value [J] over the incumbent's run, of a size of unknown EpochCost: its first epoch tells, and may end it."""
-    mean, sd = float(outlook.log_epoch_cost[b]), math.sqrt(outlook.epoch_cost_variance[b])
-    points = [mean + z * sd for z in _LOOKS]
-    values = [max(_advantage(outlook, incumbent, b, u), -math.exp(u)) for u in points]
-    return float(np.dot(_LOOK_WEIGHTS, values))
+    :param own: net value of the incumbent's run.
+    """
+    found = outlook.log_epoch_cost[tried, None] + np.sqrt(outlook.epoch_cost_variance[tried, None]) * _LOOKS
+    values = _measured(outlook, incumbent, np.repeat(tried, len(_LOOKS)), found.ravel()).reshape(found.shape)
+    after: Vector = np.maximum(values, own - np.exp(found)) @ _LOOK_WEIGHTS
+    return after
 
 
 def dearest_epoch(outlook: Outlook, incumbent: int, tried: int) -> float:
@@ -156,9 +164,10 @@ def dearest_epoch(outlook: Outlook, incumbent: int, tried: int) -> float:
 
     What is measured within the run's first seconds settles what its prediction left open.
     """
-    middle = float(outlook.log_epoch_cost[tried])
-    low, high = middle - 2.0, middle + 2.0
+    own = _net(outlook, incumbent, np.array([incumbent]))[0]
+    low, high = (float(outlook.log_epoch_cost[tried]) + side for side in (-2.0, 2.0))
     for _ in range(6):
         middle = (low + high) / 2
-        low, high = (middle, high) if _advantage(outlook, incumbent, tried, middle) > 0 else (low, middle)
+        worth = _measured(outlook, incumbent, np.array([tried]), np.array([middle]))[0] > own[0]
+        low, high = (middle, high) if worth else (low, middle)
     return math.exp((low + high) / 2)

@@ -108,7 +108,8 @@ class _View:
         weights = Weights.of(job, device)
         model = UNKNOWN if device is None else device.model
         too_large = [b for b in sizes if belief.out_of_memory(b, model)]
-        infeasible = [b for b in sizes if b in too_large or belief.keeps_dying(b, model)]
+        never = belief.infeasible(model)
+        infeasible = [b for b in sizes if b in never]
         costs = epoch_costs(belief, device, profiles, weights)
         known = arms_of(belief, translated(costs, epoch_costs_elsewhere(belief, device, weights)))
         arms = {b: known[b] for b in sizes if b in known and b not in infeasible}

@@ -77,9 +77,7 @@ class _Scene:
     @classmethod
     def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> _Scene:
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
-        feasible = frozenset(
-            b for b in job.batch_sizes if not belief.out_of_memory(b, model) and not belief.keeps_dying(b, model)
-        )
+        feasible = frozenset(job.batch_sizes) - belief.infeasible(model)
         converged = frozenset(b for _, b, _ in belief.converged) & feasible
         sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
         elsewhere = epoch_costs_elsewhere(belief, device, weights)
@@ -110,10 +108,10 @@ class _Scene:
     def _reliability(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Share of a batch size's newest complete runs that reached the target, with one free success."""
         most, era = float(self.job.max_epochs or 1), self.belief.era
-        runs = [(n, b, True) for n, b, _ in self.belief.converged if n >= era]
-        runs += [(n, b, False) for n, b, epochs in self.belief.stopped if n >= era and epochs >= most]
+        missed = [(n, b, False) for n, b, epochs in self.belief.stopped if n >= era and epochs >= most]
         shares = dict.fromkeys(self.all_sizes, 1.0)
-        for size in {b for _, b, reached in runs if not reached}:
+        for size in {b for _, b, _ in missed}:
+            runs = [(n, b, True) for n, b, _ in self.belief.converged if n >= era] + missed
             newest = [reached for _, b, reached in sorted(runs) if b == size][-RELIABILITY_RUNS:]
             shares[size] = (1 + sum(newest)) / (1 + len(newest))
         return np.array([shares[b] for b in self.all_sizes])

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,31 +72,42 @@ def fit(
     order = tuple(sizes)
     place = {b: i for i, b in enumerate(order)}
     mean, cov = _prior(order, default, h)
-    arms = [(place[b], [math.log(e) for e in epochs]) for b, epochs in reached.items() if b in place and epochs]
+    arms = [_Arm.of(place[b], epochs) for b, epochs in reached.items() if b in place and epochs]
     noise = _noise(len(order), arms, h)
     if arms:
-        at = [i for i, _ in arms]
-        y = np.array([math.fsum(logs) / len(logs) for _, logs in arms])
-        spread = np.array([noise[i] / len(logs) for i, logs in arms])
-        gain = np.linalg.solve(cov[np.ix_(at, at)] + np.diag(spread), cov[at])
-        mean, cov = mean + gain.T @ (y - mean[at]), cov - cov[:, at] @ gain
+        at = np.array([a.place for a in arms])
+        spread = noise[at] / np.array([a.runs for a in arms])
+        across = cov[at]
+        gain = np.linalg.solve(across[:, at] + np.diag(spread), across)
+        mean, cov = mean + (np.array([a.mean for a in arms]) - mean[at]) @ gain, cov - across.T @ gain
     for b, epochs in stopped:
         if b in place:
             mean, cov = _above(mean, cov, place[b], math.log(max(epochs, 0.5)), noise[place[b]])
     return Surrogate(order, mean, cov, noise)
 
 
-def _noise(n: int, arms: Sequence[tuple[int, Sequence[float]]], h: Hyperparameters) -> Vector:
+class _Arm(NamedTuple):
+    """Runs of one batch size that reached the target: log Epochs, their mean and the squares around it."""
+
+    place: int
+    runs: int
+    mean: float
+    squares: float
+
+    @classmethod
+    def of(cls, place: int, epochs: Sequence[float]) -> _Arm:
+        logs = [math.log(e) for e in epochs]
+        mean = sum(logs) / len(logs)
+        return cls(place, len(logs), mean, sum([(v - mean) ** 2 for v in logs]))
+
+
+def _noise(n: int, arms: Sequence[_Arm], h: Hyperparameters) -> Vector:
     """Run-to-run variance: half each size's own, half pooled; a scaled-inverse-chi-squared prior on both."""
-    squares, runs = np.zeros(n), np.zeros(n)
-    for i, logs in arms:
-        if len(logs) > 1:
-            middle = math.fsum(logs) / len(logs)
-            squares[i], runs[i] = math.fsum((v - middle) ** 2 for v in logs), len(logs) - 1
-    expected = h.noise_runs * h.noise**2
-    own = (expected + squares) / (h.noise_runs + runs)
-    pooled = (expected + squares.sum()) / (h.noise_runs + runs.sum())
-    result: Vector = (1.0 - h.pooled) * own + h.pooled * pooled
+    expected, squares, runs = h.noise_runs * h.noise**2, sum(a.squares for a in arms), sum(a.runs - 1 for a in arms)
+    pooled = h.pooled * (expected + squares) / (h.noise_runs + runs)
+    result = np.full(n, pooled + (1.0 - h.pooled) * h.noise**2)
+    for a in arms:
+        result[a.place] = pooled + (1.0 - h.pooled) * (expected + a.squares) / (h.noise_runs + a.runs - 1)
     return result
 
 
