@@ -2,7 +2,7 @@
 
 The clock is the trace's: a run ends when its submission did, and a further attempt takes as long again. Energy and
 time are charged times the submission's ``ratio``, as if its slice held so many times the data: EpochCost per sample,
-which is what is learnt, does not change by it.
+which is what is learnt, does not change by it. A peek lasts its seconds, or a whole epoch of that slice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.peeks import worth_a_peek
+from airflow_provider_zeus.optimizer.peeks import PEEK_S, worth_a_peek
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.optimizer.trial import Decision, Phase, State, Trial
 from airflow_provider_zeus.simulation.baselines import Config, grid
@@ -103,8 +103,9 @@ def _settle(
         end_s, order, s, attempts = heapq.heappop(going)
         last = attempts[-1]
         following, peeked = player.end(last)
-        for run in (last.run, *peeked):
-            ledger.charge(run, s.ratio)
+        ledger.charge(last.run, s.ratio)
+        for run in peeked:
+            ledger.charge(run, min(PEEK_S, run.time_s / run.epochs * s.ratio) / run.time_s)
         ledger.attempts += 1
         ledger.peeks += len(peeked)
         if following is None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.checks import POLICIES
-from airflow_provider_zeus.optimizer.trial import EXPLORING, Observation, Phase, State, Trial
+from airflow_provider_zeus.optimizer.trial import EXPLORING, Attempt, Decision, Observation, Phase, State, Trial
 from airflow_provider_zeus.simulation import overlap
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.groups import (
@@ -193,6 +193,27 @@ def test_the_ratio_scales_what_is_charged_and_no_decision(tmp_path: Path) -> Non
     assert thrice.energy_j / thrice.default_energy_j == pytest.approx(once.energy_j / once.default_energy_j)
 
 
+def test_a_peek_lasts_its_seconds_whatever_the_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of 1000 and 800 s at 200 W: 10 s each. A slice of which an epoch takes 8 s is peeked at for 8 s."""
+    scenario = tiny(tmp_path)
+    longer = {b: tuple(p._replace(time_s=100 * p.time_s) for p in ps) for b, ps in scenario.pair.points.items()}
+    scenario = Scenario(replace(scenario.pair, points=longer))
+
+    def choose(*_: Any, **__: Any) -> Decision:
+        keep = Attempt(batch_size=32, phase=Phase.INCUMBENT, why="Because.")
+        peek = Attempt(batch_size=16, phase=Phase.PEEK, why="Because.")
+        return Decision(attempts=(keep,), seed=0, policy="zeus", peeks=(peek,))
+
+    monkeypatch.setattr(overlap, "choose", choose)
+    run_s = 3 * 800 + 200  # the first one profiles
+    for ratio, peek_s in {1.0: 10.0, 3.0: 10.0, 0.008: 8.0}.items():
+        ledger = play(Zeus(scenario, scenario.job(policy="zeus")), scenario, [Submission(0.0, 1.0, ratio)])
+        assert ledger.time_s == pytest.approx(run_s * ratio + peek_s)
+        trained_j = 3 * 800 * 190 + ((1200 * 90 + 800 * 190) / 2 - 800 * 190)
+        assert ledger.energy_j == pytest.approx(trained_j * ratio + peek_s * 200)
+        assert (ledger.peeks, ledger.attempts) == (1, 1)
+
+
 def test_the_first_runs_of_a_size_side_by_side_all_profile(tmp_path: Path) -> None:
     """A run of 32 draws 1520 J an epoch at 200 W, and 1300 J in the epoch that is profiled."""
     scenario = tiny(tmp_path)
@@ -235,8 +256,44 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert figures["zeus"]["concurrent"] == figures["zeus"]["concurrent_incumbent"] == 3
     assert all(f["runs_without_model"] == 0 and f["attempts"] >= 44 for f in figures.values())
     assert (out / "report.md").read_text() in capsys.readouterr().out
+    assert set(report["workloads"]) == {"bert_qa"}
     assert benchmark.main([*arguments, "--jobs", "300"]) == 0
     assert json.loads((out / "report.json").read_text())["submissions"] == 300
+
+
+def test_a_seed_gives_one_report_however_many_processes_share_the_work(tmp_path: Path) -> None:
+    write(tmp_path)
+
+    def figures(*options: str) -> Any:
+        arguments = ["--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "9000"]
+        assert benchmark.main([*arguments, "--policies", "zeus", "zeus", *options]) == 0
+        return json.loads((tmp_path / "out" / "report.json").read_text())["workloads"]
+
+    one = figures("--processes", "1")
+    assert figures("--processes", "3") == one, "to the last digit"
+    assert figures("--seed", "1") != one
+
+
+def test_a_seed_is_the_luck_of_the_runs_too(tmp_path: Path) -> None:
+    scenario = tiny(tmp_path)
+    groups = [Group("a", "squad", tuple(APART)), Group("b", "squad", tuple(APART))]
+    found = [
+        benchmark.run_groups(groups, {"squad": scenario}, ["zeus"], seed, 1)[0]["bert_qa"]["zeus"] for seed in (0, 0, 1)
+    ]
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_report_by_hand() -> None:
+    """A total where there are several workloads; a run below target is said."""
+    half, third = Ledger(2, 5.0, 8.0, 10.0, 4.0, attempts=3), Ledger(1, 10.0, 1.0, 30.0, 4.0, attempts=1)
+    report = benchmark.report_of({"a": {"zeus": half}, "b": {"zeus": third}}, {"zeus": 1.5})
+    energy_time = {name: (row["zeus"]["energy"], row["zeus"]["time"]) for name, row in report["workloads"].items()}
+    assert energy_time == {"a": (0.5, 2.0), "b": (pytest.approx(1 / 3), 0.25), "all": (15 / 40, 9 / 8)}
+    assert (report["submissions"], report["submissions_per_cpu_s"]) == (3, {"zeus": 2})
+    assert "| all | zeus | 3 | 0.375 | 1.125 | 1.333 |" in benchmark.markdown_of(report)
+    assert "done again" not in benchmark.markdown_of(report)
+    missed = benchmark.report_of({"a": {"zeus": replace(half, runs_below_target=1)}}, {"zeus": 1.5})
+    assert "A run below target is not charged for being done again" in benchmark.markdown_of(missed)
 
 
 def test_what_the_benchmark_cannot_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

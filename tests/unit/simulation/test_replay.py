@@ -40,6 +40,8 @@ def test_regret_by_hand(scenario: Scenario) -> None:
     steps = [0, 680 / 4000, 1560 / 4000, (1560 + 4000 - 4000) / 4000]
     assert log.regret() == pytest.approx([sum(steps[: i + 1]) for i in range(4)])
     assert log.expected_regret() == pytest.approx(log.regret()), "nothing here is left to chance"
+    assert log.energy_j == [4000, 3 * 1520, 1520 + 4000, 1520]
+    assert log.time_s == [20, 24, 8 + 20, 8], "what is charged for a miss is a cost, and no energy or time"
     assert (log.attempts, log.batch_size, log.runs_below_target) == ([1, 1, 2, 1], [16, 32, 16, 32], 1)
 
 
