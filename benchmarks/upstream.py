@@ -3,6 +3,9 @@
 Both replay the same traces: ``zeus._legacy.simulate`` of the development dependency ``zeus``, and
 ``simulation/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair and 3 %
 in geometric mean. Then each trap that we settle is shown alone: regret with that switch on, as a multiple of all off.
+
+Speeds are simulated recurrences per processor second, all of one run on the same pairs: upstream's simulator, the
+literal algorithm, and replays of the product's two policies (of every fifth seed), each warmed by one recurrence.
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.literal import Settled, literal
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
@@ -36,6 +41,12 @@ SWITCHES = {
     "all off": Settled(),
     **{f.name: Settled(**{f.name: True}) for f in fields(Settled)},
     "all on": Settled.all(),
+}
+SPEEDS = {
+    "upstream": "upstream's simulator",
+    "all off": "literal, all switches off",
+    "all on": "literal, all switches on",
+    **{policy: f"replay of {policy}" for policy in sorted(POLICIES, reverse=True)},
 }
 
 
@@ -83,26 +94,43 @@ def _scenario(folder: Path, workload: str, gpu: str) -> Scenario:
 Work = tuple[Path, str, str, tuple[int, ...]]
 
 
-def _work(work: Work) -> tuple[str, dict[str, list[float]], dict[str, float]]:
-    """Regret at the end per seed and seconds, of upstream's code and of every switch."""
+def _work(work: Work) -> tuple[str, dict[str, list[float]], dict[str, tuple[float, int]]]:
+    """Regret at the end per seed of upstream's code and of every switch; (seconds, recurrences) of these and ours."""
     folder, workload, gpu, seeds = work
     scenario = _scenario(folder, workload, gpu)
-    times = scenario.pair.recurrences
-    ends: dict[str, list[float]] = {name: [] for name in ("upstream", *SWITCHES)}
-    seconds = dict.fromkeys(ends, 0.0)
-    for seed in seeds:
+    replays: dict[str, Callable[[int, int], float]] = {
+        "upstream": lambda times, seed: upstream_regret(scenario, folder, times, seed)[-1],
+        **{name: partial(_literal_regret, scenario, settled) for name, settled in SWITCHES.items()},
+        **{policy: partial(_replay_regret, scenario, policy) for policy in POLICIES},
+    }
+    ends: dict[str, list[float]] = {}
+    spent: dict[str, tuple[float, int]] = {}
+    for name, regret_of in replays.items():
+        regret_of(1, 0)  # what is imported and read once is no part of a speed
         start = time.process_time()
-        ends["upstream"].append(upstream_regret(scenario, folder, times, seed)[-1])
-        seconds["upstream"] += time.process_time() - start
-        for name, settled in SWITCHES.items():
-            start = time.process_time()
-            ends[name].append(literal(scenario, times, seed, settled=settled).regret()[-1])
-            seconds[name] += time.process_time() - start
-    return scenario.pair.name, ends, seconds
+        ends[name] = [regret_of(scenario.pair.recurrences, seed) for seed in seeds[: 1 if name in POLICIES else None]]
+        spent[name] = time.process_time() - start, scenario.pair.recurrences * len(ends[name])
+    return scenario.pair.name, {name: found for name, found in ends.items() if name not in POLICIES}, spent
 
 
-def report_of(ends: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]:
-    """Means per pair, the agreement with upstream, and each switch alone."""
+def _literal_regret(scenario: Scenario, settled: Settled, times: int, seed: int) -> float:
+    return literal(scenario, times, seed, settled=settled).regret()[-1]
+
+
+def _replay_regret(scenario: Scenario, policy: str, times: int, seed: int) -> float:
+    return replay(scenario, scenario.job(policy=policy), times, seed).regret()[-1]
+
+
+def speeds_of(spent: Mapping[str, tuple[float, int]]) -> dict[str, dict[str, float]]:
+    """Simulated recurrences per second and core, and the same as a multiple of upstream's simulator."""
+    per_s = {name: times / max(seconds, 1e-9) for name, (seconds, times) in spent.items()}
+    return {name: {"per_s": per_s[name], "x_upstream": per_s[name] / per_s["upstream"]} for name in SPEEDS}
+
+
+def report_of(
+    ends: Mapping[str, Mapping[str, Sequence[float]]], spent: Mapping[str, tuple[float, int]]
+) -> dict[str, Any]:
+    """Means per pair, the agreement with upstream, each switch alone, and speeds."""
     means = {pair: {name: statistics.fmean(v) for name, v in found.items()} for pair, found in ends.items()}
     agreement = {pair: m["all off"] / m["upstream"] for pair, m in means.items()}
     alone = {
@@ -116,6 +144,7 @@ def report_of(ends: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, An
         "switch_geomean": {name: geomean(r.values()) for name, r in alone.items()},
         "switch_worst": {name: max(r.values()) for name, r in alone.items()},
         "switch": alone,
+        "recurrences_per_cpu_s": speeds_of(spent),
     }
 
 
@@ -143,8 +172,19 @@ def markdown_of(report: Mapping[str, Any], seeds: int) -> str:
             "",
             *table(["switch", "geometric mean", *pairs], alone),
             "",
+            "## Simulated recurrences per second and core",
+            "",
+            *table(
+                ["", "per second", "x upstream's"],
+                [[SPEEDS[n], *_speed_cells(v)] for n, v in report["recurrences_per_cpu_s"].items()],
+            ),
+            "",
         ]
     )
+
+
+def _speed_cells(speed: Mapping[str, float]) -> tuple[str, str]:
+    return f"{speed['per_s']:,.0f}", f"{speed['x_upstream']:.2f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,22 +203,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (args.traces, p.workload, p.gpu, tuple(seeds[i : i + CHUNK])) for i in seeds[::CHUNK] for p in pairs
     ]
     ends: dict[str, dict[str, list[float]]] = {p.name: {} for p in pairs}
-    spent: dict[str, float] = {}
+    spent: dict[str, tuple[float, int]] = {}
     with get_context("fork").Pool(args.jobs or os.cpu_count()) as pool:
         for pair, found, seconds in progress(pool.imap_unordered(_work, work), len(work)):
             for name, values in found.items():
                 ends[pair].setdefault(name, []).extend(values)
-                spent[name] = spent.get(name, 0.0) + seconds[name]
-    report = report_of(ends)
-    times = sum(p.recurrences for p in pairs) * args.seeds
-    report["recurrences_per_s"] = {name: round(times / s) for name, s in spent.items()}
+            for name, more in seconds.items():
+                before = spent.get(name, (0.0, 0))
+                spent[name] = before[0] + more[0], before[1] + more[1]
+    report = report_of(ends, spent)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "upstream.json").write_text(json.dumps(report, indent=1) + "\n")
     (args.out / "upstream.md").write_text(markdown_of(report, args.seeds))
     overall, worst = report["agreement_geomean"], max(report["agreement"].values(), key=lambda r: abs(math.log(r)))
-    speed = report["recurrences_per_s"]
     print(f"literal / upstream: geometric mean {overall:.3f}, farthest {worst:.3f}")
-    print(f"recurrences per second and core: upstream {speed['upstream']:,}, literal {speed['all off']:,}")
+    print("simulated recurrences per second and core, and as a multiple of upstream's:")
+    for name, speed in report["recurrences_per_cpu_s"].items():
+        print("{:28}{:>10} {:>8} x".format(SPEEDS[name], *_speed_cells(speed)))
     apart = abs(overall - 1) > GEOMEAN_WITHIN or abs(worst - 1) > PAIR_WITHIN
     return int(apart)
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import paper, upstream
 from benchmarks.replays import NAMES, Replays, geomean, mean_ci, progress
-from tests.unit.simulation.tiny import tiny, write
+from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
 COUNTS = ("runs_without_model", "runs_below_target", "attempts", "peeks")
@@ -102,6 +102,32 @@ def test_upstreams_own_simulator_agrees_where_nothing_is_left_to_chance(tmp_path
     assert ours == pytest.approx(theirs)
     first = (3 * 1560 + (1740 - 1560) / 2) / 4000 - 1
     assert ours == pytest.approx([first, first + (2 * 2000 + (3000 - 2000) / 2) / 4000 - 1]), "profiling is paid"
+
+
+def test_the_comparison_with_upstream_has_the_speeds_of_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
+    train = [f"{row}3" if row.endswith(",") else row for row in train_rows()]  # upstream's stops where all miss
+    write(tmp_path, [TRAIN_HEAD, *train])
+    out = tmp_path / "out"
+    assert upstream.main(["--traces", str(tmp_path), "--seeds", "6", "--jobs", "2", "--out", str(out)]) in (0, 1)
+    report = json.loads((out / "upstream.json").read_text())
+    assert set(report["regret_end"]["bert_qa/toy"]) == {"upstream", *upstream.SWITCHES}, "speeds are no part of it"
+    speeds = report["recurrences_per_cpu_s"]
+    assert list(speeds) == ["upstream", "all off", "all on", "zeus", "knowledge_gradient"]
+    assert speeds["upstream"]["x_upstream"] == 1
+    assert speeds["all off"]["x_upstream"] > 3, "upstream filters a table in every run"
+    printed, written = capsys.readouterr().out, (out / "upstream.md").read_text()
+    for name, said in upstream.SPEEDS.items():
+        assert f"{speeds[name]['x_upstream']:.2f} x" in next(line for line in printed.splitlines() if said in line)
+        assert f"| {said} |" in written
+
+
+def test_speeds_by_hand() -> None:
+    spent = dict.fromkeys(upstream.SPEEDS, (2.0, 100)) | {"zeus": (0.5, 100)}
+    assert upstream.speeds_of(spent)["zeus"] == {"per_s": 200, "x_upstream": 4}
+    assert upstream.speeds_of(spent)["all off"] == {"per_s": 50, "x_upstream": 1}
 
 
 def test_means_by_hand() -> None:
