@@ -23,10 +23,12 @@ from airflow_provider_zeus.optimizer.checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import sweeps
+from benchmarks.ratios import Ratio, geomean_of, ratio_of
 from benchmarks.replays import NAMES, UPSTREAM, Replays, Task, geomean, mean_ci, run_tasks
 
 DEFAULT_POLICIES = (*POLICIES, UPSTREAM, "grid_search", "default")
 AT = {"regret_10": 9, "regret_20": 19, "regret_50": 49, "regret_end": -1}
+RATIOS = {"regret_20": "after 20 recurrences", "regret_end": "at the end"}
 
 
 def figures_of(found: Replays) -> dict[str, Any]:
@@ -49,7 +51,16 @@ def report_of(results: Mapping[Task, Replays], seeds: int) -> dict[str, Any]:
     for task, found in results.items():
         pairs.setdefault(task.pair, {})[task.policy] = figures_of(found)
     report: dict[str, Any] = {"source": "simulated", "seeds": seeds, "pairs": pairs}
-    ratios = {policy: ratios_to_upstream(pairs, policy) for policy in next(iter(pairs.values()))}
+    policies = list(next(iter(pairs.values())))
+    found_at = {name: {p: ratios_to_upstream(results, p, AT[name]) for p in policies} for name in RATIOS}
+    report["ratios"] = {
+        name: {
+            p: {"geomean": geomean_of(of.values()).to_json(), "pairs": {pair: r.to_json() for pair, r in of.items()}}
+            for p, of in by_policy.items()
+        }
+        for name, by_policy in found_at.items()
+    }
+    ratios = {p: {pair: r.value for pair, r in of.items()} for p, of in found_at["regret_end"].items()}
     report["geomean_vs_upstream"] = {policy: geomean(r.values()) for policy, r in ratios.items()}
     report["worst_vs_upstream"] = {policy: max(r.values()) for policy, r in ratios.items()}
     report["worst_pair_vs_upstream"] = {policy: max(r, key=r.__getitem__) for policy, r in ratios.items()}
@@ -57,10 +68,14 @@ def report_of(results: Mapping[Task, Replays], seeds: int) -> dict[str, Any]:
     return report
 
 
-def ratios_to_upstream(pairs: Mapping[str, Mapping[str, Any]], policy: str) -> dict[str, float]:
-    """Expected regret at the end as a multiple of upstream's, per pair."""
-    name = "expected_regret_end"
-    return {pair: max(found[policy][name][0], 1e-6) / found[UPSTREAM][name][0] for pair, found in pairs.items()}
+def ratios_to_upstream(results: Mapping[Task, Replays], policy: str, at: int) -> dict[str, Ratio]:
+    """Expected regret after so many recurrences as a multiple of upstream's, per pair."""
+    curves = {(t.pair, t.policy): found.expected_regret for t, found in results.items()}
+
+    def spent(pair: str, of: str) -> list[float]:
+        return [curve[min(at, len(curve) - 1)] for curve in curves[pair, of]]
+
+    return {pair: ratio_of(spent(pair, policy), spent(pair, UPSTREAM)) for pair, of in curves if of == policy}
 
 
 def markdown_of(report: Mapping[str, Any]) -> str:
@@ -87,6 +102,12 @@ def markdown_of(report: Mapping[str, Any]) -> str:
             for policy in policies
         ],
     )
+    for title, name in RATIOS.items():
+        ratios = report["ratios"][title]
+        lines += ["", f"## Expected regret {name} as a multiple of upstream's [95 % interval]", ""]
+        rows = [[pair, *(_ratio(ratios[p]["pairs"][pair]) for p in policies)] for pair in report["pairs"]]
+        rows.append(["geometric mean", *(_ratio(ratios[p]["geomean"]) for p in policies)])
+        lines += table(["pair", *policies], rows)
     for title, name in _TABLES.items():
         lines += ["", f"## {title}", ""]
         rows = [[pair, *(_cell(found[p][name]) for p in policies)] for pair, found in report["pairs"].items()]
@@ -113,6 +134,10 @@ def _speed(report: Mapping[str, Any], policy: str) -> int:
 
 def _cell(figure: Sequence[float]) -> str:
     return f"{figure[0]:.3f} ± {figure[1]:.3f}" if figure[0] < 10 else f"{figure[0]:.2f} ± {figure[1]:.2f}"
+
+
+def _ratio(found: Sequence[float]) -> str:
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*found)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from multiprocessing import get_context
@@ -24,6 +24,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 
 T = TypeVar("T")
+R = TypeVar("R")
 UPSTREAM = "upstream"  # upstream's algorithm, which benchmarks/upstream.py holds against its own code
 ABLATIONS = {
     "no_early_stopping": Parts(early_stopping=False),
@@ -55,7 +56,7 @@ class Task:
 
 @dataclass(slots=True)
 class Replays:
-    """What is kept, one entry per seed. Energies and times are multiples of the default run's expectation."""
+    """What is kept, one entry per seed, in their order. Energies and times are multiples of the default run's mean."""
 
     seconds: float = 0.0
     recurrences: int = 0
@@ -66,6 +67,7 @@ class Replays:
     cum_energy: list[float] = field(default_factory=list)
     attempts: int = 0  # most of one recurrence
     peeks: int = 0
+    batch_sizes: list[list[int]] = field(default_factory=list)  # of the model kept in each recurrence
     runs_without_model: int = 0
     runs_below_target: int = 0
 
@@ -80,12 +82,13 @@ class Replays:
         self.cum_energy.append(statistics.fmean(log.energy_j) / run.energy_j)
         self.attempts = max(self.attempts, *log.attempts)
         self.peeks += sum(log.peeks)
+        self.batch_sizes.append(log.batch_size)
         self.runs_without_model += log.runs_without_model
         self.runs_below_target += log.runs_below_target
 
     def join(self, other: Replays) -> None:
         """Take in the replays of other seeds."""
-        for name in ("regret", "expected_regret", "eta_last5", "tta_last5", "cum_energy"):
+        for name in ("regret", "expected_regret", "eta_last5", "tta_last5", "cum_energy", "batch_sizes"):
             getattr(self, name).extend(getattr(other, name))
         for name in ("seconds", "recurrences", "peeks", "runs_without_model", "runs_below_target"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -133,16 +136,22 @@ def _work_on(work: tuple[Path, Task, Task]) -> tuple[Task, Replays]:
 
 def run_tasks(folder: Path, tasks: Sequence[Task], jobs: int | None = None) -> dict[Task, Replays]:
     """Replays by task, on ``jobs`` processes (default: every core), the slow ones first."""
-    parts = [(folder, task, replace(task, seeds=seeds)) for task in tasks for seeds in _chunks(task.seeds)]
+    parts = [(folder, task, replace(task, seeds=seeds)) for task in tasks for seeds in chunks(task.seeds)]
     parts.sort(key=lambda part: part[1].policy not in POLICIES)
     found = {task: Replays() for task in tasks}
-    with get_context("fork").Pool(jobs or os.cpu_count()) as pool:
-        for task, replays in progress(pool.imap_unordered(_work_on, parts), len(parts)):
-            found[task].join(replays)
+    for task, replays in on_all_cores(_work_on, parts, jobs):
+        found[task].join(replays)
     return found
 
 
-def _chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+def on_all_cores(work: Callable[[T], R], parts: Sequence[T], jobs: int | None = None) -> Iterator[R]:
+    """What ``work`` makes of each part, in the order of the parts, on ``jobs`` processes (default: every core)."""
+    with get_context("fork").Pool(jobs or os.cpu_count()) as pool:
+        yield from progress(pool.imap(work, parts), len(parts))
+
+
+def chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+    """Seeds by the task."""
     return (seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK))
 
 

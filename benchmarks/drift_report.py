@@ -1,0 +1,172 @@
+"""What ``benchmarks.scenarios`` says of jobs whose data change: regret from the shift on, false alarms, looks back."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_provider_zeus.optimizer.knowledge_gradient import FIRST_LOOK_AT
+from benchmarks.drifts import END, END_SILENT, LEVELS, SHIFT, Drift
+from benchmarks.paper import table
+from benchmarks.ratios import geomean_of
+from benchmarks.replays import Replays, mean_ci
+from benchmarks.scenario_report import (
+    FLOOR,
+    OURS,
+    Found,
+    Variant,
+    Verdict,
+    cell,
+    common_verdicts,
+    entry_of,
+    kinds_table,
+    ratio_between,
+    regret_cell,
+    spent,
+    summary_of,
+    worst_table,
+)
+
+GEOMEAN, WORST, FALSE_ALARM = 0.30, 2.2, 5.0
+LOOKS = [t for t in (FIRST_LOOK_AT * 2**k for k in range(8)) if t < END_SILENT]
+NEAR = 4  # recurrences before a second look: what it costs is compared with them
+STEADY, SMALL = "steady", f"level x{LEVELS[0]:g}"
+
+
+def drift_report(found: Found, cases: Mapping[str, Drift], variants: Mapping[str, Variant]) -> dict[str, Any]:
+    """``report.json["drift"]``. ``variants``: what was replayed; the first is ours, the second the paper's."""
+    shifted = {n: of for n, of in found.items() if cases[n].shifts and cases[n].silent is None}
+    entries = {n: {"announced": cases[n].announced, **entry_of(of, SHIFT)} for n, of in shifted.items()}
+    groups = {
+        "all": entries,
+        "announced": {n: e for n, e in entries.items() if e["announced"]},
+        "unannounced": {n: e for n, e in entries.items() if not e["announced"]},
+    }
+    pairs = [name.removesuffix(f" {STEADY}") for name in found if name.endswith(f" {STEADY}")]
+    return {
+        "shift_at": SHIFT,
+        "variants": {name: variant._asdict() for name, variant in variants.items()},
+        "groups": {name: summary_of(found, of, SHIFT) for name, of in groups.items() if of},
+        "against": {
+            policy: geomean_of(ratio_between(of, policy, SHIFT) for of in shifted.values()).to_json()
+            for policy in variants
+            if policy != OURS
+        },
+        "steady": {
+            policy: {p: mean_ci(spent(found[f"{p} {STEADY}"][policy], SHIFT)) for p in pairs} for policy in variants
+        },
+        "false_alarm": {
+            policy: {p: _false_alarm(found[f"{p} {SMALL}"], found[f"{p} {STEADY}"], policy) for p in pairs}
+            for policy in variants
+        },
+        "second_looks": {pair: mean_ci(_looks(found[f"{pair} {STEADY}"][OURS])) for pair in pairs},
+        "silent": {n: _silent(of, cases[n]) for n, of in found.items() if cases[n].silent is not None},
+        "scenarios": entries,
+    }
+
+
+def _false_alarm(shifted: Mapping[str, Replays], steady: Mapping[str, Replays], policy: str) -> list[float]:
+    """[mean, half of ci95] of what the smallest shift costs over no shift [C*]."""
+    pairs = zip(spent(shifted[policy], SHIFT, END), spent(steady[policy], SHIFT, END), strict=True)
+    return mean_ci([a - b for a, b in pairs])
+
+
+def _looks(steady: Replays) -> list[float]:
+    """Per seed: what the second looks of a job that never changes cost over the recurrences just before them [C*]."""
+    found = []
+    for curve in steady.expected_regret:
+        each = [b - a for a, b in zip([0.0, *curve], curve, strict=False)]
+        found.append(sum(each[t] - statistics.fmean(each[t - NEAR : t]) for t in LOOKS if t < len(each)))
+    return found
+
+
+def _silent(found: Mapping[str, Replays], drift: Drift) -> dict[str, Any]:
+    """Per policy: share of seeds in which the batch size is found, the median recurrence after the shift, regret."""
+    report: dict[str, Any] = {"batch_size": drift.silent}
+    for policy, replays in found.items():
+        kept = [sizes[SHIFT:] for sizes in replays.batch_sizes]
+        first = [sizes.index(drift.silent) if drift.silent in sizes else None for sizes in kept]
+        hits = [f + 1 for f in first if f is not None]
+        report[policy] = {
+            "found": len(hits) / len(first),
+            "median_recurrence": statistics.median(hits) if hits else None,
+            "expected_regret": mean_ci(spent(replays, SHIFT)),
+        }
+    return report
+
+
+def drift_verdicts(report: Mapping[str, Any]) -> list[Verdict]:
+    """What is asked under drift."""
+    of = report["groups"]["all"]
+    mean = of["geomean"]
+    over = {n: e["ratio"] for n, e in report["scenarios"].items() if e["ratio"][1] > WORST}
+    alarms: Mapping[str, Sequence[float]] = report["false_alarm"][OURS]
+    pair = max(alarms, key=lambda p: alarms[p][0])
+    alarm, half = alarms[pair]
+    shares = [s[OURS]["found"] for s in report["silent"].values()]
+    worst = f"worst {cell(report['scenarios'][of['worst']]['ratio'])}, {of['worst']}; {len(over)} surely above"
+    return [
+        Verdict(f"drift: geometric mean at most {GEOMEAN:g}", cell(mean), mean[1] <= GEOMEAN),
+        Verdict(f"drift: worst at most {WORST:g}", worst, not over),
+        Verdict(
+            f"{SMALL}: false alarm costs at most {FALSE_ALARM:g} C*",
+            f"at most {alarm:.2f} ± {half:.2f}, {pair}",
+            alarm - half <= FALSE_ALARM,
+        ),
+        Verdict(
+            "a batch size that gets better silently is found",
+            f"in {statistics.fmean(shares):.0%} of jobs, at least {min(shares):.0%}",
+            min(shares) > 0.5,
+        ),
+        *common_verdicts("drift", of),
+    ]
+
+
+def drift_markdown(report: Mapping[str, Any]) -> list[str]:
+    """Its chapter of ``report.md``."""
+    lines = [
+        "## Jobs whose data change",
+        "",
+        f"Expected regret from the shift on (recurrence {SHIFT}) over that of the paper's policy, traps settled.",
+        f"Either counts as at least {FLOOR:g} C*; floored: the paper's was less. A shift is announced where Epochs of",
+        "the batch size that was best before it change; else nothing that runs need tell of it.",
+        "",
+        *table(
+            ["shifts", "scenarios", "geometric mean", "floored"],
+            [
+                [name, str(of["scenarios"]), cell(of["geomean"]), str(of["floored"])]
+                for name, of in report["groups"].items()
+            ],
+        ),
+        "",
+        *table(["all shifts against", "geometric mean"], [[p, cell(ratio)] for p, ratio in report["against"].items()]),
+        "",
+        *kinds_table(report["scenarios"], WORST),
+        "",
+        *worst_table(report["scenarios"]),
+        "",
+        f"### What {SMALL} costs over no shift, and second looks where nothing ever changes [C*]",
+        "",
+        *table(
+            ["pair", *report["false_alarm"], f"second looks at {', '.join(map(str, LOOKS))}"],
+            [
+                [pair, *(regret_cell(of[pair]) for of in report["false_alarm"].values()), regret_cell(looks)]
+                for pair, looks in report["second_looks"].items()
+            ],
+        ),
+        "",
+        f"### One batch size gets better silently at recurrence {SHIFT}: found after so many recurrences",
+        "",
+    ]
+    policies = list(report["variants"])
+    rows = [[n, str(of["batch_size"]), *(_found_cell(of[p]) for p in policies)] for n, of in report["silent"].items()]
+    lines += table(["scenario", "batch size", *policies], rows)
+    lines += ["", f"### Regret from recurrence {SHIFT} to {END_SILENT} where nothing ever changes [C*]", ""]
+    steady = [[pair, *(regret_cell(report["steady"][p][pair]) for p in policies)] for pair in report["second_looks"]]
+    return [*lines, *table(["pair", *policies], steady)]
+
+
+def _found_cell(of: Mapping[str, Any]) -> str:
+    when = "never" if of["median_recurrence"] is None else f"median {of['median_recurrence']:g}"
+    return f"{when}, in {of['found']:.0%} of jobs; regret {regret_cell(of['expected_regret'])}"

@@ -1,0 +1,155 @@
+"""Jobs whose data change: from one recurrence on another table of Epochs(b) holds, in half of them for a while only.
+
+===================  =================================================================================================
+kind                 Epochs(b) after the shift
+===================  =================================================================================================
+level x1.3 ...       as many times longer, all alike
+towards small,       x (b / default)^.4, ^-.4: small, or large, batch sizes get better
+  towards large
+switched             another workload's on the same GPU, read at the same place between the smallest and the largest
+                     size, at the default's old level: another shape that no neighbour announces
+silent               one batch size away from the best, at first twice as dear as the best, costs .6 of it: nothing that
+                     still runs tells it
+===================  =================================================================================================
+
+``max_epochs`` is the same before and after, since a job's author would have to give it beforehand: half more than the
+longest run that reaches its target under either table, and no less than it was.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Pair
+from benchmarks.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs
+
+SHIFT, BACK = 50, 85  # recurrences, from 0
+END, END_BACK, END_SILENT = 120, 150, 200
+LEVELS = (1.3, 2.5, 10.0)
+TILT = 0.4
+BAD, GOOD = 2.0, 0.6  # cost of the silent batch size before and after, cheapest other = 1
+ROOM = 1.5
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A job that recurs so often, and what holds from which recurrence on."""
+
+    before: Scenario
+    recurrences: int
+    shifts: Mapping[int, Scenario] = field(default_factory=dict)
+    silent: int | None = None  # the batch size that gets better, where it is one alone
+
+    @property
+    def announced(self) -> bool:
+        """Whether each shift changes Epochs of what was best before it: else nothing that runs need tell of it."""
+        truths = [self.before, *(self.shifts[t] for t in sorted(self.shifts))]
+        told = [after.pair.epochs[was.best] != was.pair.epochs[was.best] for was, after in pairwise(truths)]
+        return bool(told) and all(told)
+
+
+def drifts(pairs: Iterable[Pair]) -> dict[str, Drift]:
+    """All of them by name, and for each pair a job without a shift, ``steady``."""
+    whole = [Scenario(pair) for pair in pairs]
+    found: dict[str, Drift] = {}
+    for scenario in whole:
+        name = scenario.pair.name
+        for kind, after in _tables(scenario, whole):
+            before, after = _with_room(scenario, after)
+            found[f"{name} {kind}"] = Drift(before, END, {SHIFT: after})
+            found[f"{name} {kind} and back"] = Drift(before, END_BACK, {SHIFT: after, BACK: before})
+            if kind == f"level x{LEVELS[0]:g}":
+                found[f"{name} steady"] = Drift(before, END_SILENT)
+        if (b := _away_from_best(scenario)) is not None:
+            before, after = _with_room(at_cost(scenario, b, BAD), at_cost(scenario, b, GOOD))
+            found[f"{name} silent"] = Drift(before, END_SILENT, {SHIFT: after}, b)
+    return found
+
+
+def _tables(scenario: Scenario, whole: Iterable[Scenario]) -> Iterator[tuple[str, Scenario]]:
+    for level in LEVELS:
+        yield f"level x{level:g}", times(scenario, partial(_alike, level))
+    default = scenario.pair.default_batch_size
+    yield "towards small", times(scenario, lambda b: math.pow(b / default, TILT))
+    yield "towards large", times(scenario, lambda b: math.pow(b / default, -TILT))
+    here = [s for s in whole if s.pair.gpu == scenario.pair.gpu]
+    after_own = here[here.index(scenario) + 1 :] + here[: here.index(scenario)]
+    switched = (taken_from(scenario, donor) for donor in after_own)
+    for found in switched:
+        if reaching(found.pair, default) >= REACHES:  # a job whose default fails is another story
+            yield "switched", found
+            break
+
+
+def _alike(level: float, b: int) -> float:
+    return level
+
+
+def times(scenario: Scenario, factor: Callable[[int], float]) -> Scenario:
+    """Epochs(b) x a factor of b."""
+    return changed(scenario, epochs=scaled(scenario.pair, factor))
+
+
+def taken_from(scenario: Scenario, donor: Scenario) -> Scenario:
+    """Another workload's table: a run that failed there fails here."""
+    pair, other = scenario.pair, donor.pair
+    most = other.max_epochs
+
+    def read_at(b: int) -> tuple[float, ...]:
+        place = _place(pair.batch_sizes, b)
+        size = min(other.batch_sizes, key=lambda s: (abs(_place(other.batch_sizes, s) - place), s))
+        return tuple(e if e <= most else math.inf for e in other.epochs[size])
+
+    table = {b: read_at(b) for b in pair.batch_sizes}
+    default = pair.default_batch_size
+    level = _median(pair.epochs[default]) / _median(table[default])
+    if not 0 < level < math.inf:
+        level = 1.0  # the default fails in one of the two
+    return changed(scenario, epochs={b: tuple(whole_epochs(e * level) for e in runs) for b, runs in table.items()})
+
+
+def _place(sizes: tuple[int, ...], b: int) -> float:
+    """0 for the smallest, 1 for the largest, by logarithm."""
+    return math.log(b / sizes[0]) / math.log(sizes[-1] / sizes[0]) if len(sizes) > 1 else 0.0
+
+
+def _median(runs: tuple[float, ...]) -> float:
+    return statistics.median_low(runs)
+
+
+def _with_room(before: Scenario, after: Scenario) -> tuple[Scenario, Scenario]:
+    """Both with the ``max_epochs`` that lets what reached its target before do so after."""
+    pair = before.pair
+    reached = [b for b in pair.batch_sizes if reaching(pair, b) > 0]
+    runs = [e for b in reached for s in (before, after) for e in s.pair.epochs[b] if math.isfinite(e)]
+    longest = max(pair.max_epochs, math.ceil(ROOM * max(runs, default=0.0)))
+    return changed(before, max_epochs=longest), changed(after, max_epochs=longest)
+
+
+# ---------------------------------------------------------------------- one size alone
+def _away_from_best(scenario: Scenario) -> int | None:
+    """Two places from the best batch size, else one; a larger one rather than a smaller one."""
+    sizes = scenario.pair.batch_sizes
+    best = sizes.index(scenario.best)
+    for i in (best + 2, best - 2, best + 1, best - 1):
+        if 0 <= i < len(sizes) and sizes[i] != scenario.pair.default_batch_size and _reaches(scenario, sizes[i]):
+            return sizes[i]
+    return None
+
+
+def _reaches(scenario: Scenario, b: int) -> bool:
+    return math.isfinite(scenario.expected_cost(b))
+
+
+def at_cost(scenario: Scenario, b: int, cost: float) -> Scenario:
+    """A batch size whose runs cost so many times what the cheapest other one's do."""
+    others = min(scenario.expected_cost(other) for other in scenario.pair.batch_sizes if other != b)
+    factor = cost * others / scenario.expected_cost(b)
+    runs = tuple(whole_epochs(e * factor) for e in scenario.pair.epochs[b])
+    return changed(scenario, epochs={**scenario.pair.epochs, b: runs})

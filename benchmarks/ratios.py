@@ -1,0 +1,69 @@
+"""Ratios of two policies' regrets and their 95 % intervals (delta method on the logarithm, paired by seed).
+
+Under common random numbers both policies are lucky in the same seeds, so a ratio of means is known better than either
+mean. With a, b the two per seed: the variance of log(mean a / mean b) is that of a / mean a - b / mean b, over the
+number of seeds. The same batch size draws the same numbers in every scenario, so a geometric mean over scenarios is
+paired by seed as well.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Z = 1.96
+LEAST = 1e-6  # of a mean regret [C*], so that it has a logarithm
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of means; ``pulls``, one per seed, are by how much each seed pulls its logarithm."""
+
+    value: float
+    pulls: tuple[float, ...]
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval. One seed shows no spread: the interval is the ratio itself."""
+        return self.value * math.exp(-Z * self._error)
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return self.value * math.exp(Z * self._error)
+
+    @property
+    def _error(self) -> float:
+        return statistics.stdev(self.pulls) / math.sqrt(len(self.pulls)) if len(self.pulls) > 1 else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    def to_json(self) -> list[float]:
+        """[ratio, lower end, upper end]."""
+        return [self.value, self.low, self.high]
+
+
+def ratio_of(ours: Sequence[float], theirs: Sequence[float], floor: float = LEAST) -> Ratio:
+    """Mean of ``ours`` over the mean of ``theirs``, seed by seed alike.
+
+    :param floor: the least that either mean counts as, where a ratio to or of next to nothing would say nothing.
+    """
+    above, below = max(statistics.fmean(ours), floor), max(statistics.fmean(theirs), floor)
+    pulls = (a - b for a, b in zip(_pulls(ours, floor), _pulls(theirs, floor), strict=True))
+    return Ratio(above / below, tuple(pulls))
+
+
+def _pulls(values: Sequence[float], floor: float) -> list[float]:
+    """Each value over their mean; a mean that is raised to the floor is pulled by nothing."""
+    mean = statistics.fmean(values)
+    return [0.0] * len(values) if mean < floor else [v / mean for v in values]
+
+
+def geomean_of(ratios: Iterable[Ratio]) -> Ratio:
+    """Geometric mean of ratios over the same seeds."""
+    found = list(ratios)
+    mean = math.exp(statistics.fmean(math.log(r.value) for r in found))
+    return Ratio(mean, tuple(statistics.fmean(pulls) for pulls in zip(*(r.pulls for r in found), strict=True)))

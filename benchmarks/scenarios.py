@@ -1,0 +1,159 @@
+"""Does the default policy hold where no constant was chosen? ``python -m benchmarks.scenarios --traces DIR --out DIR``.
+
+Replays scenarios made of measured workloads (``scenario_sets``: one change each) and jobs whose data change
+(``drifts``) under ``"knowledge_gradient"`` and under the paper's policy ``"zeus"``, with common random numbers, and
+writes ``report.json``, ``report.md`` and two pictures. Half of the scenarios are held out, by a hash of their name:
+``--part development`` while constants are chosen, ``--part held-out`` once, at the end. Everything is simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.simulation.driver import replay
+from benchmarks.drift_report import drift_markdown, drift_report, drift_verdicts
+from benchmarks.drifts import Drift, drifts
+from benchmarks.paper import add_selection, chosen_traces, needs, table
+from benchmarks.replays import Replays, chunks, on_all_cores
+from benchmarks.scenario_report import (
+    OURS,
+    PAPERS,
+    Found,
+    Variant,
+    Verdict,
+    static_markdown,
+    static_report,
+    static_verdicts,
+)
+from benchmarks.scenario_sets import PARTS, part_of, static_scenarios
+
+SEEDS = 50
+RECURRENCES = 100  # of a scenario without drift
+STATIC = {OURS: Variant(OURS), PAPERS: Variant(PAPERS)}
+# Forgetting costs the paper's policy more than it gains: of windows of 30, 40, 50, 60, 80 and 500 converged runs (the
+# default, which no job here fills) the last is best over all drifts, so ours is held against that. 60 is shown too: the
+# simplest re-sweep, since what was not run for a window is tried again.
+DRIFTING = {**STATIC, **{f"{policy}_window_60": Variant(policy, 60) for policy in (OURS, PAPERS)}}
+ONLY = ("static", "drift")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Replays of one policy on one scenario."""
+
+    name: str
+    variant: str
+    drift: Drift
+    policy: str
+    window: int | None
+    seeds: tuple[int, ...]
+
+
+def play(task: Task) -> Replays:
+    """All its seeds."""
+    found, scenario = Replays(), task.drift.before
+    fields = {} if task.window is None else {"window": max(task.window, 2 * len(scenario.pair.batch_sizes))}
+    job = scenario.job(policy=task.policy, **fields)
+    start = time.process_time()
+    for seed in task.seeds:
+        found.add(scenario, replay(scenario, job, task.drift.recurrences, seed, task.drift.shifts))
+    found.seconds = time.process_time() - start
+    return found
+
+
+def run_all(
+    cases: Mapping[str, Drift], variants: Mapping[str, Variant], seeds: int, jobs: int | None = None
+) -> dict[str, dict[str, Replays]]:
+    """Every case under every variant."""
+    parts = [
+        Task(name, variant, drift, *variants[variant], some)
+        for variant in variants
+        for name, drift in cases.items()
+        for some in chunks(tuple(range(seeds)))
+    ]
+    found: dict[str, dict[str, Replays]] = {name: {v: Replays() for v in variants} for name in cases}
+    for part, replays in zip(parts, on_all_cores(play, parts, jobs), strict=True):
+        found[part.name][part.variant].join(replays)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    args = _parser().parse_args(arguments)
+    start = time.monotonic()
+    static: Found = {}
+    drifting: Found = {}
+    try:
+        if not args.no_pictures:
+            needs("matplotlib", ", or --no-pictures")
+        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+        drift_cases = drifts(pairs) if args.only != "static" else {}
+        if args.only != "drift":
+            chosen = {n: s for n, s in static_scenarios(pairs).items() if args.part in (part_of(n), "both")}
+            cases = {name: Drift(scenario, RECURRENCES) for name, scenario in chosen.items()}
+            static = run_all(cases, STATIC, args.seeds, args.jobs)
+        if drift_cases:
+            drifting = run_all(drift_cases, DRIFTING, args.seeds, args.jobs)
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    report: dict[str, Any] = {"source": "simulated", "seeds": args.seeds}
+    verdicts: list[Verdict] = []
+    if static:
+        report["static"] = static_report(static, RECURRENCES)
+        verdicts += static_verdicts(report["static"])
+    if drifting:
+        report["drift"] = drift_report(drifting, drift_cases, DRIFTING)
+        verdicts += drift_verdicts(report["drift"])
+    report["verdicts"] = [v._asdict() for v in verdicts]
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "report.md").write_text(markdown_of(report, verdicts))
+    if not args.no_pictures:
+        from benchmarks import scenario_figures  # it brings matplotlib
+
+        if static:
+            scenario_figures.ratios(report["static"], args.out / "scenarios.png")
+        if drifting:
+            scenario_figures.shifts(drifting, drift_cases, args.out / "drift.png")
+    for verdict in verdicts:
+        print(f"{'held  ' if verdict.held else 'MISSED'} {verdict.asked}: {verdict.found}")
+    print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
+    return 0
+
+
+def markdown_of(report: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
+    """``report.md``."""
+    lines = [
+        "# Where no constant was chosen",
+        "",
+        f"{report['seeds']} seeds, common random numbers; simulated from measured epochs, times and powers. Figures in "
+        "brackets are 95 % intervals; something is missed only where the better end of its interval misses it.",
+        "",
+        *table(["asked", "found", ""], [[v.asked, v.found, "held" if v.held else "**missed**"] for v in verdicts]),
+        "",
+    ]
+    chapters = [static_markdown(report["static"])] if "static" in report else []
+    chapters += [drift_markdown(report["drift"])] if "drift" in report else []
+    return "\n".join([*lines, *(line for chapter in chapters for line in [*chapter, ""])])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_selection(parser, "scenarios-report")
+    parser.set_defaults(seeds=SEEDS)
+    parser.add_argument("--part", choices=[*PARTS, "both"], default="both", help="of the scenarios without drift")
+    parser.add_argument("--only", choices=ONLY, help="scenarios without drift, or those with")
+    parser.add_argument("--no-pictures", action="store_true", help="numbers alone")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
