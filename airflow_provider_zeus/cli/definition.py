@@ -38,6 +38,12 @@ def _simulate() -> ActionCommand:
             Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
             Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
             Arg(("--policy",), help="policies, default and grid_search (default: ours)", nargs="+", metavar="P"),
+            Arg(
+                ("--default-batch-size",),
+                help="yours (default: the paper's, or the largest sure one)",
+                type=number,
+                metavar="B",
+            ),
             Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
             Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
             Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),

@@ -109,5 +109,5 @@ def print_json(data: Any) -> None:
 
 _FIGURES = (
     *("trial", "trials", "recurrences", "batch size", "epochs", "energy", "time", "cost", "limit", "seed"),
-    *("regret [C*]", "energy, last 5", "time, last 5", "attempts", "below target"),
+    *("regret [C*]", "energy, last 5", "time, last 5", "pays from run", "below target"),
 )

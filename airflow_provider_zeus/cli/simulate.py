@@ -6,6 +6,7 @@ import math
 import statistics
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,8 @@ def simulate(args: Namespace) -> None:
     summaries: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
     for pair in Traces(Path(args.traces)).pairs(_named(args.gpu), _named(args.workload)):
-        scenario = Scenario(pair, args.eta)
+        start = args.default_batch_size
+        scenario = Scenario(pair if start is None else pair.starting_at(start), args.eta)
         for policy in policies:
             logs = [_replay(policy, scenario, args.recurrences or pair.recurrences, n) for n in range(args.seeds)]
             head = {"workload": pair.workload, "gpu": pair.gpu, "policy": policy}
@@ -43,6 +45,9 @@ def simulate(args: Namespace) -> None:
     if args.verbose:
         show([_line_cells(line) for line in lines], empty="")
     show([_summary_cells(s) for s in summaries], empty="Nothing to replay.")
+    for summary in summaries:
+        if summary["policy"] != "default":  # nothing is saved by what is there
+            print(_sentence(summary))
 
 
 def _named(name: str | None) -> list[str]:
@@ -65,13 +70,23 @@ def _replay(policy: str, scenario: Scenario, recurrences: int, seed: int) -> Log
 
 
 def _summary(scenario: Scenario, logs: Sequence[Log]) -> dict[str, Any]:
-    """Means over seeds; energies and times against the expectation of the default batch size at full power."""
+    """Means over seeds; energies and times against the expectation of the default batch size at full power.
+
+    ``energy`` and ``time`` are of all recurrences, exploration included.
+    """
     default = scenario.default_run
     recurrences = sum(len(log) for log in logs)
+    energy_j, time_s = (math.fsum(map(math.fsum, (getattr(log, n) for log in logs))) for n in ("energy_j", "time_s"))
     return {
         "seeds": len(logs),
         "recurrences": recurrences,
         "regret": statistics.fmean(log.regret()[-1] for log in logs),
+        "default_batch_size": scenario.pair.default_batch_size,
+        "energy": energy_j / recurrences / default.energy_j,
+        "time": time_s / recurrences / default.time_s,
+        "saved_energy_j": default.energy_j - energy_j / recurrences,
+        "saved_time_s": default.time_s - time_s / recurrences,
+        "paid_back_at": _paid_back_at(default.cost, [log.cost for log in logs]),
         "energy_last5": statistics.fmean(statistics.fmean(log.energy_j[-LAST:]) for log in logs) / default.energy_j,
         "time_last5": statistics.fmean(statistics.fmean(log.time_s[-LAST:]) for log in logs) / default.time_s,
         "attempts": sum(sum(log.attempts) for log in logs),
@@ -79,6 +94,14 @@ def _summary(scenario: Scenario, logs: Sequence[Log]) -> dict[str, Any]:
         "runs_below_target": sum(log.runs_below_target for log in logs),
         "runs_without_model": sum(log.runs_without_model for log in logs),
     }
+
+
+def _paid_back_at(default_cost: float, costs: Sequence[Sequence[float]]) -> int | None:
+    """The recurrence from which on the sum of all costs, in the mean over seeds, stays below Default's; None: never."""
+    sums = accumulate(default_cost - statistics.fmean(at) for at in zip(*costs, strict=True))
+    above = [t for t, saved in enumerate(sums, 1) if saved <= 1e-9 * default_cost]
+    first = above[-1] + 1 if above else 1
+    return first if first <= len(costs[0]) else None
 
 
 def _recurrences(logs: Sequence[Log]) -> Iterator[dict[str, Any]]:
@@ -105,11 +128,29 @@ def _summary_cells(s: dict[str, Any]) -> dict[str, str]:
         "policy": s["policy"],
         "recurrences": str(s["recurrences"]),
         "regret [C*]": f"{s['regret']:.2f}",
+        "energy": f"{s['energy']:.3f}",
+        "time": f"{s['time']:.3f}",
         "energy, last 5": f"{s['energy_last5']:.3f}",
         "time, last 5": f"{s['time_last5']:.3f}",
-        "attempts": str(s["attempts"]),
+        "pays from run": number_text(s["paid_back_at"]),
         "below target": str(s["runs_below_target"]),
     }
+
+
+def _sentence(s: dict[str, Any]) -> str:
+    """What a policy would have saved, in words."""
+    spent = [
+        f"{abs(1 - s[name]):.1%} {less if s[name] <= 1 else more} ({text(abs(s[saved]))} a run)"
+        for name, saved, text, less, more in (
+            ("energy", "saved_energy_j", energy_text, "less energy", "more energy"),
+            ("time", "saved_time_s", time_text, "less time", "more time"),
+        )
+    ]
+    runs = s["recurrences"] // s["seeds"]
+    return (
+        f"{s['workload']} on {s['gpu']}: over {runs} runs {s['policy']} takes {' and '.join(spent)} than batch size "
+        f"{s['default_batch_size']} at full power, all that it tried included."
+    )
 
 
 def _line_cells(line: dict[str, Any]) -> dict[str, str]:

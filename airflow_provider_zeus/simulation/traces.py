@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -99,6 +99,18 @@ class Pair:
         """How often the paper lets a job recur: 2 |B| |P| (section 6.2)."""
         return 2 * len(self.points) * len(self.limits_w)
 
+    def starting_at(self, default: int) -> Pair:
+        """The same with this default batch size. Raises JobSpecError where it was not measured or never converged."""
+        if default not in self.points:
+            sizes = f"Use one of {', '.join(map(str, self.points))}"
+            raise JobSpecError.of("default_batch_size", default, f"was not measured for {self.name}", sizes)
+        if min(self.epochs[default]) > self.max_epochs:
+            said = f"no run of {self.name} reached the target with it within {self.max_epochs} epochs"
+            sure = [str(b) for b, epochs in self.epochs.items() if min(epochs) <= self.max_epochs]
+            use = f"Use one of {', '.join(sure)}" if sure else f"Add runs that reach it to {TRAIN}"
+            raise JobSpecError.of("default_batch_size", default, said, use)
+        return replace(self, default_batch_size=default)
+
 
 @dataclass(frozen=True)
 class Traces:
@@ -133,19 +145,16 @@ class Traces:
             problem = f"has no power trace on {gpu} of a batch size in {TRAIN}"
             raise JobSpecError.of("workload", workload, problem, f"Use one of {self._names()}, or another GPU")
         default = max((b for b in points if b <= w.default_batch_size), default=min(points))
-        runs = {b: tuple(epochs) for b, epochs in self._runs[w.training, w.target].items() if b in points}
-        if min(runs[default]) > w.max_epochs:
-            problem = f"no run of its default batch size {default} reached the target within {w.max_epochs} epochs"
-            raise JobSpecError.of("workload", workload, problem, f"Add such a run to {TRAIN}, or use another workload")
-        return Pair(
+        found = Pair(
             workload=workload,
             gpu=gpu,
             default_batch_size=default,
             max_epochs=w.max_epochs,
             max_power_w=max(p.limit_w for measured in self._power(gpu).values() for p in measured),
             points=points,
-            epochs={b: runs[b] for b in points},
+            epochs={b: tuple(self._runs[w.training, w.target][b]) for b in points},
         )
+        return found.starting_at(default)
 
     def pairs(self, gpus: Sequence[str] = (), workloads: Sequence[str] = ()) -> list[Pair]:
         """Every workload on every GPU that measured it; only the named ones, where names are given.

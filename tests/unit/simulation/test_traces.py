@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,6 +37,18 @@ def test_a_default_without_power_rows_gives_way_to_the_largest_below_it(tmp_path
     assert Traces(write(tmp_path, power=[POWER_HEAD, *rows])).pair("bert_qa", "toy").default_batch_size == 16
     rows = [row for row in power_rows() if ",64," in row]
     assert Traces(write(tmp_path, power=[POWER_HEAD, *rows])).pair("bert_qa", "toy").default_batch_size == 64
+
+
+def test_another_default(tmp_path: Path) -> None:
+    pair = tiny(tmp_path).pair
+    assert pair.starting_at(16) == replace(pair, default_batch_size=16)
+    with pytest.raises(
+        JobSpecError, match=r"default_batch_size = 24: was not measured for bert_qa/toy\. Use one of 16"
+    ):
+        pair.starting_at(24)
+    never = replace(pair, epochs={**pair.epochs, 16: (math.inf, 7.0)})
+    with pytest.raises(JobSpecError, match=r"within 6 epochs\. Use one of 32, 64\."):
+        never.starting_at(16)
 
 
 def test_max_power_is_that_of_the_whole_gpu(tmp_path: Path) -> None:
@@ -82,7 +95,11 @@ def test_more_gpus_and_workloads_are_found_by_listing(tmp_path: Path) -> None:
             None,
             "network = None",
         ),
-        ([TRAIN_HEAD, "squad,bert_base_uncased,32,adamw,1,1,84.0,7"], None, "no run of its default batch size 32"),
+        (
+            [TRAIN_HEAD, "squad,bert_base_uncased,32,adamw,1,1,84.0,7"],
+            None,
+            "default_batch_size = 32: no run of bert_qa/toy",
+        ),
         ([TRAIN_HEAD], None, "workload = 'bert_qa': is not in these traces"),
         (None, [POWER_HEAD], "has no power trace on toy"),
     ],
