@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.optimizer.trial import Attempt, Phase
 from airflow_provider_zeus.simulation.environment import Environment
-from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import scenarios, tiny
 
@@ -61,6 +61,9 @@ def test_bounds_as_training_keeps_them(scenario: Scenario) -> None:
     known = env.attempt(attempt(32, max_epoch_cost=1500.0))
     assert (known.time_s, known.reached) == (1, False), "EpochCost is known: given up at the first look"
     assert env.attempt(attempt(32, max_epoch_cost=1600.0)).reached
+    assert env.attempt(attempt(32, max_epoch_cost=1560.0)).reached, "only what is above it is too dear"
+    assert env.attempt(attempt(32, bound_epochs=1.5)).epochs == 1
+    assert env.attempt(attempt(32, bound_epochs=1 - 1e-12)).epochs == 1, "but for the last digits"
     new = env.attempt(attempt(16, max_epoch_cost=1500.0))
     assert (new.epochs, new.time_s) == (1, 15), "given up when the profiling epoch is over"
     new = env.attempt(attempt(64, bound_cost=295.0))
@@ -74,6 +77,24 @@ def test_upstream_looks_for_free(scenario: Scenario) -> None:
     run = env.train(16, bound_cost=1999.0)
     assert (run.epochs, run.cost, run.reached) == (0, 0, False)
     assert env.train(16).excess.cost == 0, "and it is profiled since then"
+    assert env.train(16, bound_cost=2000.0).epochs == 1, "an epoch that just fits is trained"
+
+
+def test_at_a_given_limit_nothing_is_profiled_and_the_bound_holds(scenario: Scenario) -> None:
+    env, point = Environment(scenario, 0), scenario.pair.points[32][0]
+    run = env.train_at(32, point)
+    assert (run.limit_w, run.epochs, run.energy_j, run.time_s) == (100, 3, 3 * 1080, 36)
+    assert run.excess == Epoch(0, 0, 0)
+    assert env.train_at(32, point, bound_cost=2.9 * run.epoch_cost).epochs == 2
+    assert env.train(32).excess.cost > 0, "still unprofiled"
+
+
+def test_the_expected_cost_holds_the_profiling_that_is_paid(scenario: Scenario) -> None:
+    """Nothing is left to chance: expected is what happens."""
+    env = Environment(scenario, 0)
+    for run in (env.train(16), env.train(16), env.train(32, bound_epochs=1), env.train(32)):
+        assert run.expected_cost == pytest.approx(run.cost)
+        assert run.chance == run.reached
 
 
 def test_a_peek_is_ten_seconds_or_one_epoch(scenario: Scenario) -> None:
@@ -81,6 +102,8 @@ def test_a_peek_is_ten_seconds_or_one_epoch(scenario: Scenario) -> None:
     assert env.peek(16, 190.0)[1:6] == (200, 1, False, 2000, 10)
     assert env.peek(16, 100.0)[1:6] == (100, 0.5, False, 1000, 10)
     assert env.peek(64, 100.0)[1:6] == (100, 1, False, 760, 8)
+    assert (env.peek(64, 100.0).excess, env.peek(64, 100.0).chance) == (Epoch(0, 0, 0), 0)
+    assert env.peek(16, 100.0).expected_cost == env.peek(16, 100.0).cost == 0.5 * 1000 + 100 * 10
     assert env.train(64).excess.cost > 0, "it does not profile"
 
 

@@ -29,7 +29,7 @@ from airflow_provider_zeus.simulation.groups import (
     read_groups,
     write_groups,
 )
-from airflow_provider_zeus.simulation.overlap import Default, GridSearch, Ledger, Zeus, play
+from airflow_provider_zeus.simulation.overlap import Default, Going, GridSearch, Ledger, Zeus, play
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import groups as benchmark
 from tests.strategies import REPRODUCIBLE
@@ -234,6 +234,18 @@ def test_default_and_grid_search_by_hand(tmp_path: Path) -> None:
     epochs_j = 2 * (2000 + 2000) + 3 * (1080 + 1520) + 6 * 1260 + 3 * 2 * 2000
     assert grid.energy_j == pytest.approx(epochs_j)
     assert grid.runs_without_model == 0
+
+
+def test_a_run_without_a_model_is_counted_as_that_alone(tmp_path: Path) -> None:
+    """No policy of ours leaves one; the ledger would say so."""
+    scenario = tiny(tmp_path)
+
+    class Stopping(Default):
+        def begin(self) -> Going:
+            return Going(self._env.train(64, bound_epochs=1), kept=False)
+
+    ledger = play(Stopping(scenario), scenario, AT_ONCE)
+    assert (ledger.runs_without_model, ledger.runs_below_target) == (4, 0)
 
 
 def test_ledgers_add_up() -> None:
