@@ -22,8 +22,12 @@ from tests.unit.simulation.tiny import scenarios, tiny
 
 
 def assert_alike(ours: Log, theirs: Log) -> None:
-    """The same batch sizes, given up at the same moments."""
+    """The same batch sizes, given up at the same moments and charged the same."""
     assert sizes(ours) == sizes(theirs)
+    for name in ("cost", "expected_cost", "energy_j", "time_s"):
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name))
+    for name in ("attempts", "batch_size", "limit_w", "runs_below_target", "runs_without_model"):
+        assert getattr(ours, name) == getattr(theirs, name)
     epochs = [[r.epochs for runs in log.runs for r in runs] for log in (ours, theirs)]
     assert epochs[0] == pytest.approx(epochs[1])
 
