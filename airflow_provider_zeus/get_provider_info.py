@@ -98,6 +98,13 @@ def _options() -> dict[str, Any]:
             "their processes kept cores busy, as source ``estimate``. 0: no estimate.",
             "8",
         ),
+        "power_socket": _option(
+            "string",
+            "",
+            "Unix socket of a helper that sets power limits for workers that may not: the path of our root sidecar's, "
+            "or ``zeusd:`` and the path of a zeusd's. Empty: the training process sets them itself.",
+            "/run/zeus/power.sock",
+        ),
         "power_read_only": _option(
             "boolean",
             "False",

@@ -83,6 +83,7 @@ def _device(settings: Settings) -> tuple[Device | None, Finding]:
             state_dir=settings.state_dir,
             cpu_watts=settings.cpu_watts,
             read_only=settings.power_read_only,
+            power_socket=settings.power_socket,
         )
         opened.append(device)
         return checks_device.device(device)

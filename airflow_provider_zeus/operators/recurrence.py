@@ -37,6 +37,7 @@ class Settings:
     lease_s: float
     cpu_watts: float | None  # of one busy core
     power_read_only: bool
+    power_socket: str = ""  # of the helper that sets power limits
 
     @classmethod
     def read(cls) -> Settings:
@@ -64,6 +65,7 @@ class Settings:
             lease_s=lease_s,
             cpu_watts=cpu_watts or None,
             power_read_only=conf.getboolean("zeus", "power_read_only", fallback=False),
+            power_socket=conf.get("zeus", "power_socket", fallback="").strip(),
         )
 
 
@@ -86,8 +88,13 @@ class Recurrence:
             die_with_parent()
         settings = Settings.read()
         job = job.check(rendered=True)
-        cpu_watts, read_only = settings.cpu_watts, settings.power_read_only
-        device = device_of(job, settings.state_dir, cpu_watts=cpu_watts, read_only=read_only)
+        device = device_of(
+            job,
+            settings.state_dir,
+            cpu_watts=settings.cpu_watts,
+            read_only=settings.power_read_only,
+            power_socket=settings.power_socket,
+        )
         if (limits := device.limit_range()) is not None:  # before the question: no trial for a mistake
             limits.check(job.power_limits_w or (), device.info.model)
         _say_what_is_measured(device)
@@ -218,6 +225,7 @@ def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
         state_dir=state_dir,
         cpu_watts=settings.cpu_watts,
         power_read_only=settings.power_read_only,
+        power_socket=settings.power_socket,
     )
 
 

@@ -84,3 +84,6 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait until work handed to the device is done; called at window edges only."""
+
+    def close(self) -> None:
+        """The training is over: let go of what is held for it."""

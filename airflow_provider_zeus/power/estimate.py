@@ -63,6 +63,9 @@ class EstimateDevice:
     def synchronize(self) -> None:
         """Nothing is ever pending."""
 
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 def cpu_seconds() -> float:
     """CPU time [s] of this process, of its children that have ended, and, on Linux, of those that live.

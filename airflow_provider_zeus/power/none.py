@@ -52,6 +52,9 @@ class NoneDevice:
     def synchronize(self) -> None:
         """Nothing is ever pending."""
 
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 def cpu_model() -> str:
     """What this host calls its processor."""

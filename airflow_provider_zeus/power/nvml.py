@@ -12,6 +12,8 @@ from typing import Any
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.optimizer.trial import DeviceInfo
 from airflow_provider_zeus.power.device import LimitRange
+from airflow_provider_zeus.power.helper import Helper
+from airflow_provider_zeus.power.nvml_helper import helper_at
 from airflow_provider_zeus.power.nvml_library import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Answer, ask
 from airflow_provider_zeus.power.nvml_limits import grid_step_w, set_limit_w
 from airflow_provider_zeus.power.nvml_poll import PolledEnergy
@@ -33,11 +35,12 @@ class NvmlDevice:
 
     :param read_only: never set a limit, as ``[zeus] power_read_only`` asks: the library's setter is out of reach.
     :param max_power_w: MAXPOWER of Eq. 2 [W] where the GPU does not tell its highest limit.
+    :param power_socket: ``[zeus] power_socket``: where a helper sets limits; empty: this process does so itself.
 
     Raises DeviceError: no GPU can be used, and why.
     """
 
-    def __init__(self, *, read_only: bool = False, max_power_w: float | None = None) -> None:
+    def __init__(self, *, read_only: bool = False, max_power_w: float | None = None, power_socket: str = "") -> None:
         gpu = find_gpu()
         self.uuid = gpu.uuid
         self.missing: dict[str, str] = {}
@@ -54,6 +57,7 @@ class NvmlDevice:
             energy_source=self._energy_source(),
         )
         self._never_set = self._why_never_set(read_only)
+        self._helper, self._helper_described = self._find_helper(power_socket)
         if self._never_set:
             self.missing["limit_range"] = self._never_set
         self.limit_w()  # so that ``missing`` tells of it
@@ -83,14 +87,17 @@ class NvmlDevice:
         return self._watts("limit_w", "nvmlDeviceGetPowerManagementLimit")
 
     def restore_record(self) -> dict[str, Any] | None:
-        """The GPU, and the boot after which its driver would have its own limit again."""
-        return {"kind": "nvml", "uuid": self.uuid, "boot_id": boot_id()} if self.uuid else None
+        """The GPU, the boot after which its driver would have its own limit again, and the helper, if any."""
+        if not self.uuid:
+            return None
+        helper = {"helper": self._helper_described} if self._helper_described else {}
+        return {"kind": "nvml", "uuid": self.uuid, "boot_id": boot_id(), **helper}
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W] and see that it is in force. Raises DeviceError."""
         if self._never_set or self._range is None:
             raise DeviceError(f"power limit = {limit_w:g} W: {self._never_set}. Or set mode='measure'.")
-        doubt = set_limit_w(self._ask, limit_w, self._range)
+        doubt = set_limit_w(self._ask, limit_w, self._range, self._helper)
         if doubt:
             self._say("in_force", doubt)
 
@@ -109,9 +116,11 @@ class NvmlDevice:
             log.debug("torch.cuda.synchronize() failed: %r", error)
 
     def close(self) -> None:
-        """Stop polling, if it was begun."""
+        """Stop polling, let go of the helper."""
         if self._polled is not None:
             self._polled.close()
+        if self._helper is not None:
+            self._helper.close()
 
     def _compare_with_torch(self) -> None:
         """Once CUDA is in use it tells where the training really is: nothing is charged to it from another GPU."""
@@ -153,6 +162,17 @@ class NvmlDevice:
             return None
         min_w, max_w = (mw / 1000 for mw in answer.value)
         return LimitRange(min_w=min_w, max_w=max_w, step_w=grid_step_w(max_w - min_w))
+
+    def _find_helper(self, power_socket: str) -> tuple[Helper | None, dict[str, Any] | None]:
+        if not power_socket or self._never_set or self.uuid is None:
+            return None, None
+        try:
+            described, helper = helper_at(power_socket, [self.uuid])
+        except DeviceError as error:
+            self._never_set = str(error)
+            self._say("limit_range", f"Power limits are not set: {error}.")
+            return None, None
+        return helper, described
 
     def _why_never_set(self, read_only: bool) -> str:
         if read_only:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import LimitRange
+from airflow_provider_zeus.power.helper import Helper
 from airflow_provider_zeus.power.nvml_library import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
@@ -21,7 +22,7 @@ TAKES_EFFECT_S = 0.5  # a limit that was set is in force by then
 
 _MEASURE = "set mode='measure'"
 _REMEDIES = {
-    NO_PERMISSION: f"Run as root or with CAP_SYS_ADMIN, or {_MEASURE}.",
+    NO_PERMISSION: f"Run as root or with CAP_SYS_ADMIN, name a helper by [zeus] power_socket, or {_MEASURE}.",
     NOT_SUPPORTED: "Limits of this GPU cannot be set: use mode='measure'.",
     GPU_IS_LOST: f"Until then {_MEASURE}.",
 }
@@ -30,21 +31,32 @@ _MOST_LIMITS = 11
 _NARROW_W = 75.0
 
 
-def set_limit_w(gpu: Callable[..., Answer], limit_w: float, limits: LimitRange) -> str:
+def set_limit_w(gpu: Callable[..., Answer], limit_w: float, limits: LimitRange, helper: Helper | None = None) -> str:
     """Set the power limit [W]; a sentence where nobody can tell whether it is in force. Raises DeviceError.
 
     :param gpu: asks NVML about the GPU: name of the function, further arguments.
+    :param helper: sets it in place of this process, which may not.
     """
     named = f"power limit = {limit_w:g} W"
     out_of_range = DeviceError(f"{named}: out of range. Use {limits.min_w:g} to {limits.max_w:g} W.")
     if not limits.min_w - SAME_W < limit_w < limits.max_w + SAME_W:
         raise out_of_range
+    if helper is not None:
+        _set_by(helper, limit_w, named)
+        return _seen_in_force(gpu, limit_w, named)
     answer = gpu("nvmlDeviceSetPowerManagementLimit", round(limit_w * 1000))
     if answer.code == INVALID_ARGUMENT:
         raise out_of_range
     if answer.problem:
         raise DeviceError(f"{named}: {answer.problem}. {_REMEDIES.get(answer.code, f'If it persists {_MEASURE}.')}")
     return _seen_in_force(gpu, limit_w, named)
+
+
+def _set_by(helper: Helper, limit_w: float, named: str) -> None:
+    try:
+        helper.set_limit_w(limit_w)
+    except OSError as error:
+        raise DeviceError(f"{named}: {error}. If it persists {_MEASURE}.") from error
 
 
 def grid_step_w(wide_w: float) -> float:

@@ -1,17 +1,26 @@
-"""A GPU's power limit for the guardian: NVML by ctypes alone, since it starts without site packages."""
+"""A GPU's power limit for the guardian: NVML by ctypes alone, since it starts without site packages.
+
+Where a helper sets limits it gives them back too; they are read here all the same, which needs no permission.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
+from airflow_provider_zeus.power.helper import Helper
+
 LIBRARY = "libnvidia-ml.so.1"
 
 
 class NvmlPort:
-    """The limit of the GPU with this UUID. Every method raises OSError where NVML does not answer."""
+    """The limit of the GPU with this UUID. Every method raises OSError where NVML, or the helper, does not answer."""
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, uuid: str, helper: Helper | None = None) -> None:
+        self._helper = helper
+        if helper is not None:
+            helper.check()
+            helper.close()
         self._library = ctypes.CDLL(LIBRARY)
         self._handle = ctypes.c_void_p()
         self._call("nvmlInit_v2")
@@ -24,7 +33,11 @@ class NvmlPort:
         return limit_mw.value / 1000
 
     def set_limit_w(self, limit_w: float) -> None:
-        """Set the power limit [W]."""
+        """Give the limit found [W] back."""
+        if self._helper is not None:
+            self._helper.restore_w(limit_w)
+            self._helper.close()
+            return
         self._call("nvmlDeviceSetPowerManagementLimit", self._handle, ctypes.c_uint(round(limit_w * 1000)))
 
     def _call(self, function: str, *arguments: Any) -> None:

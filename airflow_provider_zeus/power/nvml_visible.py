@@ -29,10 +29,7 @@ def find_gpu() -> Gpu:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and not visible.strip():
         raise DeviceError("CUDA_VISIBLE_DEVICES is empty, which hides every GPU; unset it to use one")
-    count = ask("nvmlDeviceGetCount")
-    if count.problem:
-        raise DeviceError(count.problem)
-    gpus = [_listed(index) for index in range(count.value)]
+    gpus = all_gpus()
     shown = chosen_by_cuda([gpu.uuid for gpu in gpus], visible)
     if not shown:
         hidden = "NVML lists no GPU" if visible is None else f"CUDA_VISIBLE_DEVICES={visible!r} names no GPU"
@@ -44,6 +41,14 @@ def find_gpu() -> Gpu:
     if len(shown) > 1:
         log.info("%d GPUs are visible; Zeus measures the first, %s.", len(shown), gpu.uuid)
     return gpu
+
+
+def all_gpus() -> list[Gpu]:
+    """Every GPU of this host as its driver counts them. Raises DeviceError: the driver does not tell."""
+    count = ask("nvmlDeviceGetCount")
+    if count.problem:
+        raise DeviceError(count.problem)
+    return [_listed(index) for index in range(count.value)]
 
 
 def chosen_by_cuda(uuids: Sequence[str | None], visible: str | None) -> list[int | str]:

@@ -12,13 +12,23 @@ from airflow_provider_zeus.power.simulated import PREFIX, open_simulated
 
 
 def device_of(
-    job: ZeusJob, state_dir: str | os.PathLike[str], *, cpu_watts: float | None = None, read_only: bool = False
+    job: ZeusJob,
+    state_dir: str | os.PathLike[str],
+    *,
+    cpu_watts: float | None = None,
+    read_only: bool = False,
+    power_socket: str = "",
 ) -> Device:
-    """The device that a job measures on. Raises JobSpecError for an unknown one."""
+    """The device that a job measures on; see :func:`open_device`. Raises JobSpecError for an unknown one."""
     if job.mode == "off":
         return NoneDevice(job.max_power_w, why="the job's mode is 'off': nothing is measured")
     return open_device(
-        job.device, state_dir=state_dir, max_power_w=job.max_power_w, cpu_watts=cpu_watts, read_only=read_only
+        job.device,
+        state_dir=state_dir,
+        max_power_w=job.max_power_w,
+        cpu_watts=cpu_watts,
+        read_only=read_only,
+        power_socket=power_socket,
     )
 
 
@@ -29,6 +39,7 @@ def open_device(
     max_power_w: float | None = None,
     cpu_watts: float | None = None,
     read_only: bool = False,
+    power_socket: str = "",
 ) -> Device:
     """Open ``auto``, ``nvml``, ``none`` or ``simulated:<gpu>/<load>``. Raises JobSpecError: unknown, or no such GPU.
 
@@ -38,6 +49,7 @@ def open_device(
     :param max_power_w: MAXPOWER of Eq. 2 [W], used where the device does not tell it.
     :param cpu_watts: what one busy CPU core draws [W].
     :param read_only: never set a limit on a real GPU.
+    :param power_socket: of the helper that sets limits of real GPUs; empty: this process does so itself.
     """
     if name.startswith(PREFIX):
         return open_simulated(name, state_dir)
@@ -49,7 +61,7 @@ def open_device(
     from airflow_provider_zeus.power.nvml import NvmlDevice
 
     try:
-        return NvmlDevice(read_only=read_only, max_power_w=max_power_w)
+        return NvmlDevice(read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)
     except DeviceError as error:
         if name == "nvml":
             raise JobSpecError.of("ZeusJob.device", name, str(error), "Or use 'auto' to do without a GPU") from error

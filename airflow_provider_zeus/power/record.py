@@ -43,9 +43,11 @@ def open_port(restore: dict[str, Any]) -> LimitPort:
     if restore["kind"] == "simulated":
         return StateFile(restore["path"])
     if restore["kind"] == "nvml":
+        from airflow_provider_zeus.power.helper import open_helper
         from airflow_provider_zeus.power.nvml_port import NvmlPort  # brings ctypes
 
-        return NvmlPort(restore["uuid"])
+        described = restore.get("helper")
+        return NvmlPort(restore["uuid"], open_helper(described) if described else None)
     raise ValueError(f"unknown kind of device {restore['kind']!r} in a limit record")
 
 

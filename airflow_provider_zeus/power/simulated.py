@@ -113,6 +113,9 @@ class SimulatedGpu:
     def synchronize(self) -> None:
         """Nothing is ever pending."""
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _settle(self, samples: int, limit_w: float) -> float:
         """Move the limit in force towards the one set; the limit in the middle of this step, in whole watts [W]."""
         effective_w = self._slots[EFFECTIVE_W]

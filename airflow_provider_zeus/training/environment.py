@@ -7,6 +7,7 @@
   default ``/airflow/xcom/return.json`` where that folder exists, as it does in a pod whose XCom Airflow collects.
 - ``ZEUS_BATCH_SIZE``: batch size of the plan's first attempt, for a process that does not import this package.
 - ``ZEUS_TRY``: number of the task's try that started the process.
+- ``ZEUS_POWER_SOCKET``: ``[zeus] power_socket`` of the host that trains, where it is another than the plan's.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from typing import Any
 from uuid import uuid4
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.open import device_of
 from airflow_provider_zeus.training.outbox import Sink, folded
 from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter
 
 PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
-BATCH_SIZE = "ZEUS_BATCH_SIZE"
+BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
 RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
 
 _POD_XCOM = Path("/airflow/xcom/return.json")
@@ -52,6 +56,17 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
             "start it by an operator of this package, or use ZeusRun.from_plan(path)",
         )
     return Plan.from_json(plan) if plan.lstrip().startswith("{") else Plan.read(Path(plan))
+
+
+def device_of_plan(plan: Plan, job: ZeusJob, state_dir: str | os.PathLike[str]) -> Device:
+    """The device that a plan's job measures on. Raises JobSpecError for an unknown one."""
+    return device_of(
+        job,
+        state_dir,
+        cpu_watts=plan.cpu_watts,
+        read_only=plan.power_read_only,
+        power_socket=os.environ.get(POWER_SOCKET, plan.power_socket),
+    )
 
 
 def try_of(environ: Mapping[str, str]) -> int | None:

@@ -46,6 +46,7 @@ class Plan:
     restarts: bool = False  # whoever started this process starts another one for the next attempt
     cpu_watts: float | None = None  # of one busy CPU core [W], for an estimate where nothing measures
     power_read_only: bool = False  # never set a limit on a real GPU
+    power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training does so itself
 
     def to_json(self) -> str:
         """One JSON document."""

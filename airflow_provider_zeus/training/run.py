@@ -18,7 +18,6 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.open import device_of
 from airflow_provider_zeus.training import attempts, ending, environment, peek
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.ending import Epochs
@@ -88,8 +87,9 @@ class ZeusRun:
             plan = Plan.read(Path(plan))
         job = ZeusJob.from_dict(plan.spec)
         state_dir = plan.state_dir or default_state_dir()
-        device = device or device_of(job, state_dir, cpu_watts=plan.cpu_watts, read_only=plan.power_read_only)
+        device = device or environment.device_of_plan(plan, job, state_dir)
         stack = ExitStack()
+        stack.callback(device.close)
         limits = None
         if job.mode in ("optimize", "observe") and device.limit_range() is not None:
             found_w = plan.limits_found_w.get(device.uuid or "")

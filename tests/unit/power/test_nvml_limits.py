@@ -55,7 +55,7 @@ def test_a_limit_is_set_and_seen(card: Gpu, nvml: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (4, r"power limit = 150 W: .*no permission\. Run as root or with CAP_SYS_ADMIN, or set mode='measure'\."),
+        (4, r"power limit = 150 W: .*no permission\. Run as root or with CAP_.*power_socket, or set mode='measure'\."),
         (2, r"power limit = 150 W: out of range\. Use 100 to 250 W\."),
         (3, r"not supported by this GPU or driver\. .*mode='measure'"),
         (15, r"the GPU is lost; look at dmesg, reset it or reboot the host\. .*mode='measure'"),

@@ -1,0 +1,103 @@
+"""Client of ``docker/power_limit_sidecar.py``, which sets power limits as root for a process that is not.
+
+The sidecar takes its client's connection and process for the training: when either ends it gives the limit found back.
+Standard library only: the guardian uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ANSWER_S = 5.0  # the driver's own call takes up to some 100 ms
+
+_connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_connections() -> None:
+    """In a forked child: where the sidecar sees no process behind it, the connection's end is the training's end."""
+    for connection in list(_connections):
+        connection.close()
+
+
+os.register_at_fork(after_in_child=_close_connections)
+
+
+class Sidecar:
+    """The sidecar at this socket, for these GPUs. Every method raises OSError: out of reach, or refused, and why."""
+
+    def __init__(self, path: str, uuids: Sequence[str]) -> None:
+        self._path, self._uuids = path, list(uuids)
+        self._connection: socket.socket | None = None
+        self._pid = os.getpid()
+
+    def check(self) -> None:
+        """Raises OSError where it does not serve these GPUs."""
+        served = self._ask({"do": "limits"}).get("gpus", {})
+        missing = [uuid for uuid in self._uuids if uuid not in served]
+        if missing:
+            raise OSError(f"the sidecar at {self._path} does not serve {', '.join(missing)}; start it with --gpus all")
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the limit of each GPU [W]; from here on they are this process's until it ends or closes."""
+        self._ask({"do": "set", "gpus": self._uuids, "limit_w": limit_w})
+
+    def restore_w(self, limit_w: float) -> None:
+        """Give back what the sidecar found; it knows that limit itself."""
+        self._ask({"do": "restore", "gpus": self._uuids})
+
+    def close(self) -> None:
+        """Let go: the sidecar gives back what is not given back yet."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            try:
+                answer = self._exchange(request)
+            except OSError:  # it may have been started anew since; by then it has given the limit back
+                self.close()
+                answer = self._exchange(request)
+            said = json.loads(answer)
+            if not isinstance(said, dict):
+                raise ValueError("not a JSON object")
+        except OSError as error:
+            self.close()
+            raise OSError(f"the sidecar at {self._path} cannot be reached: {error}") from error
+        except ValueError as error:
+            self.close()
+            raise OSError(f"what listens at {self._path} is no power limit sidecar: {error}") from error
+        if said.get("ok") is not True:
+            raise OSError(f"the sidecar at {self._path} refused: {said.get('error', said)}")
+        return said
+
+    def _exchange(self, request: Mapping[str, Any]) -> bytes:
+        connection = self._connected()
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            part = connection.recv(65536)
+            if not part:
+                raise ConnectionResetError("it closed the connection")
+            answer += part
+        return answer
+
+    def _connected(self) -> socket.socket:
+        if self._pid != os.getpid():
+            self._connection, self._pid = None, os.getpid()  # the parent's
+        if self._connection is None:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.settimeout(ANSWER_S)
+            with contextlib.ExitStack() as undo:
+                undo.callback(connection.close)
+                connection.connect(self._path)
+                undo.pop_all()
+            _connections.add(connection)
+            self._connection = connection
+        return self._connection

@@ -1,0 +1,94 @@
+"""Client of ``zeusd``, the Zeus project's daemon, by its HTTP routes on a Unix socket (zeusd of zeus 0.16).
+
+It knows GPUs by their index and gives nothing back by itself: restoring is the guardian's. Standard library only: the
+guardian uses it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+ANSWER_S = 5.0
+TOKEN = "ZEUSD_TOKEN"  # noqa: S105  name of the environment variable that its own client reads too
+
+
+class Zeusd:
+    """The daemon at this socket, for the GPUs with these indices. Every method raises OSError and says why."""
+
+    def __init__(self, path: str, indices: Sequence[int], models: Sequence[str] = ()) -> None:
+        self._path, self._indices, self._models = path, list(indices), list(models)
+
+    def check(self) -> None:
+        """Raises OSError where it may not set limits for us, or numbers other GPUs than this process's driver."""
+        found = self._json("GET", "/discover")
+        if "gpu-control" not in found.get("enabled_api_groups", ()):
+            raise OSError(f"zeusd at {self._path} does not set limits: start it with the API group gpu-control")
+        models = [str(gpu.get("name")) for gpu in found.get("gpus", ())]
+        if self._models and models != self._models:  # a container that shows it other GPUs, or in another order
+            raise OSError(f"zeusd at {self._path} has the GPUs {models}, this process {self._models}: not the same")
+        if found.get("auth_required"):
+            self._json("GET", "/auth/whoami")
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the limit of each GPU [W]."""
+        gpus = ",".join(map(str, self._indices))
+        asked = {"gpu_ids": gpus, "power_limit_mw": str(round(limit_w * 1000)), "block": "true"}
+        self._call("POST", f"/gpu/set_power_limit?{urlencode(asked)}")
+
+    def restore_w(self, limit_w: float) -> None:
+        """Set the limit found [W] again."""
+        self.set_limit_w(limit_w)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _json(self, method: str, path: str) -> Mapping[str, Any]:
+        text = self._call(method, path)
+        try:
+            said = json.loads(text)
+            if not isinstance(said, dict):
+                raise ValueError("not a JSON object")
+        except ValueError as error:
+            raise OSError(f"what listens at {self._path} is no zeusd: {error}") from error
+        return said
+
+    def _call(self, method: str, path: str) -> bytes:
+        connection = _UnixConnection(self._path)
+        try:
+            token = os.environ.get(TOKEN)
+            connection.request(method, path, headers={"Authorization": f"Bearer {token}"} if token else {})
+            response = connection.getresponse()
+            body = response.read(65536)
+        except (OSError, http.client.HTTPException) as error:
+            raise OSError(f"zeusd at {self._path} cannot be reached: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+        if response.status == http.client.UNAUTHORIZED:
+            raise OSError(f"zeusd at {self._path} takes no request without a valid token: set {TOKEN}")
+        if response.status != http.client.OK:
+            said = body.decode("utf-8", "replace").strip()[:300]
+            raise OSError(f"zeusd at {self._path} refused with HTTP status {response.status}: {said or 'no reason'}")
+        return body
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=ANSWER_S)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket in place of a host."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(self.timeout)
+        try:
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            raise
+        self.sock = connection
