@@ -265,6 +265,7 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     figures = report["workloads"]["bert_qa"]
     assert set(figures) == set(benchmark.NAMES)
     assert figures["default"]["energy"] == figures["default"]["time"] == pytest.approx(1.0)
+    assert "Grid search begins at the smallest batch size" in (out / "report.md").read_text()
     assert figures["zeus"]["concurrent"] == figures["zeus"]["concurrent_incumbent"] == 3
     assert all(f["runs_without_model"] == 0 and f["attempts"] >= 44 for f in figures.values())
     assert (out / "report.md").read_text() in capsys.readouterr().out

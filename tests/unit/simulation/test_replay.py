@@ -148,6 +148,24 @@ def test_peeks_are_charged_and_told_as_given_up(scenario: Scenario, monkeypatch:
     assert log.time_s == [3 * 800 + 200 + 10 + 10]
 
 
+@pytest.mark.parametrize(
+    ("bound_epochs", "needed", "state"),
+    [
+        (None, 3.0, State.CONVERGED),
+        (2.0, 3.0, State.GIVEN_UP),
+        (None, math.inf, State.EXHAUSTED),
+        (10.0, math.inf, State.EXHAUSTED),  # not the bound, max_epochs ended it
+    ],
+)
+def test_how_a_run_ended_is_told(scenario: Scenario, bound_epochs: float | None, needed: float, state: State) -> None:
+    scenario = Scenario(replace(scenario.pair, epochs={**scenario.pair.epochs, 64: (needed,)}))
+    planned = Attempt(batch_size=64, phase=Phase.EXPLORE, why="Because.", bound_epochs=bound_epochs)
+    decision = Decision(attempts=(planned,), seed=0, policy="zeus")
+    writer = driver.Writer(scenario.job(job_id="mine"), scenario)
+    trial = writer.trial(decision, planned, Environment(scenario, 0).attempt(planned), 1)
+    assert (trial.state, trial.number, trial.job_id) == (state, 1, "mine")
+
+
 def test_after_a_shift_another_truth_holds(scenario: Scenario) -> None:
     worse = Scenario(replace(scenario.pair, epochs={16: (5.0,), 32: (3.0,), 64: (6.0,)}))
     log = replay(scenario, scenario.job(policy="zeus"), 20, 0, shifts={10: worse})
