@@ -191,6 +191,7 @@ def test_the_ratio_scales_what_is_charged_and_no_decision(tmp_path: Path) -> Non
     assert thrice.batch_sizes == once.batch_sizes
     assert (thrice.energy_j, thrice.time_s) == (pytest.approx(3 * once.energy_j), pytest.approx(3 * once.time_s))
     assert thrice.energy_j / thrice.default_energy_j == pytest.approx(once.energy_j / once.default_energy_j)
+    assert thrice.time_s / thrice.default_time_s == pytest.approx(once.time_s / once.default_time_s)
 
 
 def test_a_peek_lasts_its_seconds_whatever_the_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +213,7 @@ def test_a_peek_lasts_its_seconds_whatever_the_ratio(tmp_path: Path, monkeypatch
         trained_j = 3 * 800 * 190 + ((1200 * 90 + 800 * 190) / 2 - 800 * 190)
         assert ledger.energy_j == pytest.approx(trained_j * ratio + peek_s * 200)
         assert (ledger.peeks, ledger.attempts) == (1, 1)
+        assert ledger.concurrent_incumbent == 0, "the incumbent, but nothing ran beside it"
 
 
 def test_the_first_runs_of_a_size_side_by_side_all_profile(tmp_path: Path) -> None:
