@@ -28,6 +28,7 @@ os.environ.update(
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
     CUDA_VISIBLE_DEVICES="",  # no test reads, let alone sets, a real GPU
+    ZEUS_POWERCAP=str(_HOME / "powercap"),  # nor the counters of this host's processors
 )
 (_HOME / "dags").mkdir()
 

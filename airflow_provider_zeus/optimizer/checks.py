@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 POLICIES = ("knowledge_gradient", "zeus")
 MODES = ("optimize", "observe", "measure", "off")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
-DEVICES = ("auto", "nvml", "none")  # and "simulated:<gpu>/<load>"
+DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
 
 
 def is_deferred(value: object) -> bool:

@@ -33,8 +33,8 @@ class ZeusJob:
     :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
     :param job_version: change it when model or code change so much that the history should be forgotten.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
-    :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"none"``, or
-        ``"simulated:<gpu>/<load>"``.
+    :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the
+        host's processors, or an error), ``"none"``, or ``"simulated:<gpu>/<load>"``.
     :param mode: ``optimize`` sets power limits, ``observe`` sets them only while profiling, ``measure`` never sets one,
         ``off`` measures nothing.
     :param power_limits_w: limits to try [W]; default every 25 W of the device's range.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 
 from airflow_provider_zeus.power.nvml_library import Answer
+from airflow_provider_zeus.power.polling import Polling
 
 EVERY_S = 0.1
 STALLED_S = 3.0  # a longer gap between two readings is not bridged: nobody knows what was drawn in it
@@ -30,10 +30,9 @@ class PolledEnergy:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock
-        self._power_mw, self._every_s, self._stalled_s = power_mw, every_s, stalled_s
+        self._power_mw, self._stalled_s = power_mw, stalled_s
         self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._polling = Polling(self._sample, every_s)
         self._pid = os.getpid()
         self._last: tuple[float, float] | None = None  # (time [s], power [W])
         self._energy_j = 0.0
@@ -43,16 +42,13 @@ class PolledEnergy:
         """Energy [J] since the first question, up to now."""
         if os.getpid() != self._pid:  # the thread did not come along
             return Answer(None, -1, "power is polled by the process that this one was forked from")
-        if self._thread is None and not self._closed.is_set():
-            arguments = (weakref.ref(self), self._closed, self._every_s)
-            self._thread = threading.Thread(target=_poll, args=arguments, name="zeus-power", daemon=True)
-            self._thread.start()
+        self._polling.start()
         answer = self._sample()
         return Answer(None, -1, self._broken) if self._broken else answer
 
     def close(self) -> None:
         """Stop polling."""
-        self._closed.set()
+        self._polling.stop()
 
     def _sample(self) -> Answer:
         with self._lock:
@@ -67,12 +63,3 @@ class PolledEnergy:
                 self._energy_j += (before_w + power_w) / 2 * (now_s - before_s)
             self._last = now_s, power_w
             return Answer(self._energy_j)
-
-
-def _poll(of: weakref.ref[PolledEnergy], closed: threading.Event, every_s: float) -> None:
-    while not closed.wait(every_s):
-        polled = of()
-        if polled is None:
-            return
-        polled._sample()
-        del polled  # or it would live as long as this thread sleeps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.optimizer.job import ZeusJob
@@ -41,9 +42,10 @@ def open_device(
     read_only: bool = False,
     power_socket: str = "",
 ) -> Device:
-    """Open ``auto``, ``nvml``, ``none`` or ``simulated:<gpu>/<load>``. Raises JobSpecError: unknown, or no such GPU.
+    """Open ``auto``, ``nvml``, ``rapl``, ``none`` or ``simulated:<gpu>/<load>``. Raises JobSpecError: it is not here.
 
-    ``auto`` is the best real source there is: an NVIDIA GPU, else the estimate where ``cpu_watts`` is set, else none.
+    ``auto`` is the best real source there is: an NVIDIA GPU, else the processors' counters where they can be read, else
+    the estimate where ``cpu_watts`` is set, else none.
 
     :param state_dir: where simulated devices keep their state; a path of the host, shared by its processes.
     :param max_power_w: MAXPOWER of Eq. 2 [W], used where the device does not tell it.
@@ -55,18 +57,28 @@ def open_device(
         return open_simulated(name, state_dir)
     if name == "none":
         return NoneDevice(max_power_w)
-    if name not in ("auto", "nvml"):
-        known = f"use 'auto', 'nvml', 'none' or '{PREFIX}<gpu>/<load>'"
+    if name not in ("auto", "nvml", "rapl"):
+        known = f"use 'auto', 'nvml', 'rapl', 'none' or '{PREFIX}<gpu>/<load>'"
         raise JobSpecError.of("ZeusJob.device", name, "unknown device", known)
     from airflow_provider_zeus.power.nvml import NvmlDevice
+    from airflow_provider_zeus.power.rapl import RaplDevice
 
-    try:
-        return NvmlDevice(read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)
-    except DeviceError as error:
-        if name == "nvml":
-            raise JobSpecError.of("ZeusJob.device", name, str(error), "Or use 'auto' to do without a GPU") from error
-        if cpu_watts is not None:
-            from airflow_provider_zeus.power.estimate import EstimateDevice
+    why = []
+    for kind, opened in (
+        ("nvml", partial(NvmlDevice, read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)),
+        ("rapl", partial(RaplDevice, max_power_w)),
+    ):
+        try:
+            if name in (kind, "auto"):
+                return opened()
+        except DeviceError as error:
+            if name == kind:
+                raise JobSpecError.of("ZeusJob.device", name, str(error), "Or use 'auto' to do without") from error
+            why.append(str(error))
+    if cpu_watts is not None:
+        from airflow_provider_zeus.power.estimate import EstimateDevice
 
-            return EstimateDevice(cpu_watts, max_power_w)
-        return NoneDevice(max_power_w, why=f"no source of energy. {error}; or set [zeus] cpu_watts for an estimate")
+        return EstimateDevice(cpu_watts, max_power_w)
+    return NoneDevice(
+        max_power_w, why=f"no source of energy. {'; '.join(why)}; or set [zeus] cpu_watts for an estimate"
+    )

@@ -124,6 +124,7 @@ def _environment(home: Path, port: int) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
         "CUDA_VISIBLE_DEVICES": "",  # no test reads, let alone sets, a real GPU
+        "ZEUS_POWERCAP": str(home / "powercap"),
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
         "PYTHONWARNINGS": "ignore",
