@@ -124,6 +124,11 @@ def _at_least(least: int) -> Check:
     return check
 
 
+def _gpus(job: ZeusJob, name: str, value: Any) -> None:
+    if value is not None and (not _whole(value) or value < 1):
+        raise bad(name, value, "not a whole number of at least 1", "give the GPUs of one host, or leave it out")
+
+
 def _number(ok: Callable[[float], bool], problem: str, remedy: str, *, optional: bool = False) -> Check:
     def check(job: ZeusJob, name: str, value: Any) -> None:
         if not (optional and value is None) and not (_finite(value) and ok(value)):
@@ -162,6 +167,7 @@ CHECKS: dict[str, Check] = {
     "job_version": _text,
     "data_slice": _optional_text,
     "device": _device,
+    "gpus": _gpus,
     "mode": _one_of(MODES),
     "power_limits_w": _limits,
     "max_power_w": _number(lambda v: v > 0, "not a positive number of watts", _POSITIVE_W, optional=True),

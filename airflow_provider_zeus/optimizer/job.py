@@ -35,6 +35,8 @@ class ZeusJob:
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
     :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the
         host's processors, or an error), ``"none"``, or ``"simulated:<gpu>/<load>"``.
+    :param gpus: GPUs of one host that train together; default: those that ``CUDA_VISIBLE_DEVICES`` names, without it
+        one; in a process of several, one for each.
     :param mode: ``optimize`` sets power limits, ``observe`` sets them only while profiling, ``measure`` never sets one,
         ``off`` measures nothing.
     :param power_limits_w: limits to try [W]; default every 25 W of the device's range.
@@ -60,6 +62,7 @@ class ZeusJob:
     job_version: str = "1"
     data_slice: str | None = None
     device: str = "auto"
+    gpus: int | None = None
     mode: str = "optimize"
     power_limits_w: Sequence[float] | None = None
     max_power_w: float | None = None
@@ -149,6 +152,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "eta": float,
     "beta": float,
     "window": int,
+    "gpus": int,
     "power_limits_w": float,
     "max_power_w": float,
     "profile_s": float,

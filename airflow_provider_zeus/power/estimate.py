@@ -19,16 +19,18 @@ class EstimateDevice:
 
     :param cpu_watts: what one busy core draws [W]: the processor's power divided by its cores.
     :param max_power_w: MAXPOWER of Eq. 2 [W]; default: every core that this process may use, busy.
+    :param with_siblings: several processes train together: count all below the one that started them, too.
 
     Raises JobSpecError: ``cpu_watts`` is not above 0.
     """
 
     uuid = None
 
-    def __init__(self, cpu_watts: float, max_power_w: float | None = None) -> None:
+    def __init__(self, cpu_watts: float, max_power_w: float | None = None, *, with_siblings: bool = False) -> None:
         if not 0 < cpu_watts < float("inf"):
             raise JobSpecError.of("[zeus] cpu_watts", cpu_watts, "not above 0", "give the watts of one busy core")
         self._cpu_watts = cpu_watts
+        self._root = os.getppid() if with_siblings else None
         self._seconds = 0.0
         self.info = DeviceInfo(
             model=cpu_model(), max_power_w=max_power_w or cpu_watts * _cores(), energy_source="estimate"
@@ -41,7 +43,7 @@ class EstimateDevice:
 
     def energy_j(self) -> float:
         """Estimate [J] since this process began. What a child used comes in late, never twice."""
-        self._seconds = max(self._seconds, cpu_seconds())
+        self._seconds = max(self._seconds, cpu_seconds() if self._root is None else _of_process(self._root))
         return self._seconds * self._cpu_watts
 
     def limit_range(self) -> None:

@@ -38,13 +38,13 @@ def main() -> int:
     pidfd = _pidfd(request)
     if os.getppid() != request["trainer"]:
         return 1  # it died before we watched, hence before it set anything
-    port = record.open_port(request["record"]["restore"])
+    ports = record.open_ports(request["record"]["restore"])
     descriptor = record.create(request["path"], request["record"])
     with contextlib.suppress(BrokenPipeError):  # it died before it set anything, as its pidfd will tell
         os.write(1, READY)
     os.close(1)
     if not _told_to_finish(pidfd):
-        record.give_back(descriptor, port)  # on an error the record stays, for the next trainer to serve
+        record.give_back(descriptor, ports)  # on an error the record stays, for the next trainer to serve
     os.unlink(request["path"])
     return 0
 

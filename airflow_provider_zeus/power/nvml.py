@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from airflow_provider_zeus.power.nvml_library import FUNCTION_NOT_FOUND, NOT_SUP
 from airflow_provider_zeus.power.nvml_limits import grid_step_w, set_limit_w
 from airflow_provider_zeus.power.nvml_poll import PolledEnergy
 from airflow_provider_zeus.power.nvml_sharing import why_shared
-from airflow_provider_zeus.power.nvml_visible import find_gpu, uuid_by_torch
+from airflow_provider_zeus.power.nvml_visible import Gpu, find_gpu, uuid_by_torch
 from airflow_provider_zeus.power.record import boot_id
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
 
 
 class NvmlDevice:
-    """The first GPU that CUDA shows to this process, as :class:`~airflow_provider_zeus.power.device.Device`.
+    """One GPU as :class:`~airflow_provider_zeus.power.device.Device`; by default the first that CUDA shows here.
 
     Energy comes from the GPU's counter (``nvml_counter``), on GPUs older than Volta from its power, polled
     (``nvml_poll``); which one is decided here, once. A GPU that is shared, with other processes or as a MIG slice, has
@@ -36,20 +37,35 @@ class NvmlDevice:
     :param read_only: never set a limit, as ``[zeus] power_read_only`` asks: the library's setter is out of reach.
     :param max_power_w: MAXPOWER of Eq. 2 [W] where the GPU does not tell its highest limit.
     :param power_socket: ``[zeus] power_socket``: where a helper sets limits; empty: this process does so itself.
+    :param gpu: another GPU than the first.
+    :param among: UUIDs of all GPUs on which the training may be found, where they are several.
+    :param processes: that train together on this host.
+    :param not_ours: why what it draws is not this training's alone, where the caller knows.
 
     Raises DeviceError: no GPU can be used, and why.
     """
 
-    def __init__(self, *, read_only: bool = False, max_power_w: float | None = None, power_socket: str = "") -> None:
-        gpu = find_gpu()
+    def __init__(
+        self,
+        *,
+        read_only: bool = False,
+        max_power_w: float | None = None,
+        power_socket: str = "",
+        gpu: Gpu | None = None,
+        among: Collection[str | None] = (),
+        processes: int = 1,
+        not_ours: str = "",
+    ) -> None:
+        gpu = gpu or find_gpu()
         self.uuid = gpu.uuid
+        self._among = among or (gpu.uuid,)
         self.missing: dict[str, str] = {}
         self._handle, self._pid = gpu.handle, os.getpid()
         self._is_mig = gpu.is_mig
         self._said: set[str] = set()
         self._compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
-        self._not_ours = why_shared(gpu)
+        self._not_ours = not_ours or why_shared(gpu, processes)
         self._range = self._read_range()
         self.info = DeviceInfo(
             model=f"{gpu.model} (shared)" if self._not_ours and not gpu.is_mig else gpu.model,  # its times differ too
@@ -111,6 +127,9 @@ class NvmlDevice:
         try:
             if cuda is not None and cuda.is_initialized():
                 cuda.synchronize()
+                for other in range(cuda.device_count()) if len(self._among) > 1 else ():
+                    if cuda.memory_reserved(other):  # else it may have no context, and would get one
+                        cuda.synchronize(other)
                 self._compare_with_torch()
         except Exception as error:
             log.debug("torch.cuda.synchronize() failed: %r", error)
@@ -128,7 +147,7 @@ class NvmlDevice:
             return
         self._compared = True
         told = uuid_by_torch()
-        if told is None or self.uuid is None or told == self.uuid:
+        if told is None or self.uuid is None or told in self._among:
             return
         self._not_ours = f"torch trains on {told}, and {self.uuid} would be measured: set CUDA_VISIBLE_DEVICES={told}"
         self.missing["energy_j"] = self._not_ours  # profiling gives up for want of it, and gives the limit back

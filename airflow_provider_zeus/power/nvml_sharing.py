@@ -10,10 +10,12 @@ from airflow_provider_zeus.power.nvml_visible import Gpu
 _ALONE = "train on a GPU of its own to have energy measured and power limits set"
 
 
-def why_shared(gpu: Gpu) -> str:
+def why_shared(gpu: Gpu, processes: int = 1) -> str:
     """Why energy and limit are not the training's, in words; empty where they are.
 
     Processes are counted and their ids not looked at: NVML tells those of the host, which mean nothing in a container.
+
+    :param processes: that train together on this host; each may have begun to use the GPU before this one looks.
     """
     if gpu.is_mig:
         return f"a MIG slice shares its GPU's energy counter and power limit with other slices: {_ALONE}"
@@ -27,7 +29,7 @@ def why_shared(gpu: Gpu) -> str:
         return ""
     if running.problem:
         return f"whether other processes use the GPU is not known ({running.problem}): {_ALONE}"
-    others = len(running.value) - _ours()
+    others = len(running.value) - (processes if processes > 1 else _ours())
     if others > 0:
         return f"{others} other process{'es use' if others > 1 else ' uses'} the GPU: {_ALONE}"
     return ""

@@ -1,4 +1,4 @@
-"""Which GPU is the training's: the first one that CUDA shows to this process."""
+"""Which GPUs are the training's, of those that CUDA shows to this process: the first, or as many as it uses."""
 
 from __future__ import annotations
 
@@ -26,21 +26,33 @@ class Gpu(NamedTuple):
 
 def find_gpu() -> Gpu:
     """The first GPU that ``CUDA_VISIBLE_DEVICES`` leaves visible. Raises DeviceError: there is none, and why."""
+    return find_gpus(1)[0]
+
+
+def find_gpus(count: int | None = None) -> list[Gpu]:
+    """The first ``count`` GPUs that CUDA shows, fewer where it shows fewer. Raises DeviceError: there is none, and why.
+
+    Without ``count``: those that ``CUDA_VISIBLE_DEVICES`` names, one where it is not set: the others are not ours.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and not visible.strip():
         raise DeviceError("CUDA_VISIBLE_DEVICES is empty, which hides every GPU; unset it to use one")
-    gpus = all_gpus()
-    shown = chosen_by_cuda([gpu.uuid for gpu in gpus], visible)
+    here = all_gpus()
+    shown = chosen_by_cuda([gpu.uuid for gpu in here], visible)
     if not shown:
         hidden = "NVML lists no GPU" if visible is None else f"CUDA_VISIBLE_DEVICES={visible!r} names no GPU"
-        here = ", ".join(gpu.uuid or gpu.problem for gpu in gpus) or "none"
-        raise DeviceError(f"{hidden} (here: {here}); give this process one, in a container by --gpus")
-    gpu = _mig(shown[0]) if isinstance(shown[0], str) else _in_cuda_order(shown[0], gpus, visible)
-    if gpu.problem:
-        raise DeviceError(gpu.problem)
-    if len(shown) > 1:
-        log.info("%d GPUs are visible; Zeus measures the first, %s.", len(shown), gpu.uuid)
-    return gpu
+        listed = ", ".join(gpu.uuid or gpu.problem for gpu in here) or "none"
+        raise DeviceError(f"{hidden} (here: {listed}); give this process one, in a container by --gpus")
+    if count is None:
+        count = 1 if visible is None else len(shown)
+    gpus = _in_cuda_order(shown[:count], here, visible)
+    for gpu in gpus:
+        if gpu.problem:
+            raise DeviceError(gpu.problem)
+    if len(shown) > count:
+        used = "the first" if count == 1 else f"the first {count}"
+        log.info("%d GPUs are visible; Zeus measures %s, %s.", len(shown), used, ", ".join(str(g.uuid) for g in gpus))
+    return gpus
 
 
 def all_gpus() -> list[Gpu]:
@@ -103,19 +115,20 @@ def _described(handle: Any) -> Gpu:
     return gpu if name.problem else gpu._replace(model=name.value)
 
 
-def _in_cuda_order(first: int, gpus: Sequence[Gpu], visible: str | None) -> Gpu:
-    """The GPU meant by a number: CUDA counts by speed unless ``CUDA_DEVICE_ORDER`` says otherwise, NVML by bus."""
-    by_number = visible is None or not visible.strip().startswith("GPU-")
-    same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) == 1
-    if not by_number or same_order:
-        return gpus[first]
+def _in_cuda_order(chosen: Sequence[int | str], here: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+    """The GPUs meant by numbers: CUDA counts by speed unless ``CUDA_DEVICE_ORDER`` says otherwise, NVML by bus."""
+    gpus = [_mig(entry) if isinstance(entry, str) else here[entry] for entry in chosen]
+    by_number = visible is None or not visible.strip().startswith(("GPU-", "MIG-"))
+    same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({gpu.model for gpu in here}) == 1
+    if not by_number or same_order or len(set(chosen)) == len(here):  # of all of them the order does not matter
+        return gpus
     told = uuid_by_torch()
-    for gpu in gpus:
-        if told is not None and gpu.uuid == told:
-            return gpu
+    meant = [gpu for gpu in here if told is not None and gpu.uuid == told]
+    if len(gpus) == 1 and meant:
+        return meant
     log.warning(
         "This host has GPUs of several models, which CUDA may number otherwise than NVML: Zeus measures %s, which may "
-        "not be the one that trains. Set CUDA_DEVICE_ORDER=PCI_BUS_ID, or CUDA_VISIBLE_DEVICES to its GPU-... id.",
-        gpus[first].uuid,
+        "not be where the training is. Set CUDA_DEVICE_ORDER=PCI_BUS_ID, or CUDA_VISIBLE_DEVICES to GPU-... ids.",
+        ", ".join(str(gpu.uuid) for gpu in gpus),
     )
-    return gpus[first]
+    return gpus

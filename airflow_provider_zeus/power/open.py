@@ -8,6 +8,7 @@ from functools import partial
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated import PREFIX, open_simulated
 
@@ -19,6 +20,8 @@ def device_of(
     cpu_watts: float | None = None,
     read_only: bool = False,
     power_socket: str = "",
+    processes: int = 1,
+    hosts: int = 1,
 ) -> Device:
     """The device that a job measures on; see :func:`open_device`. Raises JobSpecError for an unknown one."""
     if job.mode == "off":
@@ -30,6 +33,9 @@ def device_of(
         cpu_watts=cpu_watts,
         read_only=read_only,
         power_socket=power_socket,
+        gpus=job.gpus,
+        processes=processes,
+        hosts=hosts,
     )
 
 
@@ -41,6 +47,9 @@ def open_device(
     cpu_watts: float | None = None,
     read_only: bool = False,
     power_socket: str = "",
+    gpus: int | None = None,
+    processes: int = 1,
+    hosts: int = 1,
 ) -> Device:
     """Open ``auto``, ``nvml``, ``rapl``, ``none`` or ``simulated:<gpu>/<load>``. Raises JobSpecError: it is not here.
 
@@ -52,20 +61,25 @@ def open_device(
     :param cpu_watts: what one busy CPU core draws [W].
     :param read_only: never set a limit on a real GPU.
     :param power_socket: of the helper that sets limits of real GPUs; empty: this process does so itself.
+    :param gpus: of this host that train together; default: one for each process, for a single process what it is shown.
+    :param processes: that train together on this host; this one measures for all of them.
+    :param hosts: that train together.
     """
+    gpus = gpus or (processes if processes > 1 else None)
     if name.startswith(PREFIX):
-        return open_simulated(name, state_dir)
+        return _simulated(name, state_dir, gpus or 1, hosts)
     if name == "none":
         return NoneDevice(max_power_w)
     if name not in ("auto", "nvml", "rapl"):
         known = f"use 'auto', 'nvml', 'rapl', 'none' or '{PREFIX}<gpu>/<load>'"
         raise JobSpecError.of("ZeusJob.device", name, "unknown device", known)
-    from airflow_provider_zeus.power.nvml import NvmlDevice
+    from airflow_provider_zeus.power.nvml_group import open_nvml
     from airflow_provider_zeus.power.rapl import RaplDevice
 
+    on_nvml = partial(open_nvml, read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)
     why = []
     for kind, opened in (
-        ("nvml", partial(NvmlDevice, read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)),
+        ("nvml", partial(on_nvml, gpus=gpus, processes=processes)),
         ("rapl", partial(RaplDevice, max_power_w)),
     ):
         try:
@@ -78,7 +92,13 @@ def open_device(
     if cpu_watts is not None:
         from airflow_provider_zeus.power.estimate import EstimateDevice
 
-        return EstimateDevice(cpu_watts, max_power_w)
+        return EstimateDevice(cpu_watts, max_power_w, with_siblings=processes > 1)
     return NoneDevice(
         max_power_w, why=f"no source of energy. {'; '.join(why)}; or set [zeus] cpu_watts for an estimate"
     )
+
+
+def _simulated(name: str, state_dir: str | os.PathLike[str], gpus: int, hosts: int) -> Device:
+    if gpus == hosts == 1:
+        return open_simulated(name, state_dir)
+    return DeviceGroup([open_simulated(name, state_dir, number) for number in range(1, gpus + 1)], gpus * hosts)

@@ -17,6 +17,7 @@ import glob
 import json
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from airflow_provider_zeus.power.state_file import StateFile
@@ -38,8 +39,17 @@ class LimitPort(Protocol):
         """Set the power limit [W]."""
 
 
-def open_port(restore: dict[str, Any]) -> LimitPort:
-    """Reach the limit that ``restore`` (a device's ``restore_record()``) describes. Raises OSError, ValueError."""
+def open_ports(restore: dict[str, Any]) -> list[LimitPort]:
+    """Reach each limit that ``restore`` (a device's ``restore_record()``) describes. Raises OSError, ValueError."""
+    return [_open_port(part) for part in _parts(restore)]
+
+
+def _parts(restore: dict[str, Any]) -> list[dict[str, Any]]:
+    """The devices of a group, one by one."""
+    return list(restore["of"]) if restore["kind"] == "several" else [restore]
+
+
+def _open_port(restore: dict[str, Any]) -> LimitPort:
     if restore["kind"] == "simulated":
         return StateFile(restore["path"])
     if restore["kind"] == "nvml":
@@ -83,17 +93,29 @@ def write(descriptor: int, record: dict[str, Any]) -> None:
     os.pwrite(descriptor, data, 0)
 
 
-def give_back(descriptor: int, port: LimitPort | None = None) -> str:
-    """Restore the limit found unless somebody else has set another; what was done, in words.
+def give_back(descriptor: int, ports: Sequence[LimitPort] = ()) -> str:
+    """Restore the limit found unless somebody else has set another; what was done, in words, device by device.
 
     Raises OSError, ValueError, KeyError, TypeError, AttributeError: the record cannot be read, or its device not be
     reached.
     """
     record = json.loads(os.pread(descriptor, _BYTES, 0))
-    made_in, now_in = record["restore"].get("boot_id"), boot_id()
+    done, failed = [], None
+    for index, part in enumerate(_parts(record["restore"])):
+        try:
+            done.append(_give_back_one(part, record, ports[index] if ports else None))
+        except OSError as error:  # the others get theirs all the same
+            failed = error
+    if failed is not None:
+        raise failed
+    return "; ".join(done)
+
+
+def _give_back_one(restore: dict[str, Any], record: dict[str, Any], port: LimitPort | None) -> str:
+    made_in, now_in = restore.get("boot_id"), boot_id()
     if made_in and now_in and made_in != now_in:
         return "the host was booted since, and the driver has its own limit again: left alone"
-    found_w, port = float(record["limit_found_w"]), port or open_port(record["restore"])
+    found_w, port = float(record["limit_found_w"]), port or _open_port(restore)
     present_w = port.limit_w()
     if same_w(present_w, found_w):
         return f"the limit is {found_w:g} W as it was found"

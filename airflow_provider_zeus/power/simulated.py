@@ -126,17 +126,20 @@ class SimulatedGpu:
         return round(limit_w + (effective_w - limit_w) * halfway)
 
 
-def open_simulated(name: str, state_dir: str | os.PathLike[str]) -> SimulatedGpu:
-    """``simulated:<gpu>/<load>`` with its state in ``<state_dir>/simulated-<gpu>-<load>.gpu``. Raises JobSpecError."""
+def open_simulated(name: str, state_dir: str | os.PathLike[str], number: int = 1) -> SimulatedGpu:
+    """``simulated:<gpu>/<load>`` with its state in ``<state_dir>/simulated-<gpu>-<load>.gpu``. Raises JobSpecError.
+
+    :param number: of several such GPUs, from 1; the others' state lies in ``simulated-<gpu>-<load>-<number>.gpu``.
+    """
     gpu, _, load = name.removeprefix(PREFIX).partition("/")
     if not name.startswith(PREFIX):
         raise _unknown(name)
-    return SimulatedGpu(gpu, load=load, state_file=_state_file(state_dir, gpu, load))
+    return SimulatedGpu(gpu, load=load, state_file=_state_file(state_dir, gpu, load, number))
 
 
-def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str) -> Path:
+def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str, number: int = 1) -> Path:
     Path(state_dir).mkdir(parents=True, exist_ok=True)
-    return Path(state_dir) / f"simulated-{gpu}-{load}.gpu"
+    return Path(state_dir) / f"simulated-{gpu}-{load}{f'-{number}' if number > 1 else ''}.gpu"
 
 
 def _unknown(name: str) -> JobSpecError:

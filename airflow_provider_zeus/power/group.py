@@ -1,0 +1,127 @@
+"""Several GPUs used as one: energy and MAXPOWER summed, time the longest, one power limit for all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.optimizer.trial import DeviceInfo
+from airflow_provider_zeus.power.device import Device, LimitRange
+from airflow_provider_zeus.power.record import same_w
+
+
+class DeviceGroup:
+    """The GPUs that train together on one host, as :class:`~airflow_provider_zeus.power.device.Device`.
+
+    A reading that one of them does not give is missing for all: a part would look like the whole. Limits are set where
+    all of them have the same one.
+
+    :param parts: at least one.
+    :param gpus: of the whole training, on all hosts: each of them trains its share of a step's samples.
+    """
+
+    def __init__(self, parts: Sequence[Device], gpus: int | None = None) -> None:
+        self._parts, self._gpus = tuple(parts), gpus or len(parts)
+        self._own: dict[str, str] = {}  # readings that are missing for all -> why
+        self.info = self._described()
+        self._virtual = self.info.energy_source == "simulated"
+        self._began_s = [part.now_s() for part in parts]
+        self.limit_w()  # so that ``missing`` tells of it
+
+    @property
+    def uuid(self) -> str | None:
+        """Those of all parts, in their order; None where one has none."""
+        uuids = [part.uuid for part in self._parts]
+        return None if None in uuids else ",".join(map(str, uuids))
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Reading name -> why it is None: of the first part that lacks it."""
+        return {name: why for part in reversed(self._parts) for name, why in part.missing.items()} | self._own
+
+    # ------------------------------------------------------------------ readings
+    def now_s(self) -> float:
+        """Clock of this host [s]; of simulated GPUs the longest time since the group was made."""
+        if self._virtual:
+            return max(part.now_s() - began for part, began in zip(self._parts, self._began_s, strict=True))
+        return self._parts[0].now_s()
+
+    def energy_j(self) -> float | None:
+        """Sum of the counters [J]."""
+        if self.info.energy_source is None:
+            return None
+        readings = [part.energy_j() for part in self._parts]
+        return None if None in readings else sum(reading or 0.0 for reading in readings)
+
+    def limit_range(self) -> LimitRange | None:
+        """Limits that every part accepts [W]."""
+        ranges = [each for each in (part.limit_range() for part in self._parts) if each is not None]
+        if len(ranges) < len(self._parts):
+            return None
+        lowest, highest = max(each.min_w for each in ranges), min(each.max_w for each in ranges)
+        return LimitRange(min_w=lowest, max_w=highest, step_w=ranges[0].step_w) if lowest < highest else None
+
+    def limit_w(self) -> float | None:
+        """The limit of every part [W]; None where they differ."""
+        self._own.pop("limit_w", None)
+        limits = [part.limit_w() for part in self._parts]
+        known = [limit for limit in limits if limit is not None]
+        if len(known) < len(limits):
+            return None
+        if not all(same_w(limit, known[0]) for limit in known):
+            listed = ", ".join(f"{limit:g}" for limit in known)
+            self._own["limit_w"] = (
+                f"the GPUs that train together have limits of {listed} W; give them one to have it tuned"
+            )
+            return None
+        return known[0]
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the limit of every part [W]; none keeps it where one refuses. Raises DeviceError."""
+        before = [part.limit_w() for part in self._parts]
+        for done, part in enumerate(self._parts):
+            try:
+                part.set_limit_w(limit_w)
+            except DeviceError:
+                for changed, found_w in zip(self._parts[:done], before, strict=False):
+                    with contextlib.suppress(DeviceError):  # the guardian tries again
+                        if found_w is not None:
+                            changed.set_limit_w(found_w)
+                raise
+
+    def restore_record(self) -> dict[str, Any] | None:
+        """Those of all parts: each gets back its own."""
+        records = [part.restore_record() for part in self._parts]
+        return None if None in records else {"kind": "several", "of": records}
+
+    # ------------------------------------------------------------------ around a training
+    def on_step(self, samples: int) -> None:
+        """Each part trained its share of these samples."""
+        if self._virtual:
+            share = -(-samples // self._gpus)
+            for part in self._parts:
+                part.on_step(share)
+
+    def synchronize(self) -> None:
+        """Wait for the work on every part."""
+        for part in self._parts:
+            part.synchronize()
+
+    def close(self) -> None:
+        """Let go of every part."""
+        for part in self._parts:
+            part.close()
+
+    def _described(self) -> DeviceInfo:
+        infos = [part.info for part in self._parts]
+        powers, sources = [info.max_power_w for info in infos], {info.energy_source for info in infos}
+        if len(sources) > 1 and None not in sources:
+            self._own["energy_j"] = f"the GPUs measure in different ways ({', '.join(sorted(map(str, sources)))})"
+        return DeviceInfo(
+            model=" + ".join(dict.fromkeys(info.model for info in infos)),
+            count=len(infos),
+            max_power_w=None if None in powers else sum(power or 0.0 for power in powers),
+            energy_source=sources.pop() if len(sources) == 1 else None,
+        )

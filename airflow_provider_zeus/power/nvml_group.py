@@ -1,0 +1,45 @@
+"""The NVIDIA GPUs of a training on this host, one or several."""
+
+from __future__ import annotations
+
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.group import DeviceGroup
+from airflow_provider_zeus.power.nvml import NvmlDevice
+from airflow_provider_zeus.power.nvml_visible import find_gpus
+
+
+def open_nvml(
+    *,
+    read_only: bool = False,
+    max_power_w: float | None = None,
+    power_socket: str = "",
+    gpus: int | None = None,
+    processes: int = 1,
+) -> Device:
+    """The GPUs that the training uses. Raises DeviceError: none can be used, and why.
+
+    :param read_only, power_socket: see :class:`~airflow_provider_zeus.power.nvml.NvmlDevice`.
+    :param max_power_w: MAXPOWER [W] of all of them together, where they do not tell.
+    :param gpus: how many; default: those that ``CUDA_VISIBLE_DEVICES`` names, without it one.
+    :param processes: that train together on this host.
+    """
+    found = find_gpus(gpus)
+    uuids, not_ours = [gpu.uuid for gpu in found], ""
+    if gpus is not None and len(found) < gpus:
+        not_ours = (
+            f"{gpus} GPUs train together and this process sees {len(found)} of them: let CUDA_VISIBLE_DEVICES show "
+            "every GPU of the host's training to each of its processes, and let each pick its own"
+        )
+    parts = [
+        NvmlDevice(
+            read_only=read_only,
+            max_power_w=max_power_w / len(found) if max_power_w else None,
+            power_socket=power_socket,
+            gpu=gpu,
+            among=uuids,
+            processes=processes,
+            not_ours=not_ours,
+        )
+        for gpu in found
+    ]
+    return parts[0] if len(parts) == 1 else DeviceGroup(parts)
