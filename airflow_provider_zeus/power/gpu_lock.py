@@ -1,0 +1,166 @@
+"""One training at a time on a GPU of this host: a ``flock`` per GPU in ``[zeus] state_dir``.
+
+Without it the driver tells of another training only once that computes, and two that begin together would each take the
+other's energy for theirs. Whoever holds ``gpu-<uuid>.lock`` has its name in the first bytes; whoever trains beside it
+(``gpu_lock="share"``, or tired of waiting) appends one byte, by which the holder knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+SAY_EVERY_S = 60.0
+HELD = "ZEUS_GPU_LOCK"  # environment: UUIDs whose lock a process above this one holds
+_NAME_BYTES = 256
+_ALONE = "train on a GPU of its own to have energy measured and power limits set"
+
+_held: dict[str, GpuLock] = {}  # by path, of this process: a second device of it is no other training
+
+
+class GpuLock:
+    """The lock of one or several GPUs, or word that another training has one of them.
+
+    :param state_dir: a path of the host, shared by its containers.
+    :param how: ``wait`` for at most ``wait_s`` seconds, or ``share`` at once.
+    """
+
+    def __init__(
+        self,
+        state_dir: str | os.PathLike[str],
+        uuids: Sequence[str],
+        *,
+        how: str,
+        wait_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.why_shared = ""  # empty: these GPUs are this training's
+        self.waited = False
+        self._files: dict[str, int] = {}  # path -> descriptor that holds the lock
+        until_s = clock() + (wait_s if how == "wait" else 0.0)
+        try:
+            for uuid in sorted(set(uuids)):  # in one order, so that no two wait for each other
+                path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
+                holder = "" if path in _held else self._take(path)
+                if not holder or uuid in os.environ.get(HELD, "").split(","):  # the operator's that started this
+                    continue
+                self.waited = True
+                if _wait(partial(self._take, path), holder, uuid, until_s, clock, sleep):
+                    self._share(path, uuid)
+        except BaseException:  # told to stop while it waited
+            self.close()
+            raise
+        _held.update(dict.fromkeys(self._files, self))
+        _tell_children()
+
+    def look(self) -> str:
+        """Why the GPUs are not this training's alone any more; empty while they are."""
+        for path, descriptor in self._files.items():
+            if os.fstat(descriptor).st_size > _NAME_BYTES:
+                self.why_shared = f"another training of this host came to share the GPU ({Path(path).stem}): {_ALONE}"
+        return self.why_shared
+
+    def close(self) -> None:
+        """Let go of the locks."""
+        for path, descriptor in self._files.items():
+            _held.pop(path, None)
+            os.close(descriptor)
+        self._files.clear()
+        _tell_children()
+
+    def _take(self, path: str) -> str:
+        """Take the lock; empty when it is taken, or cannot be for want of locks here; else who holds it."""
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            log.warning("Whether another training uses the GPU cannot be known: %s.", error)
+            return ""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace").strip()
+            os.close(descriptor)
+            return holder or "another training"
+        except OSError as error:  # a file system without locks
+            log.warning("Whether another training uses the GPU cannot be known: %s: %s.", path, error)
+            os.close(descriptor)
+            return ""
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, _own_name().encode()[:_NAME_BYTES].ljust(_NAME_BYTES), 0)
+        self._files[path] = descriptor
+        return ""
+
+    def _share(self, path: str, uuid: str) -> None:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            os.write(descriptor, b"+")
+            os.close(descriptor)
+        self.why_shared = f"another training of this host uses {uuid}: {_ALONE}, or set gpu_lock='wait'"
+        log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
+
+
+def _wait(
+    take: Callable[[], str],
+    holder: str,
+    uuid: str,
+    until_s: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], object],
+) -> str:
+    """Try until the lock is taken or the time is over, with a line in the log at first and every minute; its holder."""
+    begun_s = said_s = clock()
+    if begun_s >= until_s:
+        return holder
+    log.info("Zeus waits for %s, at most %.0f min: %s trains on it.", uuid, (until_s - begun_s) / 60, holder)
+    while holder and clock() < until_s:
+        sleep(LOOK_S)
+        holder = take()
+        if holder and clock() - said_s >= SAY_EVERY_S:
+            said_s = clock()
+            log.info("Zeus has waited for %s for %.0f min: %s trains on it.", uuid, (said_s - begun_s) / 60, holder)
+    waited_min = (clock() - begun_s) / 60
+    if holder:
+        log.warning("Zeus waits no longer for %s, after %.0f min: %s trains on it.", uuid, waited_min, holder)
+    else:
+        log.info("Zeus has %s for itself after %.1f min.", uuid, waited_min)
+    return holder
+
+
+def _own_name() -> str:
+    task = ".".join(filter(None, (os.environ.get(f"AIRFLOW_CTX_{name}_ID") for name in ("DAG", "TASK"))))
+    process = f"process {os.getpid()} on {socket.gethostname()}"
+    return f"{task} ({process})" if task else process
+
+
+def _tell_children() -> None:
+    """Processes started from here train for this one, as a command does: its locks are theirs."""
+    above = [uuid for uuid in _ABOVE if uuid]
+    own = [Path(path).stem.removeprefix("gpu-") for path in _held]
+    if above or own:
+        os.environ[HELD] = ",".join([*above, *own])
+    else:
+        os.environ.pop(HELD, None)
+
+
+def _after_fork() -> None:
+    """A forked worker that outlives the training must not hold its lock."""
+    for path, lock in list(_held.items()):
+        with contextlib.suppress(OSError):
+            os.close(lock._files.pop(path))
+    _held.clear()
+
+
+_ABOVE = os.environ.get(HELD, "").split(",")
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,200 @@
+"""One training at a time on a GPU: the lock of real processes, with the time of the waiting one told by the test."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.power import gpu_lock
+from airflow_provider_zeus.power.gpu_lock import HELD, GpuLock
+
+from .conftest import ROOT, wait_for
+
+UUIDS = ["GPU-1111", "GPU-2222"]
+HOLDER = """
+import os, sys, time
+from airflow_provider_zeus.power.gpu_lock import GpuLock
+lock = GpuLock(sys.argv[1], sys.argv[2].split(","), how="share", wait_s=0)
+print(lock.why_shared, flush=True)
+if "fork" in sys.argv:
+    if os.fork() == 0:
+        time.sleep(60)
+for line in sys.stdin:
+    print(lock.look(), flush=True)
+"""
+
+
+class Other:
+    """Another training of this host."""
+
+    def __init__(self, state_dir: Path, uuids: list[str], *options: str, **environ: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(state_dir), ",".join(uuids), *options],
+            env={**os.environ, HELD: "", "PYTHONPATH": str(ROOT), **environ},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.why_shared = self.process.stdout.readline().strip()
+
+    def look(self) -> str:
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Callable[..., Other]]:
+    started: list[Other] = []
+
+    def other(*options: str, uuids: list[str] = UUIDS[:1], **environ: str) -> Other:
+        started.append(Other(tmp_path, uuids, *options, **environ))
+        return started[-1]
+
+    yield other
+    for each in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(each.process.pid, signal.SIGKILL)
+        each.process.communicate()
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[Callable[..., GpuLock]]:
+    taken: list[GpuLock] = []
+
+    def lock(*uuids: str, how: str = "share", wait_s: float = 0.0, **options: object) -> GpuLock:
+        taken.append(GpuLock(tmp_path, uuids or UUIDS[:1], how=how, wait_s=wait_s, **options))
+        return taken[-1]
+
+    yield lock
+    for each in taken:
+        each.close()
+
+
+class Clock:
+    """Time that passes by sleeping alone; ``then`` is done at a moment of it."""
+
+    def __init__(self, **then: Callable[[], None]) -> None:
+        self.now_s, self._then = 0.0, {float(at.removeprefix("at_")): do for at, do in then.items()}
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, for_s: float) -> None:
+        self.now_s += for_s
+        for at_s in [at_s for at_s in self._then if at_s <= self.now_s]:
+            self._then.pop(at_s)()
+
+
+def test_a_gpu_that_nobody_has_is_taken_at_once(lock, other) -> None:
+    mine = lock()
+    assert (mine.why_shared, mine.waited, mine.look()) == ("", False, "")
+    assert "another training of this host uses GPU-1111" in other().why_shared
+    assert other(uuids=UUIDS[1:]).why_shared == "", "another GPU is free"
+    mine.close()
+    assert other().why_shared == ""
+
+
+def test_it_waits_until_the_other_has_ended_and_says_so(lock, other, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    first = other(AIRFLOW_CTX_DAG_ID="nightly", AIRFLOW_CTX_TASK_ID="train")
+    clock = Clock(at_200=first.end)
+    mine = lock(how="wait", wait_s=3600.0, clock=clock, sleep=clock.sleep)
+    assert (mine.why_shared, mine.waited) == ("", True)
+    assert 200 <= clock.now_s <= 202
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].startswith("Zeus waits for GPU-1111, at most 60 min: nightly.train (process ")
+    assert [line[:36] for line in said[1:-1]] == [f"Zeus has waited for GPU-1111 for {n} m" for n in (1, 2, 3)]
+    assert said[-1] == "Zeus has GPU-1111 for itself after 3.3 min."
+    assert other().why_shared, "it is ours now"
+
+
+def test_after_its_time_it_trains_beside_the_other(lock, other, caplog: pytest.LogCaptureFixture) -> None:
+    first, clock = other(), Clock()
+    mine = lock(how="wait", wait_s=90.0, clock=clock, sleep=clock.sleep)
+    assert clock.now_s == pytest.approx(90.0, abs=1.0)
+    assert "another training of this host uses GPU-1111" in mine.why_shared
+    assert "waits no longer for GPU-1111, after 2 min" in caplog.text
+    assert "Power limits are not set and energy is not measured" in caplog.text
+    assert "came to share the GPU" in first.look()
+
+
+def test_sharing_waits_for_nothing_and_the_holder_learns_of_it(lock, other) -> None:
+    first = other()
+    assert first.look() == ""
+    clock = Clock()
+    mine = lock(how="share", wait_s=3600.0, clock=clock, sleep=clock.sleep)
+    assert clock.now_s == 0.0
+    assert "set gpu_lock='wait'" in mine.why_shared
+    assert "came to share the GPU" in first.look()
+    first.end()
+    assert other().why_shared == "", "who shared it holds no lock"
+
+
+def test_the_lock_ends_with_the_training_whatever_its_workers_do(lock, other) -> None:
+    first = other("fork")
+    first.end()
+    wait_for(lambda: lock().why_shared == "", within_s=2.0)
+
+
+def test_a_process_started_by_the_holder_trains_for_it(lock, other, tmp_path: Path) -> None:
+    """As a command does: its operator measures from outside, and holds the lock."""
+    mine = lock()
+    assert os.environ[HELD] == "GPU-1111"
+    child = other(ZEUS_GPU_LOCK=os.environ[HELD])
+    assert child.why_shared == ""
+    assert mine.look() == ""
+    mine.close()
+    assert HELD not in os.environ
+
+
+def test_a_holder_above_that_has_gone_protects_nobody(lock, other) -> None:
+    orphan = other(ZEUS_GPU_LOCK="GPU-1111")
+    assert orphan.why_shared == ""
+    assert lock().why_shared, "it took the lock itself"
+
+
+def test_a_second_device_of_this_process_is_no_other_training(lock) -> None:
+    first, second = lock(), lock()
+    assert first.why_shared == second.why_shared == ""
+
+
+def test_several_gpus_are_all_waited_for(lock, other) -> None:
+    one, two = other(uuids=UUIDS[:1]), other(uuids=UUIDS[1:])
+    clock = Clock(at_10=two.end, at_20=one.end)
+    mine = lock(*reversed(UUIDS), how="wait", wait_s=60.0, clock=clock, sleep=clock.sleep)
+    assert mine.why_shared == ""
+    assert 20 <= clock.now_s <= 22
+    assert other(uuids=UUIDS).why_shared
+
+
+def test_being_told_to_stop_while_waiting_holds_nothing(lock, other) -> None:
+    other(uuids=UUIDS[1:])
+
+    def stop(for_s: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lock(*UUIDS, how="wait", wait_s=60.0, sleep=stop)
+    assert other(uuids=UUIDS[:1]).why_shared == ""
+
+
+def test_where_there_can_be_no_lock_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    lock = GpuLock(tmp_path / "file", UUIDS, how="wait", wait_s=60.0)
+    assert (lock.why_shared, lock.look()) == ("", "")
+    assert caplog.text.count("cannot be known") == 2
+    assert gpu_lock._held == {}
