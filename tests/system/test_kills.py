@@ -1,0 +1,241 @@
+"""Every way for a training to die, at every stage: the limit found is back within 2 s, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from airflow_provider_zeus.power.simulated import SimulatedGpu
+from tests import fake_nvml
+from tests.fake_nvml import FakeNvml
+
+ROOT = Path(__file__).parents[2]
+WITHIN_S = 2.0
+FOUND_W = 225.0  # below the highest, as an administrator may have set it
+STAGES = ["before profiling", "during profiling", "between epochs", "after the last epoch"]
+HOWS = ["SIGTERM", "SIGKILL", "memory limit"]
+WHOS = ["trainer", "task", "supervisor"]
+DEVICES = ["fake NVML", "simulated"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+table: dict[tuple[str, str, str], dict[str, str]] = {}
+
+
+class Host:
+    """The process from which trainings are forked."""
+
+    def __init__(self, home: Path) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS", "CUDA"))}
+        environment |= {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent),
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+            "AIRFLOW__ZEUS__HEARTBEAT_S": "1",
+            "AIRFLOW__ZEUS__LEASE_S": "5",
+            "LD_LIBRARY_PATH": f"{fake_nvml.compiled().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "ignore",
+            "ZEUS_POWERCAP": str(home / "powercap"),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.system.kill_host"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def fork(self, **request: Any) -> int:
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+
+class MemoryLimit:
+    """A memory cgroup of the test's own, in which the kernel kills what asks for more."""
+
+    V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    BYTES = 64 * 2**20
+
+    def __init__(self) -> None:
+        version_1 = (self.V1 / "memory.limit_in_bytes").exists()
+        self.path = (self.V1 if version_1 else self.V2) / f"zeus-test-{uuid.uuid4().hex}"
+        self.path.mkdir()
+        try:
+            (self.path / ("memory.limit_in_bytes" if version_1 else "memory.max")).write_text(str(self.BYTES))
+        except OSError:
+            self.path.rmdir()
+            raise
+
+    def hold(self, pid: int) -> None:
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    def remove(self) -> None:
+        for _ in range(100):
+            with suppress(OSError):
+                self.path.rmdir()
+                return
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    host = Host(tmp_path_factory.mktemp("airflow"))
+    yield host
+    host.process.kill()
+    host.process.communicate()
+    print_table()
+
+
+@pytest.fixture
+def memory_limit() -> Iterator[Callable[[], MemoryLimit]]:
+    made: list[MemoryLimit] = []
+
+    def make() -> MemoryLimit:
+        try:
+            made.append(MemoryLimit())
+        except OSError as error:
+            pytest.skip(f"no memory cgroup may be made here ({error}), so the kernel cannot kill for want of memory")
+        return made[-1]
+
+    yield make
+    for limit in made:
+        limit.remove()
+
+
+class Cell:
+    """One training that has come to its stage, its sibling and its workers."""
+
+    def __init__(self, host: Host, folder: Path, who: str, device: str, stage: str) -> None:
+        self.folder, self.mark, self.state_dir = folder, uuid.uuid4().hex, folder / "state"
+        self.state_dir.mkdir()
+        self._most_w = 0.0
+        env = {"AIRFLOW__ZEUS__STATE_DIR": str(self.state_dir), "ZEUS_TEST": self.mark}
+        if device == "simulated":
+            name = "simulated:v100/shufflenet"
+            self.gpu = SimulatedGpu(
+                "v100", load="shufflenet", state_file=self.state_dir / "simulated-v100-shufflenet.gpu"
+            )
+            self.gpu.set_limit_w(FOUND_W)
+            self.limit_w = self.gpu.limit_w
+        else:
+            name, self.nvml = "auto", FakeNvml(folder / "nvml.state")
+            self.card = self.nvml.add(limit_w=FOUND_W, tick_s=0.002, settle_s=0.002)
+            self.limit_w = lambda: self.card.limit_w
+            env["FAKE_NVML_STATE"] = str(folder / "nvml.state")
+        env["ZEUS_TEST_DEVICE"] = name
+        kind = "trainer" if who == "trainer" else "task"
+        self.forked = host.fork(cell=str(folder), who=kind, device=name, stage=stage, env=env)
+        self.told = self._wait_until_there()
+        self.victim = self.forked if who == "supervisor" else self.told["pid"]
+        command = ["sh", "-c", "trap '' TERM INT; exec sleep 600"]  # what Airflow sends to a task's group
+        self.sibling = subprocess.Popen(command, process_group=self.told["pgid"])
+        time.sleep(0.05)
+
+    def _wait_until_there(self) -> Any:
+        until_s = time.monotonic() + 40
+        while not (self.folder / "there").exists():
+            assert time.monotonic() < until_s, (self.folder / "log").read_text()[-4000:]
+            assert is_alive(self.forked), (self.folder / "log").read_text()[-4000:]
+            self.watch()
+            time.sleep(0.002)
+        return json.loads((self.folder / "there").read_text())
+
+    def watch(self) -> None:
+        self._most_w = max(self._most_w, self.limit_w())
+
+    @property
+    def most_w(self) -> float:
+        """The highest limit that was ever set, or seen."""
+        return max([self._most_w, *(self.nvml.sets if hasattr(self, "nvml") else [])])
+
+    def guardians(self) -> list[int]:
+        """Processes of ours that this training started, its workers apart."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if "guardian.py" in " ".join(process.cmdline()) and self.mark in process.environ().get("ZEUS_TEST", ""):
+                    found.append(process.pid)
+        return found
+
+    def clean(self) -> None:
+        for pid in (*self.told["workers"], self.told["pid"], self.forked):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.sibling.kill()
+        self.sibling.wait()
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def wait(cell: Cell, is_so: Callable[[], bool], within_s: float, what: str) -> float:
+    """Seconds until it is so."""
+    start_s = time.monotonic()
+    while not is_so():
+        log = (cell.folder / "log").read_text()[-3000:]
+        assert time.monotonic() - start_s < within_s, f"waited {within_s} s in vain for {what}; {log}"
+        cell.watch()
+        time.sleep(0.002)
+    return time.monotonic() - start_s
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("who", WHOS)
+def test_the_limit_found_comes_back(
+    host: Host, tmp_path: Path, memory_limit, who: str, how: str, stage: str, device: str
+) -> None:
+    limit = memory_limit() if how == "memory limit" else None
+    cell = Cell(host, tmp_path, who, device, stage)
+    try:
+        changed = stage != "before profiling"
+        assert (cell.limit_w() < FOUND_W) == (len(cell.guardians()) == 1) == changed
+        if limit is not None:
+            limit.hold(cell.victim)
+            (tmp_path / f"eat-{'supervisor' if who == 'supervisor' else 'task'}").touch()
+        else:
+            os.kill(cell.victim, getattr(signal, how))
+        killed_s = time.monotonic()
+        wait(cell, lambda: not is_alive(cell.victim) or not is_alive(cell.told["pid"]), 20, "the death")
+        ended_s = wait(cell, lambda: not is_alive(cell.told["pid"]), 20, "the end of the training") or 0.0
+        ended_s = time.monotonic()
+        back_s = wait(cell, lambda: cell.limit_w() == FOUND_W, WITHIN_S, "the limit found")
+        workers = [is_alive(pid) for pid in cell.told["workers"]]
+        wait(cell, lambda: not cell.guardians(), WITHIN_S, "the guardian's end")
+        assert list(cell.state_dir.glob("limit-*")) == []
+        assert cell.most_w == FOUND_W, "never above the limit found"
+        assert cell.sibling.poll() is None, "the sibling was killed"
+        assert all(workers), "the workers were alive when it came back"
+        seen = f"{ended_s - killed_s:.2f} + {back_s:.2f} s"
+        table.setdefault((device, who, how), {})[stage] = seen if changed else "as found"
+    finally:
+        cell.clean()
+
+
+def print_table() -> None:
+    """What was seen: from the kill to the training's end + from there to the limit found."""
+    print("\n| device | killed | by | " + " | ".join(STAGES) + " |\n|" + "---|" * (3 + len(STAGES)))
+    for key, row in sorted(table.items()):
+        print(f"| {' | '.join(key)} | {' | '.join(row.get(stage, '-') for stage in STAGES)} |")
