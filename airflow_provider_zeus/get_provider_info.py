@@ -105,6 +105,13 @@ def _options() -> dict[str, Any]:
             "or ``zeusd:`` and the path of a zeusd's. Empty: the training process sets them itself.",
             "/run/zeus/power.sock",
         ),
+        "gpu_lock_wait_s": _option(
+            "float",
+            "3600",
+            "Seconds that a job with ``gpu_lock='wait'`` waits for a GPU on which another training of this host is, "
+            "before it asks for a batch size. After them it trains beside it, without energy and limits.",
+            "14400",
+        ),
         "power_read_only": _option(
             "boolean",
             "False",

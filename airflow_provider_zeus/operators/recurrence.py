@@ -15,7 +15,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.open import device_of
+from airflow_provider_zeus.power.open import GPU_LOCK_WAIT_S, device_of
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run, supervisor
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
 from airflow_provider_zeus.store.open import open_store
@@ -38,6 +38,7 @@ class Settings:
     cpu_watts: float | None  # of one busy core
     power_read_only: bool
     power_socket: str = ""  # of the helper that sets power limits
+    gpu_lock_wait_s: float = GPU_LOCK_WAIT_S
 
     @classmethod
     def read(cls) -> Settings:
@@ -66,6 +67,7 @@ class Settings:
             cpu_watts=cpu_watts or None,
             power_read_only=conf.getboolean("zeus", "power_read_only", fallback=False),
             power_socket=conf.get("zeus", "power_socket", fallback="").strip(),
+            gpu_lock_wait_s=conf.getfloat("zeus", "gpu_lock_wait_s", fallback=GPU_LOCK_WAIT_S),
         )
 
 
@@ -94,6 +96,7 @@ class Recurrence:
             cpu_watts=settings.cpu_watts,
             read_only=settings.power_read_only,
             power_socket=settings.power_socket,
+            gpu_lock_wait_s=settings.gpu_lock_wait_s,
         )
         if (limits := device.limit_range()) is not None:  # before the question: no trial for a mistake
             limits.check(job.power_limits_w or (), device.info.model)
@@ -226,6 +229,7 @@ def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
         cpu_watts=settings.cpu_watts,
         power_read_only=settings.power_read_only,
         power_socket=settings.power_socket,
+        gpu_lock_wait_s=settings.gpu_lock_wait_s,
     )
 
 

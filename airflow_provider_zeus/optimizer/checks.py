@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 POLICIES = ("knowledge_gradient", "zeus")
 MODES = ("optimize", "observe", "measure", "off")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
+GPU_LOCKS = ("wait", "share")
 DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
 
 
@@ -169,6 +170,7 @@ CHECKS: dict[str, Check] = {
     "device": _device,
     "gpus": _gpus,
     "mode": _one_of(MODES),
+    "gpu_lock": _one_of(GPU_LOCKS),
     "power_limits_w": _limits,
     "max_power_w": _number(lambda v: v > 0, "not a positive number of watts", _POSITIVE_W, optional=True),
     "profile_s": _number(lambda v: v > 0, "not a positive number of seconds", "5 is usually enough"),

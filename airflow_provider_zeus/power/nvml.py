@@ -7,18 +7,20 @@ import os
 import sys
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.optimizer.trial import DeviceInfo
 from airflow_provider_zeus.power.device import LimitRange
+from airflow_provider_zeus.power.gpu_lock import GpuLock
 from airflow_provider_zeus.power.helper import Helper
 from airflow_provider_zeus.power.nvml_helper import helper_at
 from airflow_provider_zeus.power.nvml_library import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Answer, ask
 from airflow_provider_zeus.power.nvml_limits import grid_step_w, set_limit_w
 from airflow_provider_zeus.power.nvml_poll import PolledEnergy
-from airflow_provider_zeus.power.nvml_sharing import why_shared
+from airflow_provider_zeus.power.nvml_sharing import why_not_ours
 from airflow_provider_zeus.power.nvml_visible import Gpu, find_gpu, uuid_by_torch
 from airflow_provider_zeus.power.record import boot_id
 
@@ -41,6 +43,7 @@ class NvmlDevice:
     :param among: UUIDs of all GPUs on which the training may be found, where they are several.
     :param processes: that train together on this host.
     :param not_ours: why what it draws is not this training's alone, where the caller knows.
+    :param lock: by which other trainings of this host keep off this GPU, or say that they share it.
 
     Raises DeviceError: no GPU can be used, and why.
     """
@@ -55,6 +58,7 @@ class NvmlDevice:
         among: Collection[str | None] = (),
         processes: int = 1,
         not_ours: str = "",
+        lock: GpuLock | None = None,
     ) -> None:
         gpu = gpu or find_gpu()
         self.uuid = gpu.uuid
@@ -65,7 +69,8 @@ class NvmlDevice:
         self._said: set[str] = set()
         self._compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
-        self._not_ours = not_ours or why_shared(gpu, processes)
+        self._lock = lock
+        self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
         self._range = self._read_range()
         self.info = DeviceInfo(
             model=f"{gpu.model} (shared)" if self._not_ours and not gpu.is_mig else gpu.model,  # its times differ too
@@ -85,6 +90,8 @@ class NvmlDevice:
 
     def energy_j(self) -> float | None:
         """Energy [J], of the counter since the driver was loaded, else since the first question."""
+        if self._lock is not None and not self._not_ours and (shared := self._lock.look()):
+            self._lose(shared)
         if self._not_ours or self.info.energy_source is None:
             return None
         if self._polled is not None:
@@ -135,11 +142,19 @@ class NvmlDevice:
             log.debug("torch.cuda.synchronize() failed: %r", error)
 
     def close(self) -> None:
-        """Stop polling, let go of the helper."""
+        """Stop polling, let go of the helper and of the GPU's lock."""
+        if self._lock is not None:
+            self._lock.close()
         if self._polled is not None:
             self._polled.close()
         if self._helper is not None:
             self._helper.close()
+
+    def _lose(self, why: str) -> None:
+        """From here on somebody else draws energy too, and takes time."""
+        self._not_ours = self.missing["energy_j"] = why
+        self.info = replace(self.info, model=f"{self.info.model} (shared)")
+        self._say("not_ours", f"Energy is not measured from here on: {why}.")
 
     def _compare_with_torch(self) -> None:
         """Once CUDA is in use it tells where the training really is: nothing is charged to it from another GPU."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.gpu_lock import GpuLock
 from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.nvml import NvmlDevice
 from airflow_provider_zeus.power.nvml_visible import find_gpus
@@ -15,6 +18,7 @@ def open_nvml(
     power_socket: str = "",
     gpus: int | None = None,
     processes: int = 1,
+    lock: Callable[[Sequence[str]], GpuLock] | None = None,
 ) -> Device:
     """The GPUs that the training uses. Raises DeviceError: none can be used, and why.
 
@@ -22,6 +26,7 @@ def open_nvml(
     :param max_power_w: MAXPOWER [W] of all of them together, where they do not tell.
     :param gpus: how many; default: those that ``CUDA_VISIBLE_DEVICES`` names, without it one.
     :param processes: that train together on this host.
+    :param lock: keeps other trainings of this host off the GPUs with these UUIDs, or says that it cannot; may wait.
     """
     found = find_gpus(gpus)
     uuids, not_ours = [gpu.uuid for gpu in found], ""
@@ -30,6 +35,8 @@ def open_nvml(
             f"{gpus} GPUs train together and this process sees {len(found)} of them: let CUDA_VISIBLE_DEVICES show "
             "every GPU of the host's training to each of its processes, and let each pick its own"
         )
+    named = [gpu.uuid for gpu in found if gpu.uuid and not gpu.is_mig]
+    held = lock(named) if lock is not None and named else None
     parts = [
         NvmlDevice(
             read_only=read_only,
@@ -39,6 +46,7 @@ def open_nvml(
             among=uuids,
             processes=processes,
             not_ours=not_ours,
+            lock=held,
         )
         for gpu in found
     ]

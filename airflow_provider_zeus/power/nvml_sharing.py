@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import sys
+import time
 
+from airflow_provider_zeus.power.gpu_lock import GpuLock
 from airflow_provider_zeus.power.nvml_library import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Answer, ask
 from airflow_provider_zeus.power.nvml_visible import Gpu
 
+LEAVES_S = 10.0  # a process that ended is off its GPU by then
+
 _ALONE = "train on a GPU of its own to have energy measured and power limits set"
+
+
+def why_not_ours(gpu: Gpu, lock: GpuLock | None, processes: int = 1) -> str:
+    """As :func:`why_shared`, and as the GPU's lock says. Once waited for, the training before has time to leave it."""
+    if lock is None or lock.why_shared:
+        return lock.why_shared if lock else why_shared(gpu, processes)
+    until_s = time.monotonic() + (LEAVES_S if lock.waited else 0.0)
+    while (why := why_shared(gpu, processes)) and time.monotonic() < until_s:
+        time.sleep(0.2)
+    return why
 
 
 def why_shared(gpu: Gpu, processes: int = 1) -> str:

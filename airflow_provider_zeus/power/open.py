@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.gpu_lock import GpuLock
 from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated import PREFIX, open_simulated
+
+GPU_LOCK_WAIT_S = 3600.0
 
 
 def device_of(
@@ -20,10 +24,15 @@ def device_of(
     cpu_watts: float | None = None,
     read_only: bool = False,
     power_socket: str = "",
+    gpu_lock_wait_s: float = GPU_LOCK_WAIT_S,
     processes: int = 1,
     hosts: int = 1,
 ) -> Device:
-    """The device that a job measures on; see :func:`open_device`. Raises JobSpecError for an unknown one."""
+    """The device that a job measures on; see :func:`open_device`. Raises JobSpecError for an unknown one.
+
+    Waits for GPUs on which another training of this host is, for at most ``gpu_lock_wait_s`` seconds, where the job
+    says ``gpu_lock="wait"``.
+    """
     if job.mode == "off":
         return NoneDevice(job.max_power_w, why="the job's mode is 'off': nothing is measured")
     return open_device(
@@ -34,6 +43,7 @@ def device_of(
         read_only=read_only,
         power_socket=power_socket,
         gpus=job.gpus,
+        lock=partial(GpuLock, state_dir, how=job.gpu_lock, wait_s=gpu_lock_wait_s),
         processes=processes,
         hosts=hosts,
     )
@@ -50,6 +60,7 @@ def open_device(
     gpus: int | None = None,
     processes: int = 1,
     hosts: int = 1,
+    lock: Callable[[Sequence[str]], GpuLock] | None = None,
 ) -> Device:
     """Open ``auto``, ``nvml``, ``rapl``, ``none`` or ``simulated:<gpu>/<load>``. Raises JobSpecError: it is not here.
 
@@ -64,6 +75,7 @@ def open_device(
     :param gpus: of this host that train together; default: one for each process, for a single process what it is shown.
     :param processes: that train together on this host; this one measures for all of them.
     :param hosts: that train together.
+    :param lock: keeps other trainings off the GPUs with these UUIDs; None: they are only looked for.
     """
     gpus = gpus or (processes if processes > 1 else None)
     if name.startswith(PREFIX):
@@ -79,7 +91,7 @@ def open_device(
     on_nvml = partial(open_nvml, read_only=read_only, max_power_w=max_power_w, power_socket=power_socket)
     why = []
     for kind, opened in (
-        ("nvml", partial(on_nvml, gpus=gpus, processes=processes)),
+        ("nvml", partial(on_nvml, gpus=gpus, processes=processes, lock=lock)),
         ("rapl", partial(RaplDevice, max_power_w)),
     ):
         try:

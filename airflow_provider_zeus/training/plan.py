@@ -47,6 +47,7 @@ class Plan:
     cpu_watts: float | None = None  # of one busy CPU core [W], for an estimate where nothing measures
     power_read_only: bool = False  # never set a limit on a real GPU
     power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training does so itself
+    gpu_lock_wait_s: float = 3600.0  # how long GPUs of another training are waited for
 
     def to_json(self) -> str:
         """One JSON document."""

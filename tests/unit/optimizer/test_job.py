@@ -69,6 +69,7 @@ BAD = [
     ("max_epochs", 2.5, "not a whole number of at least 1", "set it to 1 or more"),
     ("policy", "ucb", "not known", "use one of knowledge_gradient, zeus"),
     ("device", "tpu", "no such device", "'auto', 'nvml', 'rapl', 'none' or 'simulated:<gpu>/<load>'"),
+    ("gpu_lock", "steal", "not known", "use one of wait, share"),
     ("device", "simulated:v100", "no such device", "'simulated:v100/shufflenet'"),
     ("device", None, "no such device", "'auto'"),
     ("mode", "on", "not known", "use one of optimize, observe, measure, off"),

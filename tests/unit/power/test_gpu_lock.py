@@ -8,15 +8,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_zeus.power import gpu_lock
 from airflow_provider_zeus.power.gpu_lock import HELD, GpuLock
+from airflow_provider_zeus.power.limit import LimitControl
+from airflow_provider_zeus.power.nvml_group import open_nvml
+from tests.fake_nvml import FakeNvml, Gpu
 
 from .conftest import ROOT, wait_for
+from .test_nvml_training import Training
 
 UUIDS = ["GPU-1111", "GPU-2222"]
 HOLDER = """
@@ -198,3 +205,76 @@ def test_where_there_can_be_no_lock_training_goes_on(tmp_path: Path, caplog: pyt
     assert (lock.why_shared, lock.look()) == ("", "")
     assert caplog.text.count("cannot be known") == 2
     assert gpu_lock._held == {}
+
+
+# --- a training on a GPU that has one
+
+
+@pytest.fixture
+def uuid(card: Gpu) -> str:
+    return card.uuid.decode()
+
+
+def test_a_training_that_shares_sets_no_limit_and_teaches_no_energy(
+    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path
+) -> None:
+    first = other(uuids=[uuid])
+    training = Training(tmp_path)
+    seen = training.run(gpu_lock="share")
+    assert (seen.energy_source, seen.energy_j, nvml.sets) == (None, None, [])
+    assert seen.device_model == "Tesla V100-SXM2-16GB (shared)", "its times are not those of the GPU alone"
+    assert "another training of this host uses" in seen.reasons["energy_j"]
+    assert "came to share" in first.look()
+    assert training.run(gpu_lock="wait", gpu_lock_wait_s=0.0).energy_j is None
+
+
+def test_a_training_alone_holds_the_lock_while_it_lasts(card: Gpu, uuid: str, other, tmp_path: Path) -> None:
+    training, others = Training(tmp_path), []
+
+    def step() -> None:
+        if not others:
+            others.append(other(uuids=[uuid]).why_shared)
+
+    training.run(step=step, mode="measure")
+    assert "another training of this host uses" in others[0]
+    assert other(uuids=[uuid]).why_shared == "", "it ended with the training"
+
+
+def test_a_training_that_somebody_joins_loses_its_energy_from_then_on(
+    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path
+) -> None:
+    training, joined = Training(tmp_path), []
+
+    def step() -> None:
+        time.sleep(0.002)
+        if not joined:
+            joined.append(other(uuids=[uuid]))
+
+    seen = training.run(step=step)
+    assert seen.energy_j is None
+    assert "came to share the GPU" in seen.reasons["energy_j"]
+    assert seen.device_model.endswith("(shared)")
+    assert card.limit_w == 250.0
+
+
+def test_after_a_wait_the_training_before_has_time_to_leave_the_gpu(
+    card: Gpu, uuid: str, other, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card.processes = 1
+    first = other(uuids=[uuid])
+    monkeypatch.setattr(gpu_lock, "LOOK_S", 0.05)
+    threading.Timer(0.3, first.end).start()
+    threading.Timer(0.8, lambda: setattr(card, "processes", 0)).start()
+    device = open_nvml(lock=partial(GpuLock, tmp_path, how="wait", wait_s=20.0))
+    assert device.info.energy_source == "nvml_counter"
+    device.close()
+
+
+def test_a_guardian_that_lives_on_holds_no_lock(card: Gpu, uuid: str, other, tmp_path: Path, guardians) -> None:
+    device = open_nvml(lock=partial(GpuLock, tmp_path, how="share", wait_s=0.0))
+    with LimitControl(device, tmp_path) as control:
+        assert control.set_w(150.0)
+        (guardian,) = guardians()
+        held = [os.readlink(path) for path in Path(f"/proc/{guardian}/fd").iterdir()]
+        assert not any(name.endswith(".lock") for name in held)
+    device.close()
