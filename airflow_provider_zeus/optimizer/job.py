@@ -39,6 +39,8 @@ class ZeusJob:
         one; in a process of several, one for each.
     :param mode: ``optimize`` sets power limits, ``observe`` sets them only while profiling, ``measure`` never sets one,
         ``off`` measures nothing.
+    :param gpu_lock: ``wait`` until no other training of this host is on the GPU, or ``share`` it: then no limit is set
+        and energy and time teach nothing.
     :param power_limits_w: limits to try [W]; default every 25 W of the device's range.
     :param max_power_w: MAXPOWER of Eq. 2 [W] where the device does not tell it.
     :param profile_s: seconds of steady training to measure at each limit (section 5: five suffice).
@@ -64,6 +66,7 @@ class ZeusJob:
     device: str = "auto"
     gpus: int | None = None
     mode: str = "optimize"
+    gpu_lock: str = "wait"
     power_limits_w: Sequence[float] | None = None
     max_power_w: float | None = None
     profile_s: float = 5.0
