@@ -71,6 +71,7 @@ class ZeusCommandOperator(BaseOperator):
         try:
             return supervise(recurrence, command, environ, self.cwd or _folder(context))
         finally:
+            recurrence.device.close()
             recurrence.push_cost(context)
 
     def on_kill(self) -> None:

@@ -15,6 +15,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.gpu_lock import held_here
 from airflow_provider_zeus.power.open import GPU_LOCK_WAIT_S, device_of
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run, supervisor
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
@@ -230,6 +231,7 @@ def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
         power_read_only=settings.power_read_only,
         power_socket=settings.power_socket,
         gpu_lock_wait_s=settings.gpu_lock_wait_s,
+        gpus_held=held_here(),
     )
 
 

@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 SAY_EVERY_S = 60.0
-HELD = "ZEUS_GPU_LOCK"  # environment: UUIDs whose lock a process above this one holds
 _NAME_BYTES = 256
 _ALONE = "train on a GPU of its own to have energy measured and power limits set"
 
@@ -33,6 +32,7 @@ class GpuLock:
 
     :param state_dir: a path of the host, shared by its containers.
     :param how: ``wait`` for at most ``wait_s`` seconds, or ``share`` at once.
+    :param above: UUIDs whose lock the process holds that started this one to train for it, as an operator a command.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class GpuLock:
         *,
         how: str,
         wait_s: float,
+        above: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -53,7 +54,7 @@ class GpuLock:
             for uuid in sorted(set(uuids)):  # in one order, so that no two wait for each other
                 path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
                 holder = "" if path in _held else self._take(path)
-                if not holder or uuid in os.environ.get(HELD, "").split(","):  # the operator's that started this
+                if not holder or uuid in above:
                     continue
                 self.waited = True
                 if _wait(partial(self._take, path), holder, uuid, until_s, clock, sleep):
@@ -62,7 +63,6 @@ class GpuLock:
             self.close()
             raise
         _held.update(dict.fromkeys(self._files, self))
-        _tell_children()
 
     def look(self) -> str:
         """Why the GPUs are not this training's alone any more; empty while they are."""
@@ -77,7 +77,6 @@ class GpuLock:
             _held.pop(path, None)
             os.close(descriptor)
         self._files.clear()
-        _tell_children()
 
     def _take(self, path: str) -> str:
         """Take the lock; empty when it is taken, or cannot be for want of locks here; else who holds it."""
@@ -144,14 +143,9 @@ def _own_name() -> str:
     return f"{task} ({process})" if task else process
 
 
-def _tell_children() -> None:
-    """Processes started from here train for this one, as a command does: its locks are theirs."""
-    above = [uuid for uuid in _ABOVE if uuid]
-    own = [Path(path).stem.removeprefix("gpu-") for path in _held]
-    if above or own:
-        os.environ[HELD] = ",".join([*above, *own])
-    else:
-        os.environ.pop(HELD, None)
+def held_here() -> tuple[str, ...]:
+    """UUIDs of the GPUs whose lock this process holds."""
+    return tuple(Path(path).stem.removeprefix("gpu-") for path in _held)
 
 
 def _after_fork() -> None:
@@ -162,5 +156,4 @@ def _after_fork() -> None:
     _held.clear()
 
 
-_ABOVE = os.environ.get(HELD, "").split(",")
 os.register_at_fork(after_in_child=_after_fork)

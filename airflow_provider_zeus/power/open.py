@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
@@ -25,13 +25,14 @@ def device_of(
     read_only: bool = False,
     power_socket: str = "",
     gpu_lock_wait_s: float = GPU_LOCK_WAIT_S,
+    gpus_held: Collection[str] = (),
     processes: int = 1,
     hosts: int = 1,
 ) -> Device:
     """The device that a job measures on; see :func:`open_device`. Raises JobSpecError for an unknown one.
 
     Waits for GPUs on which another training of this host is, for at most ``gpu_lock_wait_s`` seconds, where the job
-    says ``gpu_lock="wait"``.
+    says ``gpu_lock="wait"``; the process that started this one may hold ``gpus_held`` for it.
     """
     if job.mode == "off":
         return NoneDevice(job.max_power_w, why="the job's mode is 'off': nothing is measured")
@@ -43,7 +44,7 @@ def device_of(
         read_only=read_only,
         power_socket=power_socket,
         gpus=job.gpus,
-        lock=partial(GpuLock, state_dir, how=job.gpu_lock, wait_s=gpu_lock_wait_s),
+        lock=partial(GpuLock, state_dir, how=job.gpu_lock, wait_s=gpu_lock_wait_s, above=gpus_held),
         processes=processes,
         hosts=hosts,
     )

@@ -48,6 +48,7 @@ class Plan:
     power_read_only: bool = False  # never set a limit on a real GPU
     power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training does so itself
     gpu_lock_wait_s: float = 3600.0  # how long GPUs of another training are waited for
+    gpus_held: tuple[str, ...] = ()  # UUIDs of those that whoever starts the training keeps others off
 
     def to_json(self) -> str:
         """One JSON document."""
@@ -68,6 +69,7 @@ class Plan:
             for name in ("attempts", "peeks"):
                 data[name] = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data.get(name, ()))
             data["profile"] = tuple(ProfileSample(**s) for s in data["profile"])
+            data["gpus_held"] = tuple(data.get("gpus_held", ()))
             data["limits_found_w"] = {k: (found, left) for k, (found, left) in data["limits_found_w"].items()}
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:

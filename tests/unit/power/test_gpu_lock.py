@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.power import gpu_lock
-from airflow_provider_zeus.power.gpu_lock import HELD, GpuLock
+from airflow_provider_zeus.power.gpu_lock import GpuLock, held_here
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.nvml_group import open_nvml
 from tests.fake_nvml import FakeNvml, Gpu
@@ -29,7 +29,8 @@ UUIDS = ["GPU-1111", "GPU-2222"]
 HOLDER = """
 import os, sys, time
 from airflow_provider_zeus.power.gpu_lock import GpuLock
-lock = GpuLock(sys.argv[1], sys.argv[2].split(","), how="share", wait_s=0)
+above = os.environ.get("ZEUS_TEST_ABOVE", "").split(",")
+lock = GpuLock(sys.argv[1], sys.argv[2].split(","), how="share", wait_s=0, above=above)
 print(lock.why_shared, flush=True)
 if "fork" in sys.argv:
     if os.fork() == 0:
@@ -45,7 +46,7 @@ class Other:
     def __init__(self, state_dir: Path, uuids: list[str], *options: str, **environ: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(state_dir), ",".join(uuids), *options],
-            env={**os.environ, HELD: "", "PYTHONPATH": str(ROOT), **environ},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -160,16 +161,16 @@ def test_the_lock_ends_with_the_training_whatever_its_workers_do(lock, other) ->
 def test_a_process_started_by_the_holder_trains_for_it(lock, other, tmp_path: Path) -> None:
     """As a command does: its operator measures from outside, and holds the lock."""
     mine = lock()
-    assert os.environ[HELD] == "GPU-1111"
-    child = other(ZEUS_GPU_LOCK=os.environ[HELD])
+    assert held_here() == ("GPU-1111",)
+    child = other(ZEUS_TEST_ABOVE="GPU-1111")
     assert child.why_shared == ""
     assert mine.look() == ""
     mine.close()
-    assert HELD not in os.environ
+    assert held_here() == ()
 
 
 def test_a_holder_above_that_has_gone_protects_nobody(lock, other) -> None:
-    orphan = other(ZEUS_GPU_LOCK="GPU-1111")
+    orphan = other(ZEUS_TEST_ABOVE="GPU-1111")
     assert orphan.why_shared == ""
     assert lock().why_shared, "it took the lock itself"
 

@@ -1,0 +1,79 @@
+"""Tasks and commands on a GPU that has a lock: the fake driver, a real operator, a real child process."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_zeus.operators.command import ZeusCommandOperator
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.power.gpu_lock import held_here
+from tests.fake_nvml import FakeNvml
+from tests.integration.jobs import job, log_of
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import time
+from airflow_provider_zeus.training import sweep
+from airflow_provider_zeus.training.run import ZeusRun
+sweep.SETTLE_S = 0.02
+def train(run):
+    for _ in run.epochs():
+        for _ in range(100):
+            time.sleep(0.001)
+            run.step()
+        run.report(accuracy=1.0)
+    return run.batch_size
+ZeusRun.from_env().train(train)
+"""
+
+
+@pytest.fixture
+def command_dag(nvml: FakeNvml, tmp_path: Path) -> Any:
+    def build(dag_id: str, **changes: Any) -> DAG:
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT)
+        spec = job(device="auto", peek=False, profile_s=0.01, profile_steps=1, power_limits_w=[250, 150], **changes)
+        with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+            env = {"PYTHONPATH": str(ROOT), **nvml.environment}
+            ZeusCommandOperator(task_id="train", job=spec, command=[sys.executable, str(script)], env=env)
+        return dag
+
+    return build
+
+
+def test_a_command_trains_under_the_lock_of_its_operator(run_dag: Any, nvml: FakeNvml, command_dag: Any) -> None:
+    """The operator measures from outside too; its command must not wait for it, nor count it as another training."""
+    card = nvml.add(tick_s=0.002, settle_s=0.002)
+    run_dag(command_dag("zeus_lock_command"))
+    seen = log_of("zeus_lock_command.train")[-1].observation
+    assert seen.energy_source == "nvml_counter"
+    assert (seen.energy_j or 0) > 0
+    assert 150.0 in nvml.sets
+    assert card.limit_w == 250.0
+    assert held_here() == (), "it ends with the task"
+
+
+def test_a_task_beside_another_training_shares_and_says_so(
+    run_dag: Any, nvml: FakeNvml, command_dag: Any, airflow_home: Path
+) -> None:
+    uuid = nvml.add().uuid.decode()
+    path = airflow_home / "zeus" / f"gpu-{uuid}.lock"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as other:
+        other.write("another training")
+        other.flush()
+        fcntl.flock(other, fcntl.LOCK_EX)
+        run_dag(command_dag("zeus_lock_shared", gpu_lock="share"))
+    trial = log_of("zeus_lock_shared.train")[-1]
+    assert trial.state is State.CONVERGED
+    assert trial.observation.energy_j is None
+    assert "another training of this host uses" in trial.observation.reasons["energy_j"]
+    assert nvml.sets == []
+    assert held_here() == ()
