@@ -67,6 +67,7 @@ def device_of_plan(plan: Plan, job: ZeusJob, state_dir: str | os.PathLike[str]) 
         read_only=plan.power_read_only,
         power_socket=os.environ.get(POWER_SOCKET, plan.power_socket),
         gpu_lock_wait_s=plan.gpu_lock_wait_s,
+        gpus_held=plan.gpus_held,
     )
 
 
