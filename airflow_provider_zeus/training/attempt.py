@@ -49,6 +49,7 @@ class LiveAttempt:
         last: bool,
     ) -> None:
         self.planned, self.number, self.last = planned, number, last
+        self.local_batch_size = planned.batch_size  # of this process [samples]
         self.peek: int | None = None  # which of the plan's peeks this is; None: an attempt
         self.ended = False
         self.signal: AttemptOver | None = None
@@ -73,7 +74,7 @@ class LiveAttempt:
         self._target_value: float | None = None
         self._in_epoch = False
         self._adoptable = False  # steps began the present epoch before epochs() did
-        self._passes = 0
+        self.passes = 0  # of loaders, begun
         self._due_s = self._tick_s = 0.0
         self._waited_s = self._looped_s = 0.0
         self._said_waiting = False
@@ -91,10 +92,7 @@ class LiveAttempt:
             self._adoptable = False
             return done
         if self._in_epoch:
-            raise ReportError(
-                f"epoch {done} ended without run.report({target.metric}=...). Call it once per epoch; "
-                f"when you validate less often, report the last value again."
-            )
+            raise self._unreported(target, done)
         self._begin_epoch()
         return done
 
@@ -105,8 +103,8 @@ class LiveAttempt:
         """
         self._start_training(first_step_done=False)
         self._tally.expect(expected_samples)
-        self._passes += 1
-        return partial(self._leave_pass, self._passes)
+        self.passes += 1
+        return partial(self._leave_pass, self.passes)
 
     def step(self, samples: int) -> None:
         """One optimizer step over ``samples`` was made. Raises ReportError: fewer than one sample."""
@@ -141,14 +139,9 @@ class LiveAttempt:
         """An epoch ended with this metric; raises AttemptOver when a bound or ``max_epochs`` is passed."""
         raise_again(self.signal)
         reached = target.reached(metric)
-        if not self._in_epoch:
-            raise ReportError(
-                "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
-            )
-        self._in_epoch = self._adoptable = False
+        self._end_epoch()
         self.reached = self.reached or reached
         self._metric, self._target_value = metric, target.value
-        self._tally.end_epoch()
         self._refresh()
         if self.reached:
             return
@@ -156,6 +149,9 @@ class LiveAttempt:
             self._check_bound(at_end_of_epoch=True)
         elif not self.last:
             self._give_up(State.EXHAUSTED, self._exhausted())
+
+    def leave(self) -> None:
+        """The training function has returned."""
 
     # ------------------------------------------------------------------ how it stands
     @property
@@ -207,8 +203,22 @@ class LiveAttempt:
         self._tally.start_epoch()
         self._refresh()
 
+    def _end_epoch(self) -> None:
+        if not self._in_epoch:
+            raise ReportError(
+                "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
+            )
+        self._in_epoch = self._adoptable = False
+        self._tally.end_epoch()
+
+    def _unreported(self, target: Target, epoch: int) -> ReportError:
+        return ReportError(
+            f"epoch {epoch} ended without run.report({target.metric}=...). Call it once per epoch; "
+            f"when you validate less often, report the last value again."
+        )
+
     def _leave_pass(self, number: int, samples: int) -> None:
-        if self.ended or number != self._passes or not self._tally.training:
+        if self.ended or number != self.passes or not self._tally.training:
             return
         if samples:
             self._tally.samples += samples

@@ -80,7 +80,7 @@ def _goes_on(run: ZeusRun, live: LiveAttempt, error: BaseException) -> bool:
     no_memory = out_of_memory(error)
     first = live.number == run.plan.first_attempt
     run.end(State.FAILED, f"{type(error).__name__}: {error}"[:500], out_of_memory=no_memory and first)
-    if no_memory and not live.last:
+    if no_memory and not live.last and not run.ranks.several:  # else the others wait for this one, for good
         log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", live.planned.batch_size)
         return True
     return False
@@ -91,6 +91,7 @@ def _keep(run: ZeusRun, live: LiveAttempt) -> None:
 
     Raises ReportError where nothing was reported: nobody knows what the model is worth, and nothing could be learnt.
     """
+    live.leave()
     if not live.epochs_done:
         error = ReportError(
             f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "

@@ -25,9 +25,12 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.limit import LimitControl
+from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.open import device_of
 from airflow_provider_zeus.training.outbox import Sink, folded
 from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter
+from airflow_provider_zeus.training.ranks import Ranks
 
 PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
 BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
@@ -39,15 +42,8 @@ log = logging.getLogger(__name__)
 
 
 def plan_of(environ: Mapping[str, str]) -> Plan:
-    """The plan. Raises JobSpecError: none given, not to be read, of another version, several processes at it."""
-    plan, ranks = environ.get(PLAN, ""), environ.get("WORLD_SIZE", "1")
-    if ranks.isdigit() and int(ranks) > 1:  # each would decide, measure and report for itself
-        raise JobSpecError.of(
-            "WORLD_SIZE",
-            int(ranks),
-            "several processes train together, which this version does not measure as one",
-            "start one process, or read ZEUS_BATCH_SIZE and tell the result on the last line of the output",
-        )
+    """The plan. Raises JobSpecError: none given, not to be read, of another version."""
+    plan = environ.get(PLAN, "")
     if not plan:
         raise JobSpecError.of(
             PLAN,
@@ -58,8 +54,10 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
     return Plan.from_json(plan) if plan.lstrip().startswith("{") else Plan.read(Path(plan))
 
 
-def device_of_plan(plan: Plan, job: ZeusJob, state_dir: str | os.PathLike[str]) -> Device:
+def device_of_plan(plan: Plan, job: ZeusJob, state_dir: str | os.PathLike[str], ranks: Ranks) -> Device:
     """The device that a plan's job measures on. Raises JobSpecError for an unknown one."""
+    if not ranks.measures:
+        return NoneDevice(job.max_power_w, why="the first process of this host measures it for all")
     return device_of(
         job,
         state_dir,
@@ -68,7 +66,19 @@ def device_of_plan(plan: Plan, job: ZeusJob, state_dir: str | os.PathLike[str]) 
         power_socket=os.environ.get(POWER_SOCKET, plan.power_socket),
         gpu_lock_wait_s=plan.gpu_lock_wait_s,
         gpus_held=plan.gpus_held,
+        processes=ranks.local_size,
+        hosts=ranks.hosts,
     )
+
+
+def limits_of_plan(plan: Plan, job: ZeusJob, state_dir: str, device: Device, ranks: Ranks) -> LimitControl | None:
+    """What sets the limits of that device, not yet entered; None where none is to be set, or by another process."""
+    if job.mode not in ("optimize", "observe") or ranks.rank or device.limit_range() is None:
+        return None
+    if ranks.hosts > 1:
+        log.warning("Zeus sets no power limits: this training runs on %d hosts; they are measured.", ranks.hosts)
+        return None
+    return LimitControl(device, state_dir, found_earlier_w=plan.limits_found_w.get(device.uuid or ""))
 
 
 def try_of(environ: Mapping[str, str]) -> int | None:

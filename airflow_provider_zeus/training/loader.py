@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.training.ranks import Ranks
+
+log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
@@ -29,14 +33,18 @@ class Listener(Protocol):
 class ZeusDataLoader:
     """Iterates over a torch ``DataLoader``; each batch counts as one step when the next one is asked for."""
 
-    def __init__(self, loader: Any, listener: Listener) -> None:
+    def __init__(self, loader: Any, listener: Listener, shared: Any = None) -> None:
         self.loader = loader
         self._listener = listener
+        self._shared, self._passes = shared, 0  # sampler of this process's share, to be told of each pass
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._shared is not None:
+            self._shared.set_epoch(self._passes)  # or every pass would be shuffled alike
+            self._passes += 1
         return _Pass(self.loader, self._listener)
 
 
@@ -88,6 +96,34 @@ class _Pass:
                 self._leave(self._pending)
 
 
+def run_loader(
+    data: Any, batch_size: int, options: Mapping[str, Any], listener: Listener, ranks: Ranks, *, seed: int
+) -> ZeusDataLoader:
+    """What ``run.data_loader()`` returns; of several processes each goes over a share of the data set of its own.
+
+    :param batch_size: of this process [samples].
+    :param seed: of how the shares are shuffled, the same in all processes; each pass adds 1.
+
+    Raises what :func:`make_loader` raises.
+    """
+    shared: Any = None
+    if ranks.several and options.keys().isdisjoint(("sampler", "batch_sampler")) and hasattr(data, "__getitem__"):
+        from torch.utils.data import DistributedSampler
+
+        shuffle, drop_last = bool(options.get("shuffle")), bool(options.get("drop_last"))
+        how: dict[str, Any] = {"shuffle": shuffle, "drop_last": drop_last, "seed": seed % 2**32}
+        shared = DistributedSampler(data, ranks.size, ranks.rank, **how)
+        options = {**{name: value for name, value in options.items() if name != "shuffle"}, "sampler": shared}
+    loader = make_loader(data, batch_size, options)
+    if ranks.several and type(getattr(loader, "sampler", None)).__name__ in ("RandomSampler", "SequentialSampler"):
+        log.warning(
+            "Zeus: each of %d processes goes over all of the data: give run.data_loader() the data set, or a loader "
+            "with a DistributedSampler.",
+            ranks.size,
+        )
+    return ZeusDataLoader(loader, listener, shared)
+
+
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
     """A torch ``DataLoader`` over ``data`` (a data set), or ``data`` itself where it is one of this batch size.
 
@@ -113,7 +149,8 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             "run.data_loader(): batch_size",
             _batch_size(data),
             f"this attempt runs with batch size {batch_size}",
-            "leave batch_size out, or build the loader with run.batch_size",
+            "leave batch_size out, or build the loader with run.batch_size (run.local_batch_size, where several "
+            "processes train together)",
         )
     return data
 

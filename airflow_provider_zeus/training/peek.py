@@ -45,6 +45,9 @@ def look(run: ZeusRun, kept: LiveAttempt | None, fn: Callable[[], object]) -> No
     plan = run.plan
     if not plan.peeks or kept is None or kept.number != plan.first_attempt or not kept.reached:
         return
+    if run.ranks.several:
+        log.info("Zeus looks at no other batch size: several processes train, and no epoch may end early.")
+        return
     size, run_s, epochs = kept.snapshot.samples_per_epoch, kept.snapshot.time_s, kept.snapshot.epochs
     if not size:
         log.info("Zeus cannot look at other batch sizes: this training tells of no steps, so nothing could end it.")

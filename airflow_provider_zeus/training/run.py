@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, default_state_dir
@@ -23,9 +21,12 @@ from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.ending import Epochs
 from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.learning_rate import scaled
-from airflow_provider_zeus.training.loader import ZeusDataLoader, make_loader
+from airflow_provider_zeus.training.loader import ZeusDataLoader, run_loader
 from airflow_provider_zeus.training.outbox import Outbox, Sink
 from airflow_provider_zeus.training.plan import Plan
+from airflow_provider_zeus.training.ranks import ALONE, Ranks
+from airflow_provider_zeus.training.runtime_target import completed
+from airflow_provider_zeus.training.shared import SharedAttempt
 from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
 T = TypeVar("T")
@@ -47,8 +48,9 @@ class ZeusRun:
         limits: LimitControl | None = None,
         *,
         try_number: int | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.plan = plan
+        self.plan, self.ranks = plan, ranks
         self.job = ZeusJob.from_dict(plan.spec)
         self.device = device
         self.limits = limits
@@ -74,27 +76,28 @@ class ZeusRun:
         sink: Sink | None = None,
         device: Device | None = None,
         try_number: int | None = None,
+        ranks: Ranks = ALONE,
     ) -> Self:
         """A run of a plan (or of the file it lies in), without Airflow or a store.
 
         :param sink: takes each line of the result, for instance a ``ResultWriter``; default: nobody.
         :param device: default: the one that the job names.
         :param try_number: of the task that runs it, written into the result.
+        :param ranks: this process among those that train together.
 
         The device's limit is given back when ``train()`` or the loop over ``epochs()`` ends, at the latest at exit.
         """
         if not isinstance(plan, Plan):
             plan = Plan.read(Path(plan))
         job = ZeusJob.from_dict(plan.spec)
+        ranks.check(job.batch_sizes)
         state_dir = plan.state_dir or default_state_dir()
-        device = device or environment.device_of_plan(plan, job, state_dir)
+        device = device or environment.device_of_plan(plan, job, state_dir, ranks)
         stack = ExitStack()
         stack.callback(device.close)
-        limits = None
-        if job.mode in ("optimize", "observe") and device.limit_range() is not None:
-            found_w = plan.limits_found_w.get(device.uuid or "")
-            limits = stack.enter_context(LimitControl(device, state_dir, found_earlier_w=found_w))
-        run = cls(plan, device, sink or (lambda line: None), limits, try_number=try_number)
+        if limits := environment.limits_of_plan(plan, job, state_dir, device, ranks):
+            stack.enter_context(limits)
+        run = cls(plan, device, sink or (lambda line: None), limits, try_number=try_number, ranks=ranks)
         stack.callback(Heartbeat(run.beat, plan.heartbeat_s).stop)
         run._resources = stack
         atexit.register(run.close)
@@ -103,17 +106,24 @@ class ZeusRun:
     @classmethod
     def from_env(cls) -> Self:
         """A run of the plan that this process was started with; see :mod:`.environment`. Raises JobSpecError."""
+        ranks, plan = Ranks.of(os.environ), environment.plan_of(os.environ)
+        if ranks.rank:
+            return cls.from_plan(plan, ranks=ranks)
         results = environment.Results(os.environ)
-        plan = environment.plan_of(os.environ)
-        run = cls.from_plan(plan, sink=results, try_number=environment.try_of(os.environ))
+        run = cls.from_plan(plan, sink=results, try_number=environment.try_of(os.environ), ranks=ranks)
         run._hand_over = results.hand_over
         return run
 
     # ------------------------------------------------------------------ what a training loop uses
     @property
     def batch_size(self) -> int:
-        """Batch size of the present attempt [samples]; before one begins, of the plan's last."""
+        """Batch size of the present attempt [samples], of all processes together; before it begins, the plan's last."""
         return (self._live.planned if self._live else self.plan.attempts[-1]).batch_size
+
+    @property
+    def local_batch_size(self) -> int:
+        """This process's share of ``batch_size`` [samples]: all of it, unless several train together."""
+        return self.ranks.share(self.batch_size)
 
     @property
     def attempt(self) -> int:
@@ -137,14 +147,15 @@ class ZeusRun:
         ``data`` may be a DataLoader that was built with ``run.batch_size``. Wrap the training data only, not the
         validation data. Raises JobSpecError when another batch size is given.
         """
-        return ZeusDataLoader(make_loader(data, self.batch_size, options), self)
+        seed = self.plan.seed + (self._live.passes if self._live else 0)  # alike on all ranks
+        return run_loader(data, self.local_batch_size, options, self, self.ranks, seed=seed)
 
     def step(self, samples: int | None = None) -> None:
         """Tell of one optimizer step over ``samples`` (default: the batch size); for loops without ``data_loader``."""
         if self._killed is not None:
             raise_again(self._killed)
         live = self._live or self._present
-        live.step(live.planned.batch_size if samples is None else samples)
+        live.step(live.local_batch_size if samples is None else samples)
 
     def report(self, **metrics: float) -> None:
         """End an epoch with what it reached; gives the attempt up when its bound or ``max_epochs`` is passed.
@@ -163,19 +174,8 @@ class ZeusRun:
         Raises ReportError: the job states a value itself, an epoch was reported already, not a finite number.
         """
         raise_again(self._killed)
-        if self.job.parsed_target.value is not None:
-            raise ReportError(
-                f"run.set_target({value!r}): the job's target {self.job.target!r} has a value already. "
-                f'Write "{self._target} runtime" there, or leave set_target() out.'
-            )
-        if self._live is not None and self._live.epochs_done:
-            raise ReportError(
-                f"run.set_target({value!r}): an epoch was reported already. Set the target before the loop, or what "
-                "was reached by then would count against another target."
-            )
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ReportError(f"run.set_target({value!r}): not a finite number. Compute it from this run's own data.")
-        self._target = replace(self._target, value=float(value))
+        done = self._live.epochs_done if self._live is not None else 0
+        self._target = completed(self.job.parsed_target, value, epochs_reported=done)
 
     def scale_lr(self, lr: float, rule: str = "sqrt", *, reference_batch_size: int | None = None) -> float:
         """Learning rate for the present batch size: ``sqrt`` (adaptive optimizers), ``linear`` (SGD) or ``none``.
@@ -241,7 +241,8 @@ class ZeusRun:
             ending.skip(self, index)
         planned, number = self.plan.attempts[index], self.plan.first_attempt + index
         last = index == len(self.plan.attempts) - 1
-        live = LiveAttempt(planned, number, self.job, self.device, self.limits, self.profile, last=last)
+        kind = partial(SharedAttempt, ranks=self.ranks) if self.ranks.several else LiveAttempt
+        live = kind(planned, number, self.job, self.device, self.limits, self.profile, last=last)
         self._alone = alone
         self.enter(live)
         return live

@@ -309,7 +309,7 @@ def test_a_script_that_takes_its_plan_and_trains_nothing_fails(commands: Command
     assert (trial.state.value, trial.reason) == ("failed", "the process ended before it began to train")
 
 
-def test_several_ranks_are_refused(commands: Commands) -> None:
+def test_one_of_several_processes_that_does_not_know_which_it_is(commands: Commands) -> None:
     code = "import os\nos.environ['WORLD_SIZE'] = '2'\n" + IN_ONE_PROCESS
     assert commands.run_dag(commands.dag("zeus_command_ranks", code)).state == "failed"
     assert commands.saves() == []

@@ -1,0 +1,287 @@
+"""Several processes that train together: torchrun with gloo, on simulated GPUs, from a task to the trial log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_zeus.operators.command import ZeusCommandOperator
+from airflow_provider_zeus.optimizer.trial import Trial
+from tests.integration.jobs import job, log_of
+
+ROOT = Path(__file__).parents[2]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+BEGIN = """
+import json, os, signal, sys, time
+import torch, torch.distributed as dist
+from airflow_provider_zeus import ZeusRun
+RANK = int(os.environ["RANK"])
+EPOCHS = {16: 19, 32: 4, 64: 5, 2048: 4}
+
+def say(*facts):
+    with open(os.environ["SAID"] + str(RANK), "a") as file:
+        print(json.dumps(facts), file=file)
+"""
+LOOP = """
+def train(run):
+    for epoch in run.epochs():
+        for _ in range(max(5000 // run.batch_size, 50)):
+            run.step()
+        say("epoch", run.batch_size, epoch, os.getpid())
+        HOOK
+        REPORT
+    say("kept", run.batch_size)
+    return run.batch_size
+"""
+REPORT = "run.report(accuracy=0.9 * (epoch + 1) / EPOCHS[run.batch_size])"
+RUN = """
+run = ZeusRun.from_env()
+dist.init_process_group("gloo")
+value = run.train(train)
+if RANK == 0:
+    print("kept", value)
+dist.destroy_process_group()
+"""
+
+
+def script(hook: str = "pass", report: str = REPORT, end: str = RUN) -> str:
+    return BEGIN + LOOP.replace("HOOK", hook).replace("REPORT", report) + end
+
+
+class Torchrun:
+    """DAGs of one torchrun each; ``said`` is what each of its processes said."""
+
+    def __init__(self, tmp: Path, run_dag: Callable[[DAG], Any]) -> None:
+        self.tmp, self._run_dag = tmp, run_dag
+
+    def dag(self, dag_id: str, code: str, **spec: Any) -> DAG:
+        (self.tmp / "train.py").write_text(code)
+        env = {"PYTHONPATH": str(ROOT), "SAID": str(self.tmp / "said-"), "OMP_NUM_THREADS": "1"}
+        with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+            ZeusCommandOperator(
+                task_id="train",
+                job=job(**{"gpus": 2, **spec}),
+                command=[*TORCHRUN, "train.py"],
+                env=env,
+                cwd=str(self.tmp),
+            )
+        return dag
+
+    def run(self, dag: DAG) -> Any:
+        return self._run_dag(dag)
+
+    def said(self, rank: int, *kinds: str) -> list[list[Any]]:
+        path = self.tmp / f"said-{rank}"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [facts for kind, *facts in lines if kind in kinds]
+
+
+@pytest.fixture
+def torchrun(tmp_path: Path, run_dag: Any) -> Torchrun:
+    return Torchrun(tmp_path, run_dag)
+
+
+def told(dag_id: str) -> list[tuple[int, str, int]]:
+    return [(t.batch_size, t.state.value, t.key.attempt) for t in log_of(f"{dag_id}.train")]
+
+
+def pids_gone(pids: set[int]) -> bool:
+    deadline_s = time.monotonic() + 10.0
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_two_processes_are_one_decision_one_trial_and_one_result(torchrun: Torchrun) -> None:
+    dag = torchrun.dag("zeus_ranks", script(), peek=False)
+    first, second = torchrun.run(dag), torchrun.run(dag)
+    assert [first.state, second.state] == ["success"] * 2
+    assert told("zeus_ranks") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
+    epochs = [torchrun.said(rank, "epoch") for rank in (0, 1)]
+    assert [e[:2] for e in epochs[0]] == [e[:2] for e in epochs[1]], "both left each attempt in the same epoch"
+    assert [torchrun.said(rank, "kept") for rank in (0, 1)] == [[[32], [32]]] * 2
+    second_run = [pid for size, epoch, pid in epochs[0] if size == 16] + [epochs[0][-1][2]]
+    assert len(set(second_run)) == 1, "the incumbent followed in the same processes"
+    trials = log_of("zeus_ranks.train")
+    assert {t.observation.device_count for t in trials} == {2}
+    assert {t.observation.max_power_w for t in trials} == {500.0}
+    given_up = trials[1].observation
+    assert given_up.epochs == len([e for e in epochs[0] if e[0] == 16])
+    assert given_up.samples == given_up.epochs * (5000 // 16) * 16, "of both processes together"
+    cost = second.get_task_instance("train").xcom_pull(task_ids="train", key="zeus_cost")
+    assert [a["state"] for a in cost["attempts"]] == ["given_up", "converged"]
+    assert second.get_task_instance("train").xcom_pull(task_ids="train", key="return_value") == "kept 32"
+    assert limits_left(trials[0]) == []
+
+
+def limits_left(trial: Trial) -> list[Path]:
+    from airflow.configuration import AIRFLOW_HOME
+
+    return list((Path(AIRFLOW_HOME) / "zeus").glob("limit-*"))
+
+
+REAL = """
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+
+def train(run):
+    torch.manual_seed(0)
+    x = torch.randn(1001, 4)
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in run.epochs():
+        seen = []
+        for inputs, indices in run.data_loader(TensorDataset(x, torch.arange(1001)), shuffle=True):
+            optimizer.zero_grad()
+            (model(inputs) - inputs.sum(1, keepdim=True)).square().mean().backward()
+            optimizer.step()
+            seen += indices.tolist()
+            size = len(inputs) if len(seen) == len(inputs) else size
+        say("epoch", run.batch_size, run.local_batch_size, size, seen)
+        error = (model.module(x) - x.sum(1, keepdim=True)).square().mean().item()
+        if RANK == 0:
+            run.report(accuracy=1 - error)
+    return round(model.module.weight.sum().item(), 3)
+"""
+
+
+def test_a_real_training_goes_over_disjoint_shares(torchrun: Torchrun) -> None:
+    """DistributedDataParallel, run.data_loader(), and a report of rank 0 alone, with the simulated GPUs' profile."""
+    dag = torchrun.dag("zeus_ranks_real", BEGIN + REAL + RUN, target="accuracy >= 0.999", mode="measure")
+    assert torchrun.run(dag).state == "success"
+    (trial,) = log_of("zeus_ranks_real.train")
+    assert trial.state.value == "converged"
+    zero, one = torchrun.said(0, "epoch"), torchrun.said(1, "epoch")
+    assert [e[:3] for e in zero] == [e[:3] for e in one] == [[32, 16, 16]] * len(zero)
+    for (*_, mine), (*_, theirs) in zip(zero, one, strict=True):
+        assert len(mine) == len(theirs) == 501
+        assert set(mine) | set(theirs) == set(range(1001))
+        assert len(set(mine) & set(theirs)) <= 1, "one sample pads the shares to the same length"
+    assert zero[0][3] != zero[1][3], "shuffled anew in each epoch"
+    assert trial.observation.samples == len(zero) * 1002
+    assert trial.observation.samples_per_epoch == 1002
+
+
+def test_a_rank_that_is_killed_ends_the_trial_and_everything_is_gone(torchrun: Torchrun) -> None:
+    dies = "epoch < 2 or RANK == 0 or os.kill(os.getpid(), signal.SIGKILL)"
+    assert torchrun.run(torchrun.dag("zeus_ranks_dies", script(dies))).state == "failed"
+    (trial,) = log_of("zeus_ranks_dies.train")
+    assert (trial.state.value, trial.batch_size) == ("failed", 32)
+    pids = {pid for rank in (0, 1) for *_, pid in torchrun.said(rank, "epoch")}
+    assert len(pids) == 2
+    assert pids_gone(pids)
+    assert torchrun.said(0, "kept") == torchrun.said(1, "kept") == []
+    assert limits_left(trial) == [], "and what rank 0 set was given back"
+
+
+@pytest.mark.slow
+def test_an_error_of_one_rank_ends_the_trial(torchrun: Torchrun) -> None:
+    fails = "if epoch == 1 and RANK == 1: raise ValueError('bad data')"
+    assert torchrun.run(torchrun.dag("zeus_ranks_error", script(fails))).state == "failed"
+    assert told("zeus_ranks_error") == [(32, "failed", 1)]
+
+
+@pytest.mark.slow
+def test_out_of_memory_ends_the_processes_and_the_next_attempt_runs_in_new_ones(torchrun: Torchrun) -> None:
+    """One process alone cannot go on to the next attempt: the others wait for its gradients."""
+    full = "if run.batch_size == 16: raise MemoryError('out of memory')"
+    dag = torchrun.dag("zeus_ranks_memory", script(full), peek=False)
+    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert told("zeus_ranks_memory") == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
+    assert log_of("zeus_ranks_memory.train")[1].observation.out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "spec", "said"),
+    [
+        (
+            "remainder",
+            script(),
+            {"batch_sizes": [15, 32], "default_batch_size": 32},
+            "15 cannot be divided over 2 processes: a batch size is that of all of them together. Use multiples of 2",
+        ),
+        pytest.param(
+            "group",
+            script(end=RUN.replace('dist.init_process_group("gloo")', "")),
+            {},
+            "call torch.distributed.init_process_group() before the loop over run.epochs()",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "alone",
+            script("if epoch == 1 and RANK == 0: run.report(accuracy=0.1); return"),
+            {},
+            "rank 0 of 2 left the loop over run.epochs() early",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "silent",
+            script(report="if RANK == 1: run.report(accuracy=1.0)"),
+            {},
+            "epoch 0 ended without run.report(accuracy=",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_what_cannot_work_is_said(
+    torchrun: Torchrun, name: str, code: str, spec: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="airflow_provider_zeus"):
+        dag_run = torchrun.run(torchrun.dag(f"zeus_ranks_{name}", code, **spec))
+    assert dag_run.state == "failed"
+    assert [state for _, state, _ in told(f"zeus_ranks_{name}")] == ["failed"]
+    assert said in caplog.text
+
+
+@pytest.mark.slow
+def test_a_loop_left_by_all_in_the_same_epoch_keeps_its_model(torchrun: Torchrun) -> None:
+    leaves = f"if epoch == 1: {REPORT}; say('kept', 'early'); return run.batch_size"
+    assert torchrun.run(torchrun.dag("zeus_ranks_leave", script(leaves))).state == "success"
+    (trial,) = log_of("zeus_ranks_leave.train")
+    assert (trial.state.value, trial.reason) == ("exhausted", "the loop was left after 2 epochs, below the target")
+
+
+@pytest.mark.slow
+def test_the_loop_alone_without_train(torchrun: Torchrun) -> None:
+    end = RUN.replace("run.train(train)", "train(run)")
+    dag = torchrun.dag("zeus_ranks_loop", script(end=end), peek=False)
+    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert told("zeus_ranks_loop") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
+
+
+HOSTS = """
+plan = json.load(open(os.environ["ZEUS_PLAN"]))
+plan["state_dir"] = os.path.join(os.environ["SAID"] + "host", str(RANK))  # a host has a path of its own
+os.environ.update(ZEUS_PLAN=json.dumps(plan), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+from airflow_provider_zeus.power.open import open_device
+gpu = open_device(plan["spec"]["device"], state_dir=plan["state_dir"])
+if RANK == 1:
+    gpu.set_limit_w(100.0)  # the slower host
+began = gpu.now_s(), gpu.energy_j()
+""" + RUN.replace("dist.destroy", "say('gpu', gpu.now_s() - began[0], gpu.energy_j() - began[1])\ndist.destroy")
+
+
+def test_across_hosts_energy_is_summed_and_time_is_the_longest(torchrun: Torchrun) -> None:
+    """Two processes that each take themselves for the only one of its host."""
+    dag = torchrun.dag("zeus_hosts", script(end=HOSTS), gpus=None, batch_sizes=[2048], default_batch_size=2048)
+    assert torchrun.run(dag).state == "success"
+    (trial,) = log_of("zeus_hosts.train")
+    seen = trial.observation
+    ((quick_s, quick_j),), ((slow_s, slow_j),) = torchrun.said(0, "gpu"), torchrun.said(1, "gpu")
+    assert slow_s > 1.05 * quick_s, "or the test could not tell"
+    assert seen.time_s == pytest.approx(slow_s)
+    assert seen.energy_j == pytest.approx(quick_j + slow_j, abs=1.0)
+    assert (seen.device_count, seen.max_power_w, seen.energy_source) == (2, 500.0, "simulated")
+    assert (seen.excess_j, seen.epochs) == (0.0, 4.0), "no limit is profiled across hosts"
+    assert os.listdir(f"{torchrun.tmp}/said-host/0") == ["simulated-v100-shufflenet.gpu"]
