@@ -11,7 +11,6 @@ from pathlib import Path
 from airflow_provider_zeus.cli.finding import Finding, ok, warning
 from airflow_provider_zeus.power.device import Device
 
-_CAP_SYS_ADMIN = 21
 _READINGS = 10
 _PAUSE_S = 0.1  # counters of GPUs are renewed every 20 to 100 ms
 
@@ -49,29 +48,6 @@ def energy(device: Device, pause: Callable[[float], object] = time.sleep) -> Fin
     )
 
 
-def permission(device: Device, *, euid: int | None = None, status: Path = Path("/proc/self/status")) -> Finding:
-    """Whether this user may set power limits; nothing is set to find out."""
-    if device.limit_range() is None:
-        return ok("permission", "there is no power limit to set here")
-    if (os.geteuid() if euid is None else euid) == 0:
-        return ok("permission", "root: power limits may be set")
-    if _capabilities(status) >> _CAP_SYS_ADMIN & 1:
-        return ok("permission", "CAP_SYS_ADMIN: power limits may be set")
-    return warning(
-        "permission",
-        "neither root nor CAP_SYS_ADMIN: the driver will refuse to set power limits",
-        "mode='measure' works without; else give the workers CAP_SYS_ADMIN",
-    )
-
-
-def _capabilities(status: Path) -> int:
-    try:
-        lines = status.read_text(encoding="utf-8").splitlines()
-        return next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
-    except (OSError, ValueError, IndexError):  # not Linux
-        return 0
-
-
 def state(state_dir: Path) -> Finding:
     """Whether limit records can be kept, and whether one waits to be served."""
     there = next((p for p in (state_dir, *state_dir.parents) if p.exists()), state_dir)
@@ -82,15 +58,14 @@ def state(state_dir: Path) -> Finding:
             f"{there} is not a folder that this user can write to: power limits are not set without their record",
             "make it writable for the workers, or set [zeus] state_dir to a path of the host",
         )
-    orphans = _orphans(state_dir)
-    if orphans:
-        names = ", ".join(path.name for path in orphans)
+    if left := orphans(state_dir):
+        names = ", ".join(path.name for path in left)
         said = f"{state_dir} has limit records that no living process answers for: {names}"
-        return warning("state_dir", said, "run 'airflow zeus reap' on this host")
+        return warning("state_dir", said, "run 'airflow zeus doctor --restore' on this host")
     return ok("state_dir", f"{state_dir} is writable" if there == state_dir else f"{state_dir} is made when needed")
 
 
-def _orphans(state_dir: Path) -> list[Path]:
+def orphans(state_dir: Path) -> list[Path]:
     """Limit records whose lock nobody holds. Looking takes the lock for an instant and gives it back."""
     found = []
     for path in sorted(state_dir.glob("limit-*.json")):

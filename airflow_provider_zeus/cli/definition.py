@@ -65,7 +65,9 @@ def _commands() -> tuple[CLICommand, ...]:
             "Check what Zeus finds here and say what to do about it",
             "doctor.doctor",
             Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-            description="Check what Zeus finds on this host. Changes nothing. Exit status 1 where a check is an error.",
+            Arg(("--restore",), help="give back power limits that dead trainings left behind", action="store_true"),
+            description="Check what Zeus finds on this host. Changes nothing but by --restore. Exit status 1 where a "
+            "check is an error.",
         ),
         GroupCommand(name="jobs", help="Jobs in the log and their live settings", subcommands=_jobs()),
         _command(

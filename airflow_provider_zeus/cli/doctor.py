@@ -1,4 +1,4 @@
-"""``airflow zeus doctor``: what is found here, and what to do about it. Nothing is changed."""
+"""``airflow zeus doctor``: what is found here, and what to do about it. Nothing is changed but by ``--restore``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_zeus.cli import checks_device, checks_store
+from airflow_provider_zeus.cli import checks_device, checks_power, checks_store
 from airflow_provider_zeus.cli.finding import Finding, error, ok
 from airflow_provider_zeus.cli.shell import command, print_json
 from airflow_provider_zeus.errors import ZeusError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @command
 def doctor(args: Namespace) -> int:
     """Run every check; 1 where one is an error."""
-    findings = list(examine(args.conn_id))
+    findings = list(examine(args.conn_id, restore=args.restore))
     if args.json:
         print_json([asdict(f) for f in findings])
     else:
@@ -30,7 +30,7 @@ def doctor(args: Namespace) -> int:
     return 1 if any(f.status == "error" for f in findings) else 0
 
 
-def examine(conn_id: str) -> Iterator[Finding]:
+def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
     """What each check finds, in order."""
     yield _safely("versions", checks_store.versions)
     settings, configuration = _settings()
@@ -40,7 +40,9 @@ def examine(conn_id: str) -> Iterator[Finding]:
     yield found
     if device is not None:
         yield _safely("energy", lambda: checks_device.energy(device))
-        yield _safely("permission", lambda: checks_device.permission(device))
+        yield _safely("permission", lambda: checks_power.permission(device, settings.power_socket))
+    if restore:
+        yield _safely("restore", lambda: checks_power.restore(state_dir))
     yield _safely("state_dir", lambda: checks_device.state(state_dir))
     yield _safely("store", lambda: checks_store.store(conn_id))
     yield _safely("schema", lambda: checks_store.schema(conn_id))

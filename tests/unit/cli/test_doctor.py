@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli import checks_device, checks_store
+from airflow_provider_zeus.cli import checks_device, checks_power, checks_store
 from airflow_provider_zeus.cli.finding import Finding
+from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, State
 from airflow_provider_zeus.power import record
 from airflow_provider_zeus.power.device import LimitRange
@@ -21,7 +22,9 @@ from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.schema import HEAD
 from airflow_provider_zeus.store.untold import remember
+from tests.fake_nvml import FakeNvml
 from tests.unit.cli.conftest import Zeus
+from tests.unit.power.test_sidecar import Running
 from tests.unit.store.store_kit import report, request
 
 CHECKS = ["versions", "configuration", "device", "energy", "permission"]
@@ -89,7 +92,7 @@ def gpu(**values: Any) -> Any:
         raise AssertionError("a limit was set")
 
     info = DeviceInfo(model="NVIDIA H200", energy_source="nvml_counter", max_power_w=700.0)
-    given = {"info": info, "missing": {}, "limit_range": lambda: LimitRange(min_w=200.0, max_w=700.0)}
+    given = {"info": info, "uuid": "GPU-1", "missing": {}, "limit_range": lambda: LimitRange(min_w=200.0, max_w=700.0)}
     return SimpleNamespace(**{**given, "set_limit_w": refuse, **values})
 
 
@@ -97,7 +100,7 @@ def test_a_gpu_whose_limits_may_not_be_set() -> None:
     shared = gpu(limit_range=lambda: None, missing={"limit_range": "shared with pid 7"})
     found = checks_device.device(shared)
     assert (found.status, found.remedy) == ("warning", "shared with pid 7")
-    assert checks_device.permission(shared, euid=1000).status == "ok"
+    assert checks_power.permission(shared, euid=1000).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -113,10 +116,82 @@ def test_a_gpu_whose_limits_may_not_be_set() -> None:
 def test_who_may_set_limits(tmp_path: Path, euid: int, caps: str, status: str) -> None:
     path = tmp_path / "status"
     path.write_text(f"Name:\tpython\nCapPrm:\t000001ffffffffff\nCapEff:\t{caps}\n")
-    found = checks_device.permission(gpu(), euid=euid, status=path)
+    found = checks_power.permission(gpu(), euid=euid, status=path)
     assert found.status == status
     assert ("mode='measure'" in (found.remedy or "")) is (status == "warning")
-    assert checks_device.permission(gpu(), euid=1000, status=tmp_path / "nowhere").status == "warning"
+    for way in ("this user itself: ", "the sidecar at /run/zeus/power.sock: no", "zeusd at /run/zeusd/zeusd.sock: no"):
+        assert way in found.finding
+    assert checks_power.permission(gpu(), euid=1000, status=tmp_path / "nowhere").status == "warning"
+
+
+@pytest.mark.parametrize("kind", ["", "zeusd:"])
+def test_helpers_that_set_limits_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    path = tmp_path / "power.sock"
+    path.touch()
+    asked: list[str] = []
+    if kind:
+        ways = {"environ": {"ZEUSD_SOCK_PATH": str(path)}}
+    else:
+        monkeypatch.setattr(checks_power, "SIDECAR", str(path))
+        ways = {"environ": {}}
+    here = {**ways, "euid": 1000, "status": tmp_path / "no", "ask": lambda at, uuids: asked.append(at)}
+    found = checks_power.permission(gpu(), **here)
+    assert (found.status, found.remedy) == ("warning", f"set [zeus] power_socket = {kind}{path}")
+    assert asked == [f"{kind}{path}"]
+    found = checks_power.permission(gpu(), f"{kind}{path}", **here)
+    assert found.status == "ok"
+    assert f"{path}, as [zeus] power_socket says" in found.finding
+
+
+def test_a_helper_that_will_not_is_named_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "s").touch()
+
+    def refuse(at: str, uuids: list[str]) -> None:
+        raise DeviceError("it does not serve GPU-1")
+
+    found = checks_power.permission(gpu(), str(tmp_path / "s"), euid=0, ask=refuse)
+    assert found.status == "warning"
+    assert "no, it does not serve GPU-1" in found.finding
+    assert "leave [zeus] power_socket empty" in str(found.remedy)
+
+
+def test_on_a_host_with_a_gpu_and_a_sidecar(
+    zeus: Zeus, nvml: FakeNvml, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.add(may_set=2)
+    sidecar = Running(home)
+    monkeypatch.setenv("AIRFLOW__ZEUS__POWER_SOCKET", str(sidecar.socket))
+    try:
+        found = findings(zeus)["permission"]
+        assert found.status == "ok"
+        assert f"the sidecar at {sidecar.socket}: yes" in found.finding
+        sidecar.end()
+        found = findings(zeus)["permission"]
+        assert found.status == "warning"
+        assert f"the sidecar at {sidecar.socket}: no, nothing there" in found.finding
+    finally:
+        sidecar.process.kill()
+        sidecar.process.communicate()
+    assert nvml.sets == []
+
+
+def test_restoring_serves_records_of_dead_trainings_and_nothing_else(zeus: Zeus, home: Path) -> None:
+    (home / "state").mkdir()
+    gpu = open_simulated("simulated:v100/neumf", home / "state")
+    gpu.set_limit_w(150.0)
+    left = {"restore": gpu.restore_record(), "limit_found_w": 250.0, "limits_set_w": [250.0, 150.0]}
+    os.close(record.create(str(home / "state" / "limit-dead.json"), left))
+    assert "doctor --restore" in str(findings(zeus)["state_dir"].remedy)
+    assert gpu.limit_w() == 150.0
+    found = findings(zeus, "--restore")
+    assert (found["restore"].status, found["restore"].finding) == ("ok", "1 limit record of dead trainings served")
+    assert found["state_dir"].status == "ok"
+    assert gpu.limit_w() == 250.0
+    (home / "state" / "simulated-v100-neumf.gpu").unlink()
+    os.close(record.create(str(home / "state" / "limit-away.json"), left))
+    found = findings(zeus, "--restore")
+    assert found["restore"].status == "warning"
+    assert "limit-away.json" in found["restore"].finding
 
 
 def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> None:
@@ -130,7 +205,7 @@ def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> No
     assert "limit-dead.json" in found.finding
     assert "limit-held.json" not in found.finding
     assert found.remedy is not None
-    assert "airflow zeus reap" in found.remedy
+    assert "airflow zeus doctor --restore" in found.remedy
     assert len(list(state_dir.iterdir())) == 2
     os.close(held)
 
