@@ -21,6 +21,7 @@ _WORDS = {
     16: "the GPU must be reset",
     17: "the operating system refused",
     18: "driver and library are of different versions; reboot the host",
+    27: "the driver is not ready yet; try again in a minute, and look at dmesg if it stays so",
     999: "an unknown error of the driver",
 }
 

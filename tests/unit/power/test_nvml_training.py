@@ -198,7 +198,7 @@ OPENING = [
 ]
 ABSENT_IS_ALONE = ("nvmlDeviceGetMigMode", "nvmlDeviceGetComputeRunningProcesses_v3")
 TRAINING = ["nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerManagementLimit", SETTER]
-CODES = [1, 3, 4, 15, 999]
+CODES = [1, 3, 4, 15, 27, 999]
 
 
 def explained(seen: Observation, function: str, said: str) -> None:
