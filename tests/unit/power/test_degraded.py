@@ -1,4 +1,4 @@
-"""The table in docs/power.md of what is said where something is missing: each sentence is really said, none is left out.
+"""The table in docs/power.md of what is said where something is missing: each of its sentences is really said.
 
 Every case is a whole training, which ends well.
 """
