@@ -85,6 +85,13 @@ class MemoryLimit:
     def hold(self, pid: int) -> None:
         (self.path / "cgroup.procs").write_text(str(pid))
 
+    @property
+    def kills(self) -> int:
+        """How many processes the kernel has killed in it."""
+        files = (self.path / "memory.oom_control", self.path / "memory.events")
+        lines = [line.split() for file in files if file.exists() for line in file.read_text().splitlines()]
+        return next(int(value) for name, value in lines if name == "oom_kill")
+
     def remove(self) -> None:
         for _ in range(100):
             with suppress(OSError):
@@ -219,7 +226,7 @@ def test_the_limit_found_comes_back(
             os.kill(cell.victim, getattr(signal, how))
         killed_s = time.monotonic()
         wait(cell, lambda: not is_alive(cell.victim) or not is_alive(cell.told["pid"]), 20, "the death")
-        ended_s = wait(cell, lambda: not is_alive(cell.told["pid"]), 20, "the end of the training") or 0.0
+        wait(cell, lambda: not is_alive(cell.told["pid"]), 20, "the end of the training")
         ended_s = time.monotonic()
         back_s = wait(cell, lambda: cell.limit_w() == FOUND_W, WITHIN_S, "the limit found")
         workers = [is_alive(pid) for pid in cell.told["workers"]]
@@ -228,6 +235,7 @@ def test_the_limit_found_comes_back(
         assert cell.most_w == FOUND_W, "never above the limit found"
         assert cell.sibling.poll() is None, "the sibling was killed"
         assert all(workers), "the workers were alive when it came back"
+        assert limit is None or limit.kills == 1, "it was the kernel that killed"
         seen = f"{ended_s - killed_s:.2f} + {back_s:.2f} s"
         table.setdefault((device, who, how), {})[stage] = seen if changed else "as found"
     finally:
