@@ -82,7 +82,10 @@ class Nvml:
         return handle
 
     def _call(self, function: str, *arguments: Any) -> None:
-        code = getattr(self._library, function)(*arguments)
+        try:
+            code = getattr(self._library, function)(*arguments)
+        except AttributeError as error:
+            raise OSError(f"the driver is too old: it has no {function}") from error
         if code != 0:
             words = {4: "no permission: this sidecar must run as root or with CAP_SYS_ADMIN", 15: "the GPU is lost"}
             raise OSError(f"{function}: {words.get(code, f'NVML error {code}')}")
@@ -230,7 +233,10 @@ class Sidecar:
                 say(f"{uuid}: the limit found could not be given back and is tried again: {error}")
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it has left again
+            return
         if len(set(self._clients.values())) >= MOST_CLIENTS:
             connection.close()
             return
@@ -261,8 +267,8 @@ class Sidecar:
     def _answer(self, client: Client, line: bytes) -> None:
         try:
             answer = {"ok": True, **self._do(client, line)}
-        except (RefusedError, OSError) as error:
-            answer = {"ok": False, "error": str(error)}
+        except Exception as error:  # whatever a client may say, the limits of the others are still to be given back
+            answer = {"ok": False, "error": str(error) or repr(error)}
         with contextlib.suppress(OSError):  # it left without waiting
             client.connection.send(json.dumps(answer).encode() + b"\n")
 
@@ -272,7 +278,7 @@ class Sidecar:
             what, uuids = request["do"], request.get("gpus", [])
             limit_w = float(request["limit_w"]) if what == "set" else 0.0
             is_list = isinstance(uuids, list) and all(isinstance(uuid, str) for uuid in uuids)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise RefusedError(f"not a request: {error!r}") from None
         if what == "limits":
             return {"gpus": {u: {**gpu, "held_by": self._holder_pid(u)} for u, gpu in self._gpus.limits().items()}}
@@ -347,7 +353,7 @@ def listen(path: str, group: str | None) -> socket.socket:
     if group is not None:
         os.chown(path, -1, int(group) if group.isdigit() else grp.getgrnam(group).gr_gid)
         os.chmod(path, 0o660)
-    listener.listen(16)
+    listener.listen(socket.SOMAXCONN)
     return listener
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -346,6 +347,7 @@ def test_several_gpus_are_set_and_given_back_together(nvml: FakeNvml, card: Gpu,
     [b"", b"{", b"[]", b"7", b"{}", b'{"do": "reboot"}', b'{"do": "set"}',
      b'{"do": "set", "gpus": "GPU", "limit_w": 1}',
      b'{"do": "set", "gpus": [], "limit_w": 150}', b'{"do": "set", "gpus": [1], "limit_w": 150}', b"\xff\xfe",
+     b"[" * 12_000, b'{"do": "set", "gpus": ["GPU-x"], "limit_w": ' + b"9" * 3_000 + b"}",
      b'{"do": "restore"}', b'{"do": "set", "gpus": ["GPU-x"], "limit_w": "many"}'],
 )  # fmt: skip
 def test_what_is_no_request_is_refused_and_the_next_is_served(sidecar: Running, request_: bytes) -> None:
@@ -411,3 +413,43 @@ def test_it_says_why_it_cannot_start(nvml: FakeNvml, card: Gpu, serve) -> None:
     assert "no such GPU here: GPU-unknown" in unknown.said
     nvml.lose_driver()
     assert "nvmlInit_v2" in serve().said
+
+
+def test_clients_without_number_hinder_nobody_who_is_there(card: Gpu, sidecar: Running) -> None:
+    with Peer(sidecar.socket) as holder:
+        assert holder.ask(set_to(card, 150.0))["ok"]
+        crowd = [Peer(sidecar.socket) for _ in range(100)]
+        assert holder.ask(set_to(card, 125.0))["ok"]
+        for peer in crowd:
+            peer.__exit__()
+    wait_for(lambda: card.limit_w == 250.0, WITHIN_S)
+
+
+def test_a_client_that_never_reads_hinders_nobody(card: Gpu, sidecar: Running) -> None:
+    with Peer(sidecar.socket) as silent, Peer(sidecar.socket) as other:
+        silent.connection.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            for _ in range(5000):
+                silent.connection.sendall(b'{"do": "limits"}\n')
+        assert other.ask(set_to(card, 150.0))["ok"]
+    wait_for(lambda: card.limit_w == 250.0, WITHIN_S)
+
+
+def test_a_record_that_cannot_be_read_is_ignored(card: Gpu, serve, tmp_path: Path) -> None:
+    (tmp_path / "sidecar").mkdir()
+    (tmp_path / "sidecar" / f"{uuid(card)}.json").write_text("{")
+    sidecar = serve()
+    assert "is no record of a limit" in sidecar.said
+    assert "serving" in sidecar.process.stderr.readline()
+    assert sidecar.ask(set_to(card, 150.0))["ok"]
+    wait_for(lambda: card.limit_w == 250.0, WITHIN_S)
+
+
+def test_a_record_of_an_earlier_boot_is_dropped(card: Gpu, nvml: FakeNvml, serve, tmp_path: Path) -> None:
+    card.limit_w = 150.0  # by whoever: the driver forgot what was set before the boot
+    (tmp_path / "sidecar").mkdir()
+    record = {"boot_id": "another", "found_w": 250.0, "set_w": [250.0, 150.0]}
+    (tmp_path / "sidecar" / f"{uuid(card)}.json").write_text(json.dumps(record))
+    sidecar = serve()
+    wait_for(lambda: sidecar.records == [], WITHIN_S)
+    assert (card.limit_w, nvml.sets) == (150.0, [])
