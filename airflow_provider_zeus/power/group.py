@@ -25,10 +25,19 @@ class DeviceGroup:
     def __init__(self, parts: Sequence[Device], gpus: int | None = None) -> None:
         self._parts, self._gpus = tuple(parts), gpus or len(parts)
         self._own: dict[str, str] = {}  # readings that are missing for all -> why
-        self.info = self._described()
-        self._virtual = self.info.energy_source == "simulated"
+        self._infos = [part.info for part in parts]
+        self._info = self._described()
+        self._virtual = self._info.energy_source == "simulated"
         self._began_s = [part.now_s() for part in parts]
         self.limit_w()  # so that ``missing`` tells of it
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Model, count and MAXPOWER [W] of all parts; anew where somebody came to share one of them."""
+        if self._infos != (infos := [part.info for part in self._parts]):
+            self._infos = infos
+            self._info = self._described()
+        return self._info
 
     @property
     def uuid(self) -> str | None:
@@ -115,7 +124,7 @@ class DeviceGroup:
             part.close()
 
     def _described(self) -> DeviceInfo:
-        infos = [part.info for part in self._parts]
+        infos = self._infos
         powers, sources = [info.max_power_w for info in infos], {info.energy_source for info in infos}
         if len(sources) > 1 and None not in sources:
             self._own["energy_j"] = f"the GPUs measure in different ways ({', '.join(sorted(map(str, sources)))})"

@@ -279,3 +279,18 @@ def test_a_guardian_that_lives_on_holds_no_lock(card: Gpu, uuid: str, other, tmp
         held = [os.readlink(path) for path in Path(f"/proc/{guardian}/fd").iterdir()]
         assert not any(name.endswith(".lock") for name in held)
     device.close()
+
+
+def test_a_training_on_several_gpus_that_somebody_joins_on_one_is_labelled(
+    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path
+) -> None:
+    nvml.add()
+    device = open_nvml(gpus=2, lock=partial(GpuLock, tmp_path, how="share", wait_s=0.0))
+    assert (device.info.model, device.info.count) == ("Tesla V100-SXM2-16GB", 2)
+    assert device.energy_j() is not None
+    other(uuids=[uuid])
+    assert device.energy_j() is None
+    assert device.info.model == "Tesla V100-SXM2-16GB (shared)"
+    assert "came to share" in device.missing["energy_j"]
+    device.close()
+    assert held_here() == ()
