@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.imports import measure
 
-HEAVY = ("torch", "numpy", "pynvml", "sqlalchemy", "alembic", "fastapi", "pandas", "scipy")
+HEAVY = ("torch", "numpy", "pynvml", "sqlalchemy", "alembic", "fastapi", "pandas", "scipy", "transformers", "lightning")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,197 @@
+"""The callback in the real Hugging Face ``Trainer``, on a tiny BERT made from scratch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+pytest.importorskip("transformers", reason="transformers is not installed: airflow-provider-zeus[huggingface]")
+pytest.importorskip("accelerate", reason="accelerate is not installed: airflow-provider-zeus[huggingface]")
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+
+from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.integrations.huggingface import ZeusTrainerCallback, arguments
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.training.conftest import Kit, explore, incumbent, peek
+
+SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
+SAMPLES = 36
+TINY = BertConfig(
+    vocab_size=32,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=8,
+    max_position_embeddings=8,
+)
+
+
+class Sentences(torch.utils.data.Dataset):
+    def __init__(self, count: int = SAMPLES) -> None:
+        self._words = torch.randint(0, 32, (count, 8))
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"input_ids": self._words[index], "labels": int(self._words[index, 0] > 15)}
+
+
+class Counting(TrainerCallback):
+    """Counts what the trainer did, beside ours."""
+
+    def __init__(self) -> None:
+        self.steps = self.epochs = self.evaluations = 0
+
+    def on_step_end(self, *_: Any, **of: Any) -> None:
+        self.steps += 1
+
+    def on_epoch_begin(self, *_: Any, **of: Any) -> None:
+        self.epochs += 1
+
+    def on_evaluate(self, *_: Any, **of: Any) -> None:
+        self.evaluations += 1
+
+
+class Training:
+    """A training function; reaches its target in the given epoch."""
+
+    def __init__(self, tmp: Path, epochs: int = 3, **changes: Any) -> None:
+        self.tmp, self.epochs, self.changes = tmp, epochs, changes
+        self.counts: list[Counting] = []
+        self.said: dict[str, Any] = {"gradient_accumulation_steps": 1}
+
+    def __call__(self, run: ZeusRun) -> Any:
+        count = Counting()
+        self.counts.append(count)
+        found = {
+            "output_dir": str(self.tmp / "out"),
+            "save_strategy": "no",
+            "report_to": [],
+            "disable_tqdm": True,
+            "use_cpu": True,
+            **arguments(run, **self.said),
+            **self.changes,
+        }
+        trainer = Trainer(
+            model=BertForSequenceClassification(TINY),
+            args=TrainingArguments(**found),
+            train_dataset=Sentences(),
+            eval_dataset=Sentences(10),
+            compute_metrics=lambda _: {"acc": 0.9 if count.evaluations + 1 >= self.epochs else 0.5},
+            callbacks=[ZeusTrainerCallback(run), count],
+        )
+        trainer.train()
+        return type(trainer.model).__name__, run.batch_size
+
+
+def test_a_kept_training(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    assert kit.run(incumbent(16), **SIZES).train(training) == ("BertForSequenceClassification", 16)
+    (end,) = kit.ends()
+    seen = kit.last()
+    assert (end.state, seen.metric, seen.epochs) == (State.CONVERGED, 0.9, 3.0)
+    assert (seen.samples, seen.samples_per_epoch) == (3 * SAMPLES, SAMPLES), "short last batches are counted as such"
+    assert (training.counts[0].epochs, training.counts[0].steps) == (3, 3 * 3), "no epoch more than needed"
+    assert seen.energy_j
+
+
+def test_an_attempt_that_is_given_up_leaves_the_trainer_and_the_next_starts_afresh(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path, epochs=4)
+    run = kit.run(explore(32, bound_epochs=2.0), incumbent(16), **SIZES)
+    assert run.train(training) == ("BertForSequenceClassification", 16)
+    assert [(end.batch_size, end.state) for end in kit.ends()] == [(32, State.GIVEN_UP), (16, State.CONVERGED)]
+    assert [count.epochs for count in training.counts] == [2, 4]
+
+
+def test_an_epochs_bound_in_cost_ends_it_in_the_midst_of_an_epoch(kit: Kit, tmp_path: Path) -> None:
+    run = kit.run(explore(32, bound_cost=1.0), incumbent(16), **SIZES)
+    run.train(Training(tmp_path))
+    assert [end.state for end in kit.ends()] == [State.GIVEN_UP, State.CONVERGED]
+
+
+def test_a_peek_is_left_within_its_epoch(kit: Kit, tmp_path: Path) -> None:
+    run = kit.run(incumbent(16), peeks=(peek(32),), max_epochs=30, **SIZES)
+    assert run.train(Training(tmp_path, epochs=25)) == ("BertForSequenceClassification", 16)
+    assert [(end.batch_size, end.peek) for end in kit.ends()] == [(16, None), (32, 0)]
+
+
+def test_below_the_target_it_ends_after_max_epochs(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path, epochs=99)
+    kit.run(incumbent(16), max_epochs=2, **SIZES).train(training)
+    assert [end.state for end in kit.ends()] == [State.EXHAUSTED]
+    assert training.counts[0].epochs == 2
+
+
+def test_the_metric_may_be_named_as_the_trainer_names_it(kit: Kit, tmp_path: Path) -> None:
+    kit.run(incumbent(16), target="eval_acc >= 0.9", **SIZES).train(Training(tmp_path))
+    assert [end.state for end in kit.ends()] == [State.CONVERGED]
+
+
+def test_accumulated_gradients_are_one_step(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.said = {"gradient_accumulation_steps": 2}
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert kit.last().samples == 3 * SAMPLES
+    assert training.counts[0].steps == 3 * 3
+
+
+def test_evaluations_in_the_midst_of_an_epoch_end_none(kit: Kit, tmp_path: Path) -> None:
+    """Step 2 is evaluated; the epoch ends with step 3, where nothing is."""
+    training = Training(tmp_path, eval_strategy="steps", eval_steps=2)
+    with pytest.raises(ReportError, match=r"epoch 0 ended without run\.report"):
+        kit.run(incumbent(16), **SIZES).train(training)
+    assert training.counts[0].evaluations == 1
+
+
+def test_another_metric_is_named(kit: Kit, tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"'acc'.*'eval_loss'.*the target is on 'f1'"):
+        kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(Training(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"per_device_train_batch_size": 8}, "batch size = 8: this attempt runs with 16 .*run.local_batch_size"),
+        ({"gradient_accumulation_steps": 2}, "batch size = 32"),
+        ({"num_train_epochs": 2}, "epochs = 2: the run may need 10.*run.job.max_epochs"),
+        ({"max_steps": 6}, "epochs = 2: the run may need 10"),
+    ],
+)
+def test_arguments_that_do_not_fit(kit: Kit, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(JobSpecError, match=said):
+        kit.run(incumbent(16), **SIZES).train(Training(tmp_path, **changes))
+
+
+def test_an_accumulation_that_does_not_divide(kit: Kit) -> None:
+    with pytest.raises(
+        JobSpecError, match=r"gradient_accumulation_steps x gpus = 3: does not divide the batch size 16"
+    ):
+        arguments(kit.run(incumbent(16), **SIZES), gradient_accumulation_steps=3)
+
+
+def test_the_trainer_may_be_used_after_its_end(kit: Kit, tmp_path: Path) -> None:
+    """An evaluation that the user asks for is no epoch."""
+
+    def train(run: ZeusRun) -> float:
+        callback = ZeusTrainerCallback(run)
+        trainer = Trainer(
+            model=BertForSequenceClassification(TINY),
+            args=TrainingArguments(output_dir=str(tmp_path), report_to=[], use_cpu=True, **arguments(run)),
+            train_dataset=Sentences(),
+            eval_dataset=Sentences(10),
+            compute_metrics=lambda _: {"acc": 0.95},
+            callbacks=[callback],
+        )
+        trainer.train()
+        return float(trainer.evaluate()["eval_acc"])
+
+    assert kit.run(incumbent(16), **SIZES).train(train) == 0.95
+    assert kit.last().epochs == 1

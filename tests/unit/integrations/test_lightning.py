@@ -1,0 +1,173 @@
+"""The callback in the real Lightning ``Trainer``, on a linear model and synthetic data."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("lightning", reason="lightning is not installed: airflow-provider-zeus[lightning]")
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+
+from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.integrations.lightning import ZeusCallback
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.training.conftest import Kit, explore, incumbent, peek
+
+SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
+SAMPLES = 100
+QUIET: dict[str, Any] = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="lightning.pytorch")
+
+
+class Linear(LightningModule):
+    """Logs ``acc`` 0.9 in the given epoch, in validation or in training."""
+
+    def __init__(self, epochs: int, *, validates: bool = True) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+        self.epochs, self.validates = epochs, validates
+        self.steps = self.begun = 0
+
+    @property
+    def acc(self) -> float:
+        return 0.9 if self.current_epoch + 1 >= self.epochs else 0.5
+
+    def on_train_epoch_start(self) -> None:
+        self.begun += 1
+
+    def training_step(self, batch: Any, index: int) -> Any:
+        (x,) = batch
+        if not self.validates:
+            self.log("acc", self.acc, on_step=False, on_epoch=True)
+        return self.layer(x).square().mean()
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        self.log("acc", self.acc)
+        self.log("loss", self.layer(batch[0]).mean())
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self.steps += 1
+        super().optimizer_step(*args, **kwargs)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class Training:
+    """A training function; reaches its target in the given epoch."""
+
+    def __init__(self, tmp: Path, epochs: int = 3, *, validates: bool = True, parts: int = 1, **changes: Any) -> None:
+        self.tmp, self.epochs, self.validates, self.parts, self.changes = tmp, epochs, validates, parts, changes
+        self.models: list[Linear] = []
+
+    def __call__(self, run: ZeusRun) -> int:
+        data = TensorDataset(torch.randn(SAMPLES, 4))
+        found = {"max_epochs": run.job.max_epochs, "accumulate_grad_batches": self.parts, **QUIET, **self.changes}
+        trainer = Trainer(callbacks=[ZeusCallback(run)], default_root_dir=self.tmp, **found)
+        model = Linear(self.epochs, validates=self.validates)
+        self.models.append(model)
+        loader = DataLoader(data, batch_size=run.local_batch_size // self.parts, shuffle=True)
+        trainer.fit(model, loader, DataLoader(data, batch_size=50) if self.validates else None)
+        return run.batch_size
+
+
+@pytest.mark.parametrize("validates", [True, False], ids=["logged in validation", "logged in training"])
+def test_a_kept_training(kit: Kit, tmp_path: Path, validates: bool) -> None:
+    training = Training(tmp_path, validates=validates)
+    assert kit.run(incumbent(16), **SIZES).train(training) == 16
+    (end,) = kit.ends()
+    seen = kit.last()
+    assert (end.state, round(seen.metric or 0, 6), seen.epochs) == (State.CONVERGED, 0.9, 3.0)
+    assert (seen.samples, seen.samples_per_epoch) == (3 * SAMPLES, SAMPLES)
+    assert (training.models[0].begun, training.models[0].steps) == (3, 3 * 7), "no epoch more than needed"
+    assert seen.energy_j
+
+
+def test_an_attempt_that_is_given_up_leaves_the_trainer_and_the_next_starts_afresh(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path, epochs=4)
+    run = kit.run(explore(32, bound_epochs=2.0), incumbent(16), **SIZES)
+    assert run.train(training) == 16
+    assert [(end.batch_size, end.state) for end in kit.ends()] == [(32, State.GIVEN_UP), (16, State.CONVERGED)]
+    assert [model.begun for model in training.models] == [2, 4]
+
+
+def test_a_bound_in_cost_ends_it_in_the_midst_of_an_epoch(kit: Kit, tmp_path: Path) -> None:
+    kit.run(explore(32, bound_cost=1.0), incumbent(16), **SIZES).train(Training(tmp_path))
+    assert [end.state for end in kit.ends()] == [State.GIVEN_UP, State.CONVERGED]
+
+
+def test_a_peek_is_left_within_its_epoch(kit: Kit, tmp_path: Path) -> None:
+    run = kit.run(incumbent(16), peeks=(peek(32),), max_epochs=30, **SIZES)
+    assert run.train(Training(tmp_path, epochs=25)) == 16
+    assert [(end.batch_size, end.peek) for end in kit.ends()] == [(16, None), (32, 0)]
+
+
+def test_below_the_target_it_ends_after_max_epochs(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path, epochs=99)
+    kit.run(incumbent(16), max_epochs=2, **SIZES).train(training)
+    assert [end.state for end in kit.ends()] == [State.EXHAUSTED]
+    assert training.models[0].begun == 2
+
+
+def test_accumulated_gradients_are_one_step(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path, parts=2)
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert kit.last().samples == 3 * SAMPLES
+    assert training.models[0].steps == 3 * 7
+
+
+def test_validations_in_the_midst_of_an_epoch_end_none(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path, val_check_interval=3)
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert (kit.last().epochs, kit.last().samples) == (3.0, 3 * SAMPLES)
+
+
+def test_a_metric_that_is_validated_less_often_is_reported_again(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path, epochs=3, check_val_every_n_epoch=2)
+    with pytest.raises(ReportError, match="the target is on 'acc'"):
+        kit.run(incumbent(16), **SIZES).train(training)
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"parts": 3}, "batch size = 15: this attempt runs with 16 .*run.local_batch_size"),
+        ({"max_epochs": 2}, "epochs = 2: the run may need 10.*run.job.max_epochs"),
+    ],
+)
+def test_a_trainer_that_does_not_fit(kit: Kit, tmp_path: Path, training: dict[str, Any], said: str) -> None:
+    with pytest.raises(JobSpecError, match=said):
+        kit.run(incumbent(16), **SIZES).train(Training(tmp_path, **training))
+
+
+def test_a_trainer_without_an_end_of_its_own(kit: Kit, tmp_path: Path) -> None:
+    kit.run(incumbent(16), **SIZES).train(Training(tmp_path, max_epochs=-1))
+    assert kit.last().epochs == 3
+
+
+def test_the_loop_alone_outside_of_train(kit: Kit, tmp_path: Path) -> None:
+    assert Training(tmp_path)(kit.run(incumbent(16), **SIZES)) == 16
+    assert [line.kind for line in kit.lines][-2:] == ["end", "final"]
+    assert [end.state for end in kit.ends()] == [State.CONVERGED]
+
+
+def test_a_metric_that_is_not_there(kit: Kit, tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"\['acc', 'loss'\].*the target is on 'f1'"):
+        kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(Training(tmp_path))
