@@ -10,7 +10,9 @@ from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.recurrence import Recurrence, Settings
 from airflow_provider_zeus.training.plan import Plan
+from airflow_provider_zeus.training.run import ZeusRun
 from tests.fake_nvml import FakeNvml
+from tests.unit.power.test_sidecar import Running
 
 from .test_recurrence import JOB, context
 
@@ -52,3 +54,43 @@ def test_read_only_reaches_the_gpu_and_the_plan(
     assert (recurrence.device.limit_range() is None) == read_only
     assert Plan.from_json(recurrence.plan.to_json()).power_read_only is read_only
     assert nvml.sets == []
+
+
+def test_the_socket_of_a_helper_reaches_the_gpu_and_the_plan(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nvml.add(may_set=2)
+    sidecar = Running(tmp_path)
+    try:
+        monkeypatch.setenv("AIRFLOW__ZEUS__POWER_SOCKET", str(sidecar.socket))
+        recurrence = Recurrence.open(AUTO, context(), conn_id="zeus_default")
+        recurrence.device.set_limit_w(150.0)
+        assert nvml.gpu(0).limit_w == 150.0
+        recurrence.device.close()
+        assert Plan.from_json(recurrence.plan.to_json()).power_socket == str(sidecar.socket)
+    finally:
+        sidecar.process.kill()
+        sidecar.process.communicate()
+
+
+def test_the_host_that_trains_may_have_its_helper_elsewhere(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nvml.add()
+    monkeypatch.setenv("AIRFLOW__ZEUS__POWER_SOCKET", str(tmp_path / "of the scheduler's host"))
+    plan = Recurrence.open(AUTO, context(), conn_id="zeus_default").plan
+    monkeypatch.setenv("ZEUS_POWER_SOCKET", str(tmp_path / "of this one"))
+    run = ZeusRun.from_plan(plan)
+    assert "of this one" in run.device.missing["limit_range"]
+    run.close()
+
+
+def test_how_long_a_gpu_is_waited_for_and_which_is_held_reach_the_plan(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = nvml.add()
+    monkeypatch.setenv("AIRFLOW__ZEUS__GPU_LOCK_WAIT_S", "60")
+    recurrence = Recurrence.open(AUTO, context(), conn_id="zeus_default")
+    plan = Plan.from_json(recurrence.plan.to_json())
+    assert (plan.gpu_lock_wait_s, plan.gpus_held) == (60.0, (card.uuid.decode(),))
+    recurrence.device.close()
