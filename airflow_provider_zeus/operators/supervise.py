@@ -70,6 +70,7 @@ class Supervised:
         self._plan_file.write_text(plan.to_json(), encoding="utf-8")
         self._follower = Follower(self._result)
         self._outside = Outside(recurrence.device)
+        self._asked_for = recurrence.device.info
         self._newest: Line | None = None  # of the attempt that runs
         self._ends: list[Line] = []
         self._start_id = ""  # of the process that took the plan; empty while none has
@@ -143,9 +144,22 @@ class Supervised:
             if line.kind == "end":
                 self._ends.append(line)
                 self._newest = None
+                self._compare(line.observation)
             elif line.kind in ("attempt", "beat"):
                 self._newest = line if line.observation or self._newest is None else self._newest
                 self._beat_s = time.monotonic()
+
+    def _compare(self, seen: Observation | None) -> None:
+        asked, count = self._asked_for, seen and seen.device_count
+        if seen is not None and count and count != asked.count and seen.device_model == asked.model:
+            log.warning(
+                "Zeus asked for a batch size on %d x %s, and the command trained on %d: what it cost is another "
+                "device's for the next question. Say ZeusJob(gpus=%d), or set CUDA_VISIBLE_DEVICES for the task.",
+                asked.count,
+                asked.model,
+                count,
+                count,
+            )
 
     def _keep_alive(self) -> None:
         """Renew the lease where the command itself has nothing to tell: it loads data, or does not know of us."""

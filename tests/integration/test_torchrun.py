@@ -17,6 +17,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.optimizer.trial import Trial
+from tests.fake_nvml import FakeNvml
 from tests.integration.jobs import job, log_of
 
 ROOT = Path(__file__).parents[2]
@@ -285,3 +286,119 @@ def test_across_hosts_energy_is_summed_and_time_is_the_longest(torchrun: Torchru
     assert (seen.device_count, seen.max_power_w, seen.energy_source) == (2, 500.0, "simulated")
     assert (seen.excess_j, seen.epochs) == (0.0, 4.0), "no limit is profiled across hosts"
     assert os.listdir(f"{torchrun.tmp}/said-host/0") == ["simulated-v100-shufflenet.gpu"]
+
+
+REAL_TIME = """
+def train(run):
+    for epoch in run.epochs():
+        for _ in range(100):
+            time.sleep(0.005)
+            run.step()
+        HOOK
+        run.report(accuracy=0.9 * (epoch + 1) / 6)
+"""
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_rank_0_alone_sets_the_limits_of_all_gpus_and_each_comes_back(
+    torchrun: Torchrun, nvml: FakeNvml, dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On GPUs behind NVML, by the host's clock; one of three GPUs is not ours."""
+    cards = [nvml.add() for _ in range(3)]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    hook = "epoch < 5 or RANK or os.kill(os.getpid(), signal.SIGKILL)" if dies else "pass"
+    spec = {"device": "auto", "power_limits_w": [250.0, 150.0], "profile_s": 0.1, "profile_steps": 1, "eta": 1.0}
+    code = BEGIN + REAL_TIME.replace("HOOK", hook) + RUN
+    dag_run = torchrun.run(torchrun.dag(f"zeus_ranks_nvml_{dies}".lower(), code, **spec))
+    assert dag_run.state == ("failed" if dies else "success")
+    (trial,) = log_of(f"zeus_ranks_nvml_{dies}.train".lower())
+    assert nvml.sets.count(150.0) == 2, "of both GPUs, once"
+    setters = {pid for pid, watts in zip(nvml.setters, nvml.sets, strict=True) if watts == 150.0}
+    assert len(setters) == 1
+    deadline_s = time.monotonic() + 5.0
+    while [card.limit_w for card in cards] != [250.0] * 3 and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert [card.limit_w for card in cards] == [250.0] * 3
+    assert trial.state.value == ("failed" if dies else "converged")
+    if not dies:
+        seen = trial.observation
+        assert (seen.device_count, seen.max_power_w, seen.energy_source) == (2, 500.0, "nvml_counter")
+        assert seen.gpu_uuid == ",".join(cards[i].uuid.decode() for i in (2, 0))
+        assert (seen.energy_j or 0) / (seen.time_s or 1) == pytest.approx(2 * 190, rel=0.35), "two at 150 to 240 W"
+
+
+@pytest.mark.slow
+def test_another_number_of_gpus_than_was_asked_for_is_said(
+    torchrun: Torchrun, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert torchrun.run(torchrun.dag("zeus_ranks_gpus", script(), gpus=None)).state == "success"
+    assert "on 1 x simulated V100, and the command trained on 2" in caplog.text
+    assert "ZeusJob(gpus=2)" in caplog.text
+
+
+HUGGINGFACE = """
+os.environ["HF_HUB_OFFLINE"] = "1"
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from airflow_provider_zeus.integrations.huggingface import ZeusTrainerCallback, arguments
+
+TINY = BertConfig(vocab_size=32, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+DATA = [{"input_ids": torch.randint(0, 32, (8,)), "labels": i % 2} for i in range(256)]
+
+def train(run):
+    evaluated = []
+    def metrics(_):
+        evaluated.append(run.batch_size)
+        say("epoch", run.batch_size, len(evaluated) - 1)
+        return {"accuracy": 0.9 * len(evaluated) / EPOCHS[run.batch_size]}
+    told = dict(output_dir="out", save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True, ddp_backend="gloo")
+    trainer = Trainer(
+        model=BertForSequenceClassification(TINY), args=TrainingArguments(**told, **arguments(run)),
+        train_dataset=DATA, eval_dataset=DATA[:8], compute_metrics=metrics, callbacks=[ZeusTrainerCallback(run)],
+    )
+    trainer.train()
+    say("kept", run.batch_size)
+    return run.batch_size
+"""
+LIGHTNING = """
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+from airflow_provider_zeus.integrations.lightning import ZeusCallback
+
+DATA = TensorDataset(torch.randn(256, 4))
+
+class Linear(LightningModule):
+    def __init__(self, run):
+        super().__init__()
+        self.layer, self.run = torch.nn.Linear(4, 1), run
+    def training_step(self, batch, index):
+        return self.layer(batch[0]).square().mean()
+    def validation_step(self, batch, index):
+        self.log("accuracy", 0.9 * (self.current_epoch + 1) / EPOCHS[self.run.batch_size], sync_dist=True)
+    def on_validation_end(self):
+        say("epoch", self.run.batch_size, self.current_epoch)
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+def train(run):
+    told = dict(accelerator="cpu", strategy="ddp", devices=2, logger=False, enable_checkpointing=False,
+                enable_progress_bar=False, num_sanity_val_steps=0)
+    trainer = Trainer(max_epochs=run.job.max_epochs, callbacks=[ZeusCallback(run)], **told)
+    trainer.fit(Linear(run), DataLoader(DATA, batch_size=run.local_batch_size, shuffle=True), DataLoader(DATA, 64))
+    say("kept", run.batch_size)
+    return run.batch_size
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "code"), [("transformers", HUGGINGFACE), ("lightning", LIGHTNING)])
+def test_a_frameworks_own_processes(torchrun: Torchrun, name: str, code: str) -> None:
+    """The framework initialises the process group, after from_env() and before the first epoch."""
+    pytest.importorskip(name, reason=f"{name} is not installed")
+    end = RUN.replace('dist.init_process_group("gloo")', "")
+    dag = torchrun.dag(f"zeus_ranks_{name}", BEGIN + code + end, peek=False)
+    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert told(f"zeus_ranks_{name}") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
+    epochs = [torchrun.said(rank, "epoch") for rank in (0, 1)]
+    assert epochs[0] == epochs[1]
+    seen = log_of(f"zeus_ranks_{name}.train")[0].observation
+    assert (seen.epochs, seen.samples, seen.device_count) == (4.0, 4 * 256, 2)
