@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ SAY_EVERY_S = 60.0
 _NAME_BYTES = 256
 _ALONE = "train on a GPU of its own to have energy measured and power limits set"
 
-_held: dict[str, GpuLock] = {}  # by path, of this process: a second device of it is no other training
+# By path, of this process: a second device of it is no other training.
+_held: weakref.WeakValueDictionary[str, GpuLock] = weakref.WeakValueDictionary()
 
 
 class GpuLock:
@@ -49,6 +51,7 @@ class GpuLock:
         self.why_shared = ""  # empty: these GPUs are this training's
         self.waited = False
         self._files: dict[str, int] = {}  # path -> descriptor that holds the lock
+        self._let_go = weakref.finalize(self, _close, self._files)  # of a device that nobody closed, too
         until_s = clock() + (wait_s if how == "wait" else 0.0)
         try:
             for uuid in sorted(set(uuids)):  # in one order, so that no two wait for each other
@@ -62,7 +65,8 @@ class GpuLock:
         except BaseException:  # told to stop while it waited
             self.close()
             raise
-        _held.update(dict.fromkeys(self._files, self))
+        for path in self._files:
+            _held[path] = self
 
     def look(self) -> str:
         """Why the GPUs are not this training's alone any more; empty while they are."""
@@ -73,10 +77,9 @@ class GpuLock:
 
     def close(self) -> None:
         """Let go of the locks."""
-        for path, descriptor in self._files.items():
+        for path in self._files:
             _held.pop(path, None)
-            os.close(descriptor)
-        self._files.clear()
+        self._let_go()
 
     def _take(self, path: str) -> str:
         """Take the lock; empty when it is taken, or cannot be for want of locks here; else who holds it."""
@@ -146,6 +149,11 @@ def _own_name() -> str:
 def held_here() -> tuple[str, ...]:
     """UUIDs of the GPUs whose lock this process holds."""
     return tuple(Path(path).stem.removeprefix("gpu-") for path in _held)
+
+
+def _close(files: dict[str, int]) -> None:
+    while files:
+        os.close(files.popitem()[1])
 
 
 def _after_fork() -> None:

@@ -180,6 +180,14 @@ def test_a_second_device_of_this_process_is_no_other_training(lock) -> None:
     assert first.why_shared == second.why_shared == ""
 
 
+def test_a_device_that_nobody_closed_holds_no_lock_once_it_is_forgotten(tmp_path: Path, other) -> None:
+    forgotten = [GpuLock(tmp_path, UUIDS[:1], how="share", wait_s=0.0)]
+    assert other().why_shared
+    forgotten.clear()
+    assert held_here() == ()
+    assert other().why_shared == ""
+
+
 def test_several_gpus_are_all_waited_for(lock, other) -> None:
     one, two = other(uuids=UUIDS[:1]), other(uuids=UUIDS[1:])
     clock = Clock(at_10=two.end, at_20=one.end)
@@ -205,7 +213,7 @@ def test_where_there_can_be_no_lock_training_goes_on(tmp_path: Path, caplog: pyt
     lock = GpuLock(tmp_path / "file", UUIDS, how="wait", wait_s=60.0)
     assert (lock.why_shared, lock.look()) == ("", "")
     assert caplog.text.count("cannot be known") == 2
-    assert gpu_lock._held == {}
+    assert held_here() == ()
 
 
 # --- a training on a GPU that has one
