@@ -8,20 +8,21 @@ in any order and give one belief, and its size does not grow with the log.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_zeus.optimizer.cost import Rates
-from airflow_provider_zeus.optimizer.drift import Surprise
+from airflow_provider_zeus.optimizer.drift import Change, Surprise
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Where
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.surrogate import Surrogate
 
-VERSION = "2"  # of the fold; a checkpoint of another version is not read
+VERSION = "3"  # of the fold; a checkpoint of another version is not read
 STOPPED_USED = 32  # newest stopped runs that the surrogate is conditioned on
 RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # model of a trial that ended before it could name its device
@@ -37,6 +38,7 @@ class Belief:
     newest: tuple[int, bool] = (0, False)  # highest trial number learnt, and whether that trial died
     converged: tuple[Run, ...] = ()  # the window: newest ``job.window`` runs that reached the target
     stopped: tuple[Run, ...] = ()  # as many newest runs that did not: Epochs(b) > epochs
+    slices: Mapping[int, str] = field(default_factory=dict)  # number of such a run: the data it trained on
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)  # (round, b): number, converged
     listed: Mapping[int, int] = field(default_factory=dict)  # b: number of the first trial that could have chosen it
     rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class Belief:
     seen: Mapping[tuple[int, Where], int] = field(default_factory=dict)  # newest trial of b that ended by itself there
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, model): out of memory
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
-    era: int = 0  # number of the first trial since Epochs changed last; 0 where no change was seen
+    changes: tuple[Change, ...] = ()  # of Epochs, the newest seen: what ran before them tells no more than the shape
     surprises: tuple[Surprise, ...] = ()  # newest runs of this era against what was predicted for them
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that told it
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
@@ -80,13 +82,30 @@ class Belief:
         """Posterior of log Epochs from the runs of this era, over the job's batch sizes and those of earlier lists."""
         from airflow_provider_zeus.optimizer.surrogate import fit
 
-        reached: dict[int, list[float]] = {}
+        since = [0, *(change.since for change in self.changes)]
+        eras: list[dict[int, list[float]]] = [{} for _ in since]
+        place = 0
         for n, b, epochs in self.converged:
-            if n >= self.era:
-                reached.setdefault(b, []).append(epochs)
-        stopped = [(b, epochs) for n, b, epochs in self.stopped if n >= self.era][-STOPPED_USED:]
-        sizes = sorted({*self.job.batch_sizes, *reached, *(b for b, _ in stopped)})
-        return fit(sizes, self.job.default_batch_size, reached, stopped)
+            while place + 1 < len(since) and n >= since[place + 1]:
+                place += 1
+            eras[place].setdefault(b, []).append(epochs)
+        stopped = [(b, epochs, self.beside(n)) for n, b, epochs in self.stopped if n >= self.era][-STOPPED_USED:]
+        sizes = sorted({*self.job.batch_sizes, *eras[-1], *(b for b, _, _ in stopped)})
+        jumps = [math.fsum(c.jump**2 for c in self.changes[i:]) for i in range(len(self.changes))]
+        before = list(zip(eras, jumps, strict=False))
+        return fit(sizes, self.job.default_batch_size, eras[-1], stopped, before)
+
+    def beside(self, number: int) -> list[tuple[int, float]]:
+        """(batch size, epochs) of the runs of this era that reached the target on the same slice of the data."""
+        name = self.slices.get(number)
+        if name is None:
+            return []
+        return [(b, epochs) for n, b, epochs in self.converged if n >= self.era and self.slices.get(n) == name]
+
+    @property
+    def era(self) -> int:
+        """Number of the first trial since Epochs changed last; 0 where no change was seen."""
+        return self.changes[-1].since if self.changes else 0
 
     def age(self) -> int:
         """Recurrences since Epochs changed last: runs of this era that went to their end."""
@@ -108,6 +127,7 @@ class Belief:
                 "newest": self.newest,
                 "converged": self.converged,
                 "stopped": self.stopped,
+                "slices": list(self.slices.items()),
                 "explored": [[*k, *v] for k, v in self.explored.items()],
                 "listed": list(self.listed.items()),
                 "rates": _plain(self.rates),
@@ -115,7 +135,7 @@ class Belief:
                 "seen": [[*k, n] for k, n in self.seen.items()],
                 "too_large": sorted(self.too_large),
                 "ends": [[*k, v] for k, v in self.ends.items()],
-                "era": self.era,
+                "changes": self.changes,
                 "surprises": self.surprises,
                 "slice_size": self.slice_size,
                 "device": self.device,
@@ -134,6 +154,7 @@ class Belief:
             newest=tuple(d["newest"]),
             converged=tuple((n, b, e) for n, b, e in d["converged"]),
             stopped=tuple((n, b, e) for n, b, e in d["stopped"]),
+            slices=dict(d["slices"]),
             explored={(r, b): (n, ok) for r, b, n, ok in d["explored"]},
             listed=dict(d["listed"]),
             rates=_read(d["rates"]),
@@ -141,7 +162,7 @@ class Belief:
             seen={(b, tuple(w)): n for b, w, n in d["seen"]},
             too_large=frozenset((b, m) for b, m in d["too_large"]),
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
-            era=d["era"],
+            changes=tuple(Change(since, jump, tuple(told_by)) for since, jump, told_by in d["changes"]),
             surprises=tuple(Surprise(*s) for s in d["surprises"]),
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,

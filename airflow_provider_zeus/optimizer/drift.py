@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 JUMP = 0.7  # sd of a jump of log Epochs, where there is one
 LOG_BAYES_FACTOR = 10.0  # evidence needed to believe in one
+CHANGES = 4  # newest changes remembered: what ran before them is forgotten altogether
 SURPRISES = 8  # the change lies among so many newest surprises
 
 
@@ -24,13 +25,23 @@ class Surprise(NamedTuple):
     variance: float
 
 
-def change_at(surprises: Sequence[Surprise]) -> int | None:
-    """Number of the first trial after a change; None where chance explains the surprises as well."""
+class Change(NamedTuple):
+    """Epochs jumped: trial number of the first run after it, its factor's logarithm, and by how many runs it told."""
+
+    since: int
+    jump: float
+    told_by: tuple[int, ...]  # numbers of the trials that told it
+
+
+def change_among(surprises: Sequence[Surprise]) -> Change | None:
+    """The change that explains the newest of these surprises; None where chance explains them as well."""
     precision = total = 0.0
-    for surprise in reversed(surprises[-SURPRISES:]):
+    newest = surprises[-SURPRISES:]
+    for runs, surprise in enumerate(reversed(newest), start=1):
         precision += 1.0 / surprise.variance
         total += surprise.deviation / surprise.variance
         spread = 1.0 + JUMP**2 * precision
         if 0.5 * total**2 * JUMP**2 / spread - 0.5 * math.log(spread) > LOG_BAYES_FACTOR:
-            return surprise.number
+            numbers = tuple(s.number for s in newest[-runs:])
+            return Change(surprise.number, total * JUMP**2 / spread, numbers)
     return None

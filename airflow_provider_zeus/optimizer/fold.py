@@ -11,7 +11,7 @@ from typing import TypeVar
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Run
 from airflow_provider_zeus.optimizer.cost import Rates
-from airflow_provider_zeus.optimizer.drift import SURPRISES, Surprise, change_at
+from airflow_provider_zeus.optimizer.drift import CHANGES, SURPRISES, Surprise, change_among
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import EXPLORING, Phase, State, Trial
@@ -93,7 +93,8 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
     n, b, epochs = trial.number, trial.batch_size, trial.observation.epochs
     reached = trial.state is State.CONVERGED
     if epochs or not reached:
-        changes |= _with_run(belief, (n, b, epochs or 0.0), reached=reached)
+        slices = {**belief.slices, n: trial.origin.data_slice or trial.key.ti_id}
+        changes |= _with_run(belief, (n, b, epochs or 0.0), slices, reached=reached)
     earlier = {size: n for size in trial.spec.get("batch_sizes", ()) if n < belief.listed.get(size, n + 1)}
     if earlier:
         changes["listed"] = {**belief.listed, **earlier}
@@ -103,19 +104,23 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
             changes["explored"] = {**belief.explored, key: (n, reached)}
 
 
-def _with_run(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
+def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: bool) -> dict[str, object]:
     """The fields that one more run changes. Where a later one is known already, a change is looked for anew."""
     name, keep = "converged" if reached else "stopped", belief.job.window
-    kept = _newest(getattr(belief, name), run, keep)
+    entries = getattr(belief, name)
+    kept = _newest(entries, run, keep)
     if belief.job.policy == "zeus":
         return {name: kept}
+    if len(entries) == keep:
+        dropped = min(run, entries[0])[0]
+        slices = {n: s for n, s in slices.items() if n != dropped}
     if all(runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped) if runs):
-        return {name: kept, **_change(belief, run, reached=reached)}
+        return {name: kept, "slices": slices, **_change(belief, run, reached=reached)}
     known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
-    again = replace(belief, converged=(), stopped=(), era=0, surprises=())
+    again = replace(belief, converged=(), stopped=(), slices=slices, changes=(), surprises=())
     for r, ok in sorted([*known, (run, reached)]):
-        again = replace(again, **_with_run(again, r, reached=ok))  # type: ignore[arg-type]
-    return {field: getattr(again, field) for field in ("converged", "stopped", "era", "surprises")}
+        again = replace(again, **_with_run(again, r, slices, reached=ok))  # type: ignore[arg-type]
+    return {field: getattr(again, field) for field in ("converged", "stopped", "slices", "changes", "surprises")}
 
 
 def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
@@ -130,8 +135,10 @@ def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
         return {}
     surprise = Surprise(n, deviation, float(surrogate.cov[i, i] + surrogate.noise[i]))
     surprises = (*belief.surprises, surprise)[-SURPRISES:]
-    since = change_at(surprises)
-    return {"surprises": surprises} if since is None else {"surprises": (), "era": since}
+    change = change_among(surprises)
+    if change is None:
+        return {"surprises": surprises}
+    return {"surprises": (), "changes": (*belief.changes, change)[-CHANGES:]}
 
 
 def _with(mapping: Mapping[K, tuple[V, ...]], key: K, entry: V, keep: int) -> dict[K, tuple[V, ...]]:

@@ -36,7 +36,7 @@ class ZeusJob:
     :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the
         host's processors, or an error), ``"none"``, or ``"simulated:<gpu>/<load>"``.
     :param gpus: GPUs of one host that train together; default: those that ``CUDA_VISIBLE_DEVICES`` names, without it
-        one; in a process of several, one for each.
+        one; where several processes train together, one for each.
     :param mode: ``optimize`` sets power limits, ``observe`` sets them only while profiling, ``measure`` never sets one,
         ``off`` measures nothing.
     :param gpu_lock: ``wait`` until no other training of this host is on the GPU, or ``share`` it: then no limit is set
@@ -58,7 +58,7 @@ class ZeusJob:
     eta: float = 0.5
     beta: float = 2.0
     policy: str = "knowledge_gradient"
-    window: int = 500
+    window: int = 250
     peek: bool = True
     job_id: str | None = None
     job_version: str = "1"

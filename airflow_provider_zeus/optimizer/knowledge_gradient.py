@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from airflow_provider_zeus.optimizer.surrogate import Surrogate, Vector, normal_cdf
 
 P_FAIL = 0.05  # prior chance that a batch size never tried does not reach the target at all
-HORIZON, HORIZON_MOST = 12.0, 24.0  # recurrences that will use an answer: 12, and one more for each since the change
-SECOND_LOOK, FIRST_LOOK_AT = 3.0, 16  # at recurrence 16, 32, 64 ... the horizon counts threefold
+HORIZON = 12.0  # recurrences that will use an answer
+SECOND_LOOK, FIRST_LOOK_AT = 3.0, 32  # at recurrence 32, 64, 128 ... the horizon counts threefold
 OCTAVES = 1.0  # candidates lie so near to a batch size that has converged, or are its neighbours in the list
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
 
@@ -41,7 +41,7 @@ Indices = NDArray[np.intp]
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What a decision knows, over the surrogate's batch sizes: log EpochCost and its variance, which may run, which
-    converged, and the share of complete runs that reached the target.
+    converged, and the chance that a complete run reaches the target.
     """
 
     surrogate: Surrogate
@@ -49,9 +49,10 @@ class Outlook:
     epoch_cost_variance: Vector  # 0 where it was measured
     feasible: Mask
     converged: Mask
-    reliability: Vector
+    chance: Vector  # that a complete run reaches the target
     max_epochs: float
     age: int  # recurrences since the last change
+    beta: float  # nothing is worth more than beta x the incumbent's cost (section 4.4)
 
     @property
     def log_cost(self) -> Vector:
@@ -63,14 +64,13 @@ class Outlook:
         """Index of the size with the lowest believed cost per success, among those that converged and may run."""
         s = self.surrogate
         inside = normal_cdf((math.log(self.max_epochs + 0.5) - s.mean) / s.run_sd)
-        per_success = self.log_cost - np.log(np.maximum(inside, 1e-6) * self.reliability)
+        per_success = self.log_cost - np.log(np.maximum(inside, 1e-6) * self.chance)
         return int(np.where(self.converged & self.feasible, per_success, np.inf).argmin())
 
     def horizon(self) -> float:
         """How often the answer of an experiment will be used, H."""
-        steps = min(HORIZON + self.age, HORIZON_MOST)
         second_look = self.age >= FIRST_LOOK_AT and self.age & (self.age - 1) == 0
-        return steps * (SECOND_LOOK if second_look else 1.0)
+        return HORIZON * (SECOND_LOOK if second_look else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,9 @@ def _net(
     gain = np.exp(log_cost[..., incumbent, None] + moved[:, :, incumbent]) - np.exp(cheapest)
     cost = np.exp(own_cost[:, None] + sd[:, None] * _GRID)
     incumbent_cost = np.exp(log_cost[..., incumbent])
-    chance = np.where(outlook.converged[rows], 1.0, 1.0 - P_FAIL)[:, None] * _WEIGHTS
+    chance = outlook.chance[rows, None] * _WEIGHTS
     value = (chance * (horizon * gain - cost)).cumsum(1) - (1.0 - chance.cumsum(1)) * (cost + incumbent_cost[..., None])
+    value[:, 1:][cost[:, 1:] > outlook.beta * incumbent_cost[..., None]] = -np.inf
     stop = value.argmax(1)
     net = value[each, stop] + incumbent_cost
     own = rows == incumbent

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.epoch_cost import predicted
-from airflow_provider_zeus.optimizer.exploration import start_at
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.drift import SURPRISES
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.knowledge_gradient import (
-    RELIABILITY_RUNS,
-    Choice,
-    Outlook,
-    best,
-    candidates,
-    dearest_epoch,
-)
+from airflow_provider_zeus.optimizer.knowledge_gradient import Choice, Outlook, best, candidates, dearest_epoch
+from airflow_provider_zeus.optimizer.scene import Scene
+from airflow_provider_zeus.optimizer.surrogate import hardness
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Phase, ProfileSample
+
+HARD = 1.25  # x the usual epochs: a slice that is worth a word
 
 Attempts = tuple[Attempt, ...]
 
@@ -38,151 +32,140 @@ def recommend(
 
     :param held: why nothing new may be tried now; None where it may.
     """
-    scene = _Scene.of(job, belief, device, profiles)
+    (first, *after), peeks = _attempts(Scene.of(job, belief, device, profiles), held)
+    if forgot := _forgot(belief):
+        first = replace(first, why=f"{first.why} {forgot}")
+    return (first, *after), peeks
+
+
+def _attempts(scene: Scene, held: str | None) -> tuple[Attempts, Attempts]:
     if not scene.converged:
-        return (scene.first(held),), () if held else scene.peeks(None)
+        return (_first(scene, held),), () if held else _peeks(scene, None)
     outlook = scene.outlook()
     if outlook is None:
-        b = scene.usual()
-        return (scene.incumbent(b, "No EpochCost is known on any device"),), ()
+        return (_incumbent(scene.usual(), "No EpochCost is known on any device"),), ()
     index = outlook.incumbent()
     b = scene.all_sizes[index]
-    if held is None and belief.newest[1]:
+    if held is None and scene.belief.newest[1]:
         held = "The run before died"  # a retry ends with a model, whatever killed that run
-    if held is None and not scene.costs:  # another device's joules rank batch sizes, but bound no run
-        return (scene.incumbent(b, "Nothing was measured on this device yet"),), scene.peeks(b)
     if held:
-        return (scene.incumbent(b, held),), ()
+        return (_incumbent(b, held),), ()
+    if not scene.costs:  # another device's joules rank batch sizes, but bound no run
+        return (_incumbent(b, "Nothing was measured on this device yet"),), _peeks(scene, b)
     choice = best(outlook, index, np.array(scene.within))
-    if choice.index == index:
-        return (scene.incumbent(b, "Knowledge gradient: no other batch size is worth a try now"),), scene.peeks(b)
-    tried = scene.all_sizes[choice.index]
-    return (scene.tried(outlook, choice, tried, b), scene.after(tried, b)), scene.peeks(tried)
+    if choice.index != index:
+        attempt = _tried(scene, outlook, choice, b)
+    elif (returning := scene.returning(outlook, index)) is not None:
+        attempt = _returning(scene, outlook, returning, b)
+    else:
+        return (_incumbent(b, "Knowledge gradient: no other batch size is worth a try now"),), _peeks(scene, b)
+    why = f"{attempt.batch_size} was given up; {b}, the cheapest known to reach the target, runs to the end."
+    after = Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
+    return (attempt, after), _peeks(scene, attempt.batch_size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scene:
-    """What one decision looks at."""
+def _first(scene: Scene, held: str | None) -> Attempt:
+    """Nothing has converged yet: the default, then whatever is nearest to it, each to its end."""
+    usual = scene.usual()
+    if held:
+        return Attempt(batch_size=usual, phase=Phase.INCUMBENT, why=f"{held}; this run takes {usual}.")
+    ended = [b for _, b, _ in scene.belief.stopped]
+    b = min(
+        scene.feasible or {usual},
+        key=lambda b: (ended.count(b), b != usual, abs(math.log2(b / usual)), b),
+    )
+    if b == usual and not ended:
+        default = b == scene.job.default_batch_size
+        why = f"{b}, {'the default' if default else 'the nearest to the default that fits'}, comes first."
+    else:
+        why = f"No batch size has reached the target yet; {b} is the nearest to {usual} tried least."
+    return Attempt(batch_size=b, phase=Phase.EXPLORE, why=why)
 
-    job: ZeusJob
-    belief: Belief
-    weights: Weights
-    all_sizes: tuple[int, ...]  # of the surrogate, ascending: those of the job, and those that only earlier runs had
-    feasible: frozenset[int]
-    converged: frozenset[int]  # feasible sizes that reached the target once
-    within: Sequence[bool]  # per size of all_sizes: in reach of one that converged
-    costs: Mapping[int, float]  # EpochCost [J] measured on this device
-    elsewhere: Mapping[int, float]  # and on another one
 
-    @classmethod
-    def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> _Scene:
-        weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
-        feasible = frozenset(job.batch_sizes) - belief.infeasible(model)
-        converged = frozenset(b for _, b, _ in belief.converged) & feasible
-        sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
-        elsewhere = epoch_costs_elsewhere(belief, device, weights)
-        return cls(job, belief, weights, sizes, feasible, converged, candidates(sizes, converged), costs, elsewhere)
+def _incumbent(b: int, reason: str) -> Attempt:
+    """The incumbent instead of anything new."""
+    why = f"{reason}; {b}, the cheapest known to reach the target, runs."
+    return Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
 
-    def outlook(self) -> Outlook | None:
-        """None where nothing is known of EpochCost."""
-        missing = [b for b, near in zip(self.all_sizes, self.within, strict=True) if near and b not in self.costs]
-        if not missing and self.costs:  # what lies out of reach decides nothing
-            dearest = max(self.costs.values())
-            known = np.log([self.costs.get(b, dearest) for b in self.all_sizes])
-            costs = known, np.zeros(len(known))
-        elif (found := predicted(self.all_sizes, self.costs, self.elsewhere)) is not None:
-            costs = found
-        else:
-            return None
-        return Outlook(
-            surrogate=self.belief.surrogate,
-            log_epoch_cost=costs[0],
-            epoch_cost_variance=costs[1],
-            feasible=np.array([b in self.feasible for b in self.all_sizes]),
-            converged=np.array([b in self.converged for b in self.all_sizes]),
-            reliability=self._reliability(),
-            max_epochs=float(self.job.max_epochs or 1),
-            age=self.belief.age(),
-        )
 
-    def _reliability(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Share of a batch size's newest complete runs that reached the target, with one free success."""
-        most, era = float(self.job.max_epochs or 1), self.belief.era
-        missed = [(n, b, False) for n, b, epochs in self.belief.stopped if n >= era and epochs >= most]
-        shares = dict.fromkeys(self.all_sizes, 1.0)
-        for size in {b for _, b, _ in missed}:
-            runs = [(n, b, True) for n, b, _ in self.belief.converged if n >= era] + missed
-            newest = [reached for _, b, reached in sorted(runs) if b == size][-RELIABILITY_RUNS:]
-            shares[size] = (1 + sum(newest)) / (1 + len(newest))
-        return np.array([shares[b] for b in self.all_sizes])
+def _tried(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> Attempt:
+    """An exploratory attempt that is worth its cost."""
+    text, cost = scene.weights.text, np.exp(outlook.log_cost)
+    b, index = scene.all_sizes[choice.index], scene.all_sizes.index(incumbent)
+    runs = sum(1 for n, size, _ in scene.belief.converged if size == b and n >= scene.belief.era)
+    seen = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "by its neighbours"
+    why = (
+        f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({seen}), {incumbent} "
+        f"{text(float(cost[index]))}; what it may save in the next {outlook.horizon():g} runs is worth the try; it "
+        f"is given up above {text(choice.give_up_at)}.{_excuse(scene, b)}"
+    )
+    attempt = Attempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
+    dearest = None if b in scene.costs else dearest_epoch(outlook, index, choice.index)
+    return _bounded(scene, attempt, choice.give_up_at, dearest)
 
-    # ------------------------------------------------------------------ attempts
-    def usual(self) -> int:
-        """The default; where it does not fit, the nearest that does."""
-        sizes = sorted(self.job.batch_sizes)
-        return start_at(self.job.default_batch_size, sizes, [b for b in sizes if b not in self.feasible])
 
-    def first(self, held: str | None) -> Attempt:
-        """Nothing has converged yet: the default, then whatever is nearest to it, each to its end."""
-        usual = self.usual()
-        if held:
-            return Attempt(batch_size=usual, phase=Phase.INCUMBENT, why=f"{held}; this run takes {usual}.")
-        ended = [b for _, b, _ in self.belief.stopped]
-        b = min(
-            self.feasible or {usual},
-            key=lambda b: (ended.count(b), b != usual, abs(math.log2(b / usual)), b),
-        )
-        if b == usual and not ended:
-            why = f"{b}, {self._name(b)}, comes first."
-        else:
-            why = f"No batch size has reached the target yet; {b} is the nearest to {usual} tried least."
-        return Attempt(batch_size=b, phase=Phase.EXPLORE, why=why)
+def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> Attempt:
+    """A batch size that nobody ran for a window: it may have become better without a sign."""
+    b, text = scene.all_sizes[choice.index], scene.weights.text
+    limit = choice.give_up_at + scene.costs.get(b, 0.0) / 2  # to the nearest whole epoch: of two or three each counts
+    why = (
+        f"{b} has had no run, or one alone, among the last {scene.job.window} converged ones and is tried, in case it "
+        f"has become cheaper than {incumbent}; it is given up above {text(limit)}."
+    )
+    return _bounded(scene, Attempt(batch_size=b, phase=Phase.RETURN, why=why), limit)
 
-    def incumbent(self, b: int, reason: str) -> Attempt:
-        """The incumbent instead of anything new."""
-        why = f"{reason}; {b}, the cheapest known to reach the target, runs."
-        return Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
 
-    def after(self, given_up: int, b: int) -> Attempt:
-        """The attempt that keeps a model when the exploratory one is given up."""
-        why = f"{given_up} was given up; {b}, the cheapest known to reach the target, runs to the end."
-        return Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
+def _bounded(scene: Scene, attempt: Attempt, limit: float, dearest: float | None = None) -> Attempt:
+    """The attempt, given up above this cost [J], and after its first epoch where that is dearer than ``dearest``."""
+    known, epochs = scene.costs.get(attempt.batch_size), None
+    if known is not None:
+        epochs = float(max(1, math.floor(limit / known)))
+    return replace(
+        attempt,
+        # the bound in epochs decides, unless EpochCost is not what it was
+        bound_cost=limit if known is None or epochs is None else (epochs + 0.5) * known,
+        bound_epochs=epochs,
+        max_epoch_cost=limit if dearest is None else dearest,
+        bound_samples_per_epoch=scene.belief.slice_size[1] if scene.belief.slice_size else None,
+    )
 
-    def tried(self, outlook: Outlook, choice: Choice, b: int, incumbent: int) -> Attempt:
-        """The exploratory attempt with its bounds."""
-        text, cost = self.weights.text, np.exp(outlook.log_cost)
-        known, limit = self.costs.get(b), choice.give_up_at
-        epochs = None
-        if known is not None:
-            epochs = float(max(1, math.floor(limit / known)))
-            limit = (epochs + 0.5) * known  # the bound in epochs decides, unless EpochCost is not what it was
-        runs = sum(1 for n, size, _ in self.belief.converged if size == b and n >= self.belief.era)
-        seen = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "by its neighbours"
-        index = self.all_sizes.index(incumbent)
-        return Attempt(
-            batch_size=b,
-            phase=Phase.EXPLORE if not runs else Phase.SAMPLE,
-            why=f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({seen}), {incumbent} "
-            f"{text(float(cost[index]))}; what it may save in the next {outlook.horizon():g} runs is worth the try; it "
-            f"is given up above {text(choice.give_up_at)}.",
-            bound_cost=limit,
-            bound_epochs=epochs,
-            max_epoch_cost=dearest_epoch(outlook, index, choice.index) if known is None else choice.give_up_at,
-            bound_samples_per_epoch=self.belief.slice_size[1] if self.belief.slice_size else None,
-        )
 
-    def peeks(self, tried: int | None) -> Attempts:
-        """Batch sizes that come into reach once ``tried`` has converged, and whose EpochCost nobody knows."""
-        if not self.job.peek:
-            return ()
-        b = self.usual() if tried is None else tried
-        within = self.within if b in self.converged else candidates(self.all_sizes, {*self.converged, b})
-        near = [s for s, reached in zip(self.all_sizes, within, strict=True) if reached and s not in self.costs]
-        return tuple(
-            Attempt(batch_size=s, phase=Phase.PEEK, why=f"{s} is within reach of {b}: a look at its EpochCost.")
-            for s in near
-            if s != b and s in self.feasible
-        )
+def _excuse(scene: Scene, b: int) -> str:
+    """Why a batch size that was given up may be tried again: its slice of the data was hard for others too."""
+    belief, sizes = scene.belief, scene.belief.surrogate.sizes
+    for n, size, _ in reversed(belief.stopped):
+        if size == b and n >= belief.era:
+            beside = [(sizes.index(s), epochs) for s, epochs in belief.beside(n)]
+            longer = math.exp(hardness(belief.surrogate.mean, beside, whole=True))
+            if longer < HARD:
+                return ""
+            other = sizes[beside[-1][0]]
+            return f" It was given up before on a hard slice of the data, where {other} took {longer:.2g} x its usual."
+    return ""
 
-    def _name(self, b: int) -> str:
-        return "the default" if b == self.job.default_batch_size else "the nearest to the default that fits"
+
+def _peeks(scene: Scene, tried: int | None) -> Attempts:
+    """Batch sizes that come into reach once ``tried`` has converged, and whose EpochCost nobody knows."""
+    if not scene.job.peek:
+        return ()
+    b = scene.usual() if tried is None else tried
+    within = scene.within if b in scene.converged else candidates(scene.all_sizes, {*scene.converged, b})
+    near = [s for s, reached in zip(scene.all_sizes, within, strict=True) if reached and s not in scene.costs]
+    return tuple(
+        Attempt(batch_size=s, phase=Phase.PEEK, why=f"{s} is within reach of {b}: a look at its EpochCost.")
+        for s in near
+        if s != b and s in scene.feasible
+    )
+
+
+def _forgot(belief: Belief) -> str | None:
+    """What was forgotten lately, and why; None where nothing was."""
+    if not belief.changes or belief.age() > SURPRISES:
+        return None
+    change = belief.changes[-1]
+    told = change.told_by
+    runs = f"trial {told[0]}" if len(told) == 1 else f"trials {told[0]} to {told[-1]}"
+    return (
+        f"The data changed at trial {change.since}: {runs} needed {math.exp(change.jump):.2g} x the epochs predicted. "
+        "Earlier runs tell which batch sizes are better, no longer how many epochs they need."
+    )

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from airflow_provider_zeus.optimizer.drift import JUMP
+
 Vector = NDArray[np.float64]
 
 
@@ -28,7 +30,7 @@ class Hyperparameters:
     trend: float = 0.25  # sd of the linear trend, per octave
     smooth: float = 0.35  # sd of the smooth part ...
     length: float = 1.85  # ... and its length scale, octaves
-    own: float = 0.02  # sd of a batch size's own deviation
+    own: float = 0.05  # sd of a batch size's own deviation
     level: float = 3.0  # sd of the level
     noise: float = 0.25  # run-to-run sd expected before any run is repeated ...
     noise_runs: float = 4.0  # ... and how many observations that expectation is worth
@@ -55,35 +57,56 @@ def _prior(sizes: tuple[int, ...], default: int, h: Hyperparameters) -> tuple[Ve
     x = np.log2(np.asarray(sizes, float) / default)
     apart = (x[:, None] - x[None, :]) / h.length
     smooth = h.smooth**2 * np.exp(-0.5 * apart**2)
-    cov = h.level**2 + h.trend**2 * np.outer(x, x) + smooth + h.own**2 * np.eye(len(sizes))
-    return h.slope * math.log(2.0) * np.maximum(x, 0.0), cov
+    shape: Vector = h.trend**2 * np.outer(x, x) + smooth + h.own**2 * np.eye(len(sizes))
+    return h.slope * math.log(2.0) * np.maximum(x, 0.0), shape
 
 
 def fit(
     sizes: Sequence[int],
     default: int,
     reached: Mapping[int, Sequence[float]],
-    stopped: Sequence[tuple[int, float]],
+    stopped: Sequence[tuple[int, float, Sequence[tuple[int, float]]]],
+    before: Sequence[tuple[Mapping[int, Sequence[float]], float]] = (),
     h: Hyperparameters = Hyperparameters(),
 ) -> Surrogate:
-    """Posterior given the epochs of runs that reached the target, by batch size, and (batch size, epochs) of stopped
-    ones. Batch sizes that are not in ``sizes`` are left out.
+    """Posterior given the epochs of runs that reached the target, by batch size, and (batch size, epochs, beside) of
+    stopped ones. Batch sizes that are not in ``sizes`` are left out. *beside* are (batch size, epochs) of runs that
+    reached the target on the same slice of the data: where they took longer than usual, the slice is hard.
+
+    :param before: of each time before a change, the epochs of its runs by batch size, and the squares of the jumps of
+        log Epochs since then, summed. Its runs tell the shape at a level of its own; the more that jumped, the less.
     """
     order = tuple(sizes)
     place = {b: i for i, b in enumerate(order)}
-    mean, cov = _prior(order, default, h)
-    arms = [_Arm.of(place[b], epochs) for b, epochs in reached.items() if b in place and epochs]
+    mean, shape = _prior(order, default, h)
+    cov = h.level**2 + shape
+    groups = [_arms(place, runs) for runs in (reached, *(runs for runs, _ in before))]
+    arms = [arm for group in groups for arm in group]
     noise = _noise(len(order), arms, h)
     if arms:
         at = np.array([a.place for a in arms])
-        spread = noise[at] / np.array([a.runs for a in arms])
+        spread = np.diag(noise[at] / np.array([a.runs for a in arms]))
+        start = len(groups[0])
+        for group, (_, jumps) in zip(groups[1:], before, strict=True):
+            these = slice(start, start := start + len(group))
+            spread[these, these] += h.level**2 + jumps / JUMP**2 * shape[np.ix_(at[these], at[these])]
         across = cov[at]
-        gain = np.linalg.solve(across[:, at] + np.diag(spread), across)
+        gain = np.linalg.solve(across[:, at] + spread, across)
         mean, cov = mean + (np.array([a.mean for a in arms]) - mean[at]) @ gain, cov - across.T @ gain
-    for b, epochs in stopped:
+    for b, epochs, beside in stopped:
         if b in place:
-            mean, cov = _above(mean, cov, place[b], math.log(max(epochs, 0.5)), noise[place[b]])
+            bound = math.log(max(epochs, 0.5)) - hardness(mean, [(place[m], e) for m, e in beside if m in place])
+            mean, cov = _above(mean, cov, place[b], bound, noise[place[b]])
     return Surrogate(order, mean, cov, noise)
+
+
+def hardness(mean: Vector, runs: Sequence[tuple[int, float]], *, whole: bool = False) -> float:
+    """By how much log Epochs of a slice exceeds the usual, told by its (index, epochs) runs.
+
+    Half of the run-to-run variance is taken for the slice's; ``whole``: what its runs took, as it was.
+    """
+    excess = sum([math.log(epochs) - float(mean[i]) for i, epochs in runs])
+    return excess / max(len(runs) + (not whole), 1)
 
 
 class _Arm(NamedTuple):
@@ -101,14 +124,19 @@ class _Arm(NamedTuple):
         return cls(place, len(logs), mean, sum([(v - mean) ** 2 for v in logs]))
 
 
+def _arms(place: Mapping[int, int], runs: Mapping[int, Sequence[float]]) -> list[_Arm]:
+    return [_Arm.of(place[b], epochs) for b, epochs in runs.items() if b in place and epochs]
+
+
 def _noise(n: int, arms: Sequence[_Arm], h: Hyperparameters) -> Vector:
     """Run-to-run variance: half each size's own, half pooled; a scaled-inverse-chi-squared prior on both."""
-    expected, squares, runs = h.noise_runs * h.noise**2, sum(a.squares for a in arms), sum(a.runs - 1 for a in arms)
-    pooled = h.pooled * (expected + squares) / (h.noise_runs + runs)
-    result = np.full(n, pooled + (1.0 - h.pooled) * h.noise**2)
+    squares, runs = np.full(n, h.noise_runs * h.noise**2), np.full(n, h.noise_runs)
     for a in arms:
-        result[a.place] = pooled + (1.0 - h.pooled) * (expected + a.squares) / (h.noise_runs + a.runs - 1)
-    return result
+        squares[a.place] += a.squares
+        runs[a.place] += a.runs - 1
+    every = sum([a.squares for a in arms], start=h.noise_runs * h.noise**2)
+    result: Vector = (1.0 - h.pooled) * squares / runs
+    return result + h.pooled * every / sum([a.runs - 1 for a in arms], start=h.noise_runs)
 
 
 def _above(mean: Vector, cov: Vector, i: int, bound: float, noise: float) -> tuple[Vector, Vector]:

@@ -45,14 +45,14 @@ def replay(
         for attempt in decision.attempts:
             run = env.attempt(attempt)
             runs.append(run)
-            belief = learn(belief, writer.trial(decision, attempt, run, len(runs)))
+            belief = learn(belief, writer.trial(decision, attempt, run, len(runs), ti_id=f"{t}"))
             if run.reached:
                 break
         final = attempt is decision.attempts[-1]
         kept = run.reached or not attempt.bounded
         for peek in decision.peeks if len(runs) == 1 and worth_a_peek(run.time_s, run.time_s / run.epochs) else ():
             peeks.append(env.peek(peek.batch_size, run.limit_w))
-            belief = learn(belief, writer.trial(decision, peek, peeks[-1], len(runs), State.GIVEN_UP))
+            belief = learn(belief, writer.trial(decision, peek, peeks[-1], len(runs), State.GIVEN_UP, f"{t}"))
         log.add(env.scenario, runs, peeks, final=final, kept=kept)
     return log
 
@@ -66,13 +66,13 @@ class Writer:
         self._spec, self._max_epochs = job.to_dict(), scenario.pair.max_epochs
         self._gpu, self._max_power_w = scenario.pair.gpu, scenario.pair.max_power_w
 
-    def open(self, decision: Decision, planned: Attempt, attempt: int) -> Trial:
-        """The row of a run that begins."""
+    def open(self, decision: Decision, planned: Attempt, attempt: int, ti_id: str | None = None) -> Trial:
+        """The row of a run that begins; the attempts of one recurrence share its ``ti_id``."""
         self.number += 1
         return Trial(
             job_id=self.job_id,
             number=self.number,
-            key=TrialKey(str(self.number), attempt),
+            key=TrialKey(ti_id or str(self.number), attempt),
             origin=_ORIGIN,
             spec=self._spec,
             decision=decision,
@@ -84,9 +84,17 @@ class Writer:
         """The row when its run has ended; ``state`` of what is neither reached nor missed, a peek."""
         return replace(trial, state=state or self._state(trial.planned, run), observation=self._observation(run))
 
-    def trial(self, decision: Decision, planned: Attempt, run: Run, attempt: int, state: State | None = None) -> Trial:
+    def trial(
+        self,
+        decision: Decision,
+        planned: Attempt,
+        run: Run,
+        attempt: int,
+        state: State | None = None,
+        ti_id: str | None = None,
+    ) -> Trial:
         """Both at once."""
-        return self.close(self.open(decision, planned, attempt), run, state)
+        return self.close(self.open(decision, planned, attempt, ti_id), run, state)
 
     def _state(self, planned: Attempt, run: Run) -> State:
         if run.reached:

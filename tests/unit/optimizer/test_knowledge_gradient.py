@@ -105,10 +105,95 @@ def test_a_jump_of_the_data_is_noticed_and_old_runs_count_no_longer() -> None:
     w.epochs = {b: 2.5 * e for b, e in NEEDS.items()}
     w.runs(6)
     assert w.belief.era >= shift
+    (change,) = w.belief.changes
+    assert change.jump == pytest.approx(np.log(2.5), abs=0.2)
     assert w.belief.rates, "EpochCosts survive"
     steady = w.belief.era
     w.runs(6)
     assert w.belief.era == steady
+
+
+def test_the_decisions_after_a_jump_say_when_and_why_runs_were_forgotten() -> None:
+    w = world()
+    w.runs(12)
+    w.epochs = {b: 2.5 * e for b, e in NEEDS.items()}
+    told = [w.run().attempts[0].why for _ in range(20)]
+    since = w.belief.changes[0].since
+    said = [why for why in told if f"The data changed at trial {since}" in why]
+    assert 1 <= len(said) <= 12, "for a while"
+    assert "x the epochs predicted" in said[0]
+    assert told[-1] not in said
+
+
+def test_the_shape_outlives_a_small_jump_and_not_a_large_one() -> None:
+    old = {16: [12.0] * 3, 32: [10.0] * 3, 64: [20.0] * 3}
+    small, large, none = (
+        fit((16, 32, 64), 32, {32: [13.0]}, [], before) for before in ([(old, 0.25**2)], [(old, 2.0**2)], ())
+    )
+    worse = [float(s.mean[2] - s.mean[1]) for s in (small, large, none)]
+    assert worse[0] > 0.4, "of the log 2 that was seen"
+    assert worse[0] > worse[1] > worse[2]
+    assert float(np.exp(small.mean[1])) == pytest.approx(13.0, rel=0.1), "at the level of today"
+    assert small.cov[2, 2] < large.cov[2, 2] < none.cov[2, 2]
+
+
+def test_what_has_not_run_for_a_window_is_tried_again_and_found_better() -> None:
+    w = world(window=20)
+    w.runs(20)
+    best = w.runs(1)[0]
+    assert best in (64, 128)
+    w.epochs = {**NEEDS, 16: 2.0}  # 80 of cost: nothing that runs tells it
+    tried = [w.run() for _ in range(50)]
+    returned = [d.attempts[0] for d in tried if d.attempts[0].phase is Phase.RETURN]
+    assert 16 in {a.batch_size for a in returned}
+    assert all(a.bounded for a in returned)
+    assert "among the last 20 converged ones" in returned[0].why
+    assert w.runs(3) == [16] * 3
+    again = [a.batch_size for a in returned]
+    assert all(again.count(b) <= 5 for b in again), "not over and over"
+
+
+def test_a_size_given_up_on_a_hard_slice_is_believed_better_than_one_given_up_alone() -> None:
+    def believed(beside: float) -> float:
+        w = world()
+        for _ in range(4):
+            w.add(32, epochs=10.0)
+        w.add(64, State.GIVEN_UP, 15.0, phase=Phase.EXPLORE, data_slice="tuesday")
+        w.add(32, epochs=beside, phase=Phase.INCUMBENT, data_slice="tuesday")
+        mean = w.belief.surrogate.mean
+        return float(mean[2] - mean[1])
+
+    assert believed(beside=16.0) < believed(beside=10.0) - 0.05
+
+
+def test_a_decision_says_that_a_slice_was_hard() -> None:
+    w = world()
+    for _ in range(4):
+        w.add(32, epochs=10.0)
+    w.add(64, State.GIVEN_UP, 9.0, phase=Phase.EXPLORE, data_slice="tuesday")
+    w.add(32, epochs=16.0, phase=Phase.INCUMBENT, data_slice="tuesday")
+    first = w.decide().attempts[0]
+    assert first.batch_size == 64
+    assert "on a hard slice of the data, where 32 took 1." in first.why
+
+
+def test_a_size_that_never_reached_the_target_is_tried_less_after_a_change_too() -> None:
+    w = world(needs={**NEEDS, 64: NEVER, 128: NEVER, 256: NEVER, 16: NEVER}, max_epochs=15)
+    w.add(64, State.EXHAUSTED, 15.0, phase=Phase.EXPLORE)
+    w.runs(6)
+    w.epochs = {**w.epochs, 32: 4.0}
+    w.runs(8)
+    assert w.belief.changes
+    assert sum(t.batch_size == 64 for t in w.log) <= 2
+
+
+def test_no_attempt_may_cost_more_than_beta_times_the_incumbent() -> None:
+    w = world(beta=1.5)
+    w.run()
+    incumbent = NEEDS[32] * w.epoch_cost(32)
+    attempt = w.decide().attempts[0]
+    assert attempt.bound_cost is not None
+    assert attempt.bound_cost <= 1.5 * incumbent
 
 
 def test_slices_of_another_size_are_no_jump() -> None:
@@ -149,13 +234,13 @@ class TestSurrogate:
         assert float(np.exp(s.mean[1])) == pytest.approx(10.0, rel=0.02)
 
     def test_a_stopped_run_raises_what_is_expected_there_and_nearby(self) -> None:
-        before, after = (fit((16, 32, 64), 32, {32: [10.0]}, stopped) for stopped in ([], [(64, 30.0)]))
+        before, after = (fit((16, 32, 64), 32, {32: [10.0]}, stopped) for stopped in ([], [(64, 30.0, ())]))
         assert after.mean[2] > before.mean[2] + 0.5
         assert after.mean[1] > before.mean[1]
         assert after.cov[2, 2] < before.cov[2, 2]
 
     def test_one_that_was_stopped_early_says_nothing(self) -> None:
-        before, after = (fit((16, 32, 64), 32, {32: [10.0]}, stopped) for stopped in ([], [(64, 0.5)]))
+        before, after = (fit((16, 32, 64), 32, {32: [10.0]}, stopped) for stopped in ([], [(64, 0.5, ())]))
         assert after.mean == pytest.approx(before.mean)
 
     def test_repeated_runs_tell_their_own_spread(self) -> None:

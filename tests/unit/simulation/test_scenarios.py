@@ -244,7 +244,7 @@ def test_the_report_of_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert entry[OURS]["attempts"] <= 2
         assert entry[OURS]["runs_without_model"] == 0
     assert set(drift["variants"]) == {OURS, PAPERS, f"{OURS}_window_60", f"{PAPERS}_window_60"}
-    assert LOOKS == [16, 32, 64, 128]
+    assert LOOKS == [32, 64, 128]
     text = (out / "report.md").read_text()
     assert "## Scenarios without drift" in text
     assert "## Jobs whose data change" in text

@@ -1,0 +1,130 @@
+"""What a decision of the policy ``"knowledge_gradient"`` looks at. Pure; needs numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.optimizer.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.exploration import start_at
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.knowledge_gradient import (
+    P_FAIL,
+    RELIABILITY_RUNS,
+    Choice,
+    Outlook,
+    candidates,
+)
+from airflow_provider_zeus.optimizer.surrogate import Vector
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample
+
+RETURN_WITHIN = 0.75  # what has not run for a window is given up at .75 x the incumbent's cost,
+RETURN_DEAR = 1.5  # if it is believed to cost more than 1.5 x as much; else at beta x
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What one decision looks at."""
+
+    job: ZeusJob
+    belief: Belief
+    weights: Weights
+    all_sizes: tuple[int, ...]  # of the surrogate, ascending: those of the job, and those that only earlier runs had
+    feasible: frozenset[int]
+    converged: frozenset[int]  # feasible sizes that reached the target once
+    within: Sequence[bool]  # per size of all_sizes: in reach of one that converged
+    costs: Mapping[int, float]  # EpochCost [J] measured on this device
+    elsewhere: Mapping[int, float]  # and on another one
+
+    @classmethod
+    def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> Scene:
+        weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
+        feasible = frozenset(job.batch_sizes) - belief.infeasible(model)
+        converged = frozenset(b for _, b, _ in belief.converged) & feasible
+        sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
+        elsewhere = epoch_costs_elsewhere(belief, device, weights)
+        return cls(job, belief, weights, sizes, feasible, converged, candidates(sizes, converged), costs, elsewhere)
+
+    def outlook(self) -> Outlook | None:
+        """None where nothing is known of EpochCost."""
+        missing = [b for b, near in zip(self.all_sizes, self.within, strict=True) if near and b not in self.costs]
+        if not missing and self.costs:  # what lies out of reach decides nothing
+            dearest = max(self.costs.values())
+            known = np.log([self.costs.get(b, dearest) for b in self.all_sizes])
+            costs = known, np.zeros(len(known))
+        elif (found := predicted(self.all_sizes, self.costs, self.elsewhere)) is not None:
+            costs = found
+        else:
+            return None
+        return Outlook(
+            surrogate=self.belief.surrogate,
+            log_epoch_cost=costs[0],
+            epoch_cost_variance=costs[1],
+            feasible=np.array([b in self.feasible for b in self.all_sizes]),
+            converged=np.array([b in self.converged for b in self.all_sizes]),
+            chance=self._chance(),
+            max_epochs=float(self.job.max_epochs or 1),
+            age=self.belief.age(),
+            beta=self.job.beta,
+        )
+
+    def _chance(self) -> Vector:
+        """That a complete run reaches its target: the share of the newest ones that did, with one free success.
+
+        Of a size that did reach it only those count that lie on this side of every change before its newest one.
+        """
+        most, belief = float(self.job.max_epochs or 1), self.belief
+        since = [0, *(change.since for change in belief.changes)]
+        reached = {b for _, b, _ in belief.converged}
+        chances = {b: 1.0 if b in reached else 1.0 - P_FAIL for b in self.all_sizes}
+        missed = [(n, b, False) for n, b, epochs in belief.stopped if epochs >= most]
+        for size in {b for _, b, _ in missed} & chances.keys():
+            runs = sorted(
+                (n, ok) for n, b, ok in [*((n, b, True) for n, b, _ in belief.converged), *missed] if b == size
+            )
+            start = max(n for n in since if n <= runs[-1][0]) if size in reached else 0
+            newest = [ok for n, ok in runs if n >= start][-RELIABILITY_RUNS:]
+            chances[size] *= (1 + sum(newest)) / (1 + len(newest))
+        return np.array([chances[b] for b in self.all_sizes])
+
+    def returning(self, outlook: Outlook, incumbent: int) -> Choice | None:
+        """A size in reach without a run within the window: what nobody ran for so long may have become better.
+
+        The one believed cheapest, given up soon where it would have to have become much better. One whose only run
+        within the window was cheaper than the incumbent runs once more: a single run is not believed against all
+        neighbours.
+        """
+        oldest = self.belief.window_start()
+        if not oldest:
+            return None
+        usual, cost = math.exp(outlook.log_cost[incumbent]), np.exp(outlook.log_epoch_cost)
+        runs = [(b, math.inf) for n, b, _ in self.belief.stopped if n >= oldest]
+        runs += [(b, epochs) for n, b, epochs in self.belief.converged if n >= oldest]
+        seen: dict[int, list[float]] = {}
+        for b, epochs in runs:
+            seen.setdefault(b, []).append(epochs)
+
+        def due(i: int, b: int) -> bool:
+            return b not in seen or (len(seen[b]) == 1 and seen[b][0] * cost[i] < usual)
+
+        waiting = [
+            i
+            for i, b in enumerate(self.all_sizes)
+            if self.within[i] and b in self.feasible and i != incumbent and due(i, b)
+        ]
+        if not waiting:
+            return None
+        index = min(waiting, key=lambda i: float(outlook.log_cost[i]))
+        dear = outlook.log_cost[index] > outlook.log_cost[incumbent] + math.log(RETURN_DEAR)
+        return Choice(index, 0.0, usual * (RETURN_WITHIN if dear else self.job.beta))
+
+    def usual(self) -> int:
+        """The default; where it does not fit, the nearest that does."""
+        sizes = sorted(self.job.batch_sizes)
+        return start_at(self.job.default_batch_size, sizes, [b for b in sizes if b not in self.feasible])
