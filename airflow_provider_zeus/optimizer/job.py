@@ -24,12 +24,12 @@ class ZeusJob:
         by ``run.set_target()``.
     :param max_epochs: epochs after which a training ends even below its target.
     :param eta: weight of energy against time in the cost (Eq. 2): 1 is energy alone, 0 is time alone.
-    :param beta: under ``"zeus"`` exploration is given up at ``beta`` times the incumbent's believed cost (section 4.4);
-        above 1.
+    :param beta: exploration is given up at ``beta`` times the incumbent's believed cost (section 4.4), at most; above 1.
     :param policy: how the next batch size is chosen: ``"knowledge_gradient"``, or the paper's ``"zeus"``.
     :param peek: whether a run may end with a few seconds of training at batch sizes next in line, to know their
         EpochCost.
-    :param window: the bandit remembers this many converged recurrences (section 4.4, data drift).
+    :param window: the bandit remembers this many converged recurrences (section 4.4, data drift); a batch size that has
+        not run among them is tried again.
     :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
     :param job_version: change it when model or code change so much that the history should be forgotten.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
