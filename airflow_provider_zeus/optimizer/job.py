@@ -24,7 +24,7 @@ class ZeusJob:
         by ``run.set_target()``.
     :param max_epochs: epochs after which a training ends even below its target.
     :param eta: weight of energy against time in the cost (Eq. 2): 1 is energy alone, 0 is time alone.
-    :param beta: exploration is given up at ``beta`` times the incumbent's believed cost (section 4.4), at most; above 1.
+    :param beta: exploration is given up at ``beta`` times the incumbent's believed cost, at most (section 4.4); over 1.
     :param policy: how the next batch size is chosen: ``"knowledge_gradient"``, or the paper's ``"zeus"``.
     :param peek: whether a run may end with a few seconds of training at batch sizes next in line, to know their
         EpochCost.
