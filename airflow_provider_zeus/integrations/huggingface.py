@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch  # noqa: TID253  its trainer's own
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -12,14 +13,16 @@ from airflow_provider_zeus.training.loader import samples_per_pass
 from airflow_provider_zeus.training.run import ZeusRun
 
 
-def arguments(run: ZeusRun, *, gradient_accumulation_steps: int = 1, gpus: int = 1) -> dict[str, Any]:
+def arguments(run: ZeusRun, *, gradient_accumulation_steps: int = 1, gpus: int | None = None) -> dict[str, Any]:
     """What of ``TrainingArguments`` follows from the run: batch size, epochs, an evaluation after each of them.
 
     :param gradient_accumulation_steps: over which an optimizer step's batch is spread.
-    :param gpus: of this process, where it trains on several (``args.n_gpu``).
+    :param gpus: of this process; default: those that the trainer takes, all that torch sees where it trains alone.
 
     Raises JobSpecError where the batch size cannot be divided over them.
     """
+    if gpus is None:
+        gpus = 1 if run.ranks.several else max(torch.cuda.device_count(), 1)
     parts = gradient_accumulation_steps * gpus
     if run.local_batch_size % parts:
         raise JobSpecError.of(

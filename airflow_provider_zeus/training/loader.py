@@ -107,7 +107,7 @@ def run_loader(
     Raises what :func:`make_loader` raises.
     """
     shared: Any = None
-    if ranks.several and options.keys().isdisjoint(("sampler", "batch_sampler")) and hasattr(data, "__getitem__"):
+    if ranks.several and options.keys().isdisjoint(("sampler", "batch_sampler")) and _is_divisible(data):
         from torch.utils.data import DistributedSampler
 
         shuffle, drop_last = bool(options.get("shuffle")), bool(options.get("drop_last"))
@@ -122,6 +122,15 @@ def run_loader(
             ranks.size,
         )
     return ZeusDataLoader(loader, listener, shared)
+
+
+def _is_divisible(data: Any) -> bool:
+    """Whether processes can share a data set by index; what only iterates divides itself."""
+    try:
+        from torch.utils.data import DataLoader, IterableDataset
+    except ModuleNotFoundError:  # make_loader says it
+        return False
+    return not isinstance(data, DataLoader | IterableDataset)
 
 
 def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:

@@ -177,6 +177,13 @@ def test_an_accumulation_that_does_not_divide(kit: Kit) -> None:
         arguments(kit.run(incumbent(16), **SIZES), gradient_accumulation_steps=3)
 
 
+def test_the_gpus_of_one_process_share_a_batch(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    run = kit.run(incumbent(16), **SIZES)
+    assert arguments(run)["per_device_train_batch_size"] == 4, "all that torch sees, as the trainer does"
+    assert arguments(run, gpus=2)["per_device_train_batch_size"] == 8
+
+
 def test_the_trainer_may_be_used_after_its_end(kit: Kit, tmp_path: Path) -> None:
     """An evaluation that the user asks for is no epoch."""
 

@@ -431,6 +431,16 @@ class TestLoader:
         assert sorted(passes[0]) != sorted(passes[1])
         assert len(passes[0]) == 300
 
+    def test_what_only_iterates_divides_itself(self, kit: Kit) -> None:
+        torch = pytest.importorskip("torch")
+
+        class Mine(torch.utils.data.IterableDataset):
+            def __iter__(self) -> Any:
+                return iter(range(10))
+
+        run = ZeusRun.from_plan(kit.plan(), ranks=Ranks(0, 2, 0, 2))
+        assert [len(batch) for batch in run.data_loader(Mine()).loader] == [10]
+
     def test_a_loader_over_all_of_the_data_is_warned_about(self, kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
         torch = pytest.importorskip("torch")
         run = ZeusRun.from_plan(kit.plan(), ranks=Ranks(0, 2, 0, 2))
