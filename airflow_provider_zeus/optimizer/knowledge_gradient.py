@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from airflow_provider_zeus.optimizer.surrogate import Surrogate, Vector, normal_cdf
 
 P_FAIL = 0.05  # prior chance that a batch size never tried does not reach the target at all
-HORIZON = 12.0  # recurrences that will use an answer
+HORIZON = 14.0  # recurrences that will use an answer
 SECOND_LOOK, FIRST_LOOK_AT = 3.0, 32  # at recurrence 32, 64, 128 ... the horizon counts threefold
 OCTAVES = 1.0  # candidates lie so near to a batch size that has converged, or are its neighbours in the list
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
