@@ -17,6 +17,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Attempt, Observation, Phase, ProfileSample
 from airflow_provider_zeus.power.simulated import SimulatedGpu
 from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.run import ZeusRun
 
 ROOT = Path(airflow_provider_zeus.__file__).parents[1]
@@ -29,6 +30,7 @@ class Kit:
 
     tmp: Path
     lines: list[Line] = field(default_factory=list)
+    runs: list[ZeusRun] = field(default_factory=list)  # closed when the test ends, however it does
     never: list[str] = field(default_factory=list)  # what must not happen, put here by code whose errors may be lost
 
     @property
@@ -61,7 +63,13 @@ class Kit:
 
     def run(self, *attempts: Attempt, on: Any = None, sink: Any = None, **changes: Any) -> ZeusRun:
         """A run ``on`` a device, or on the one that the job names."""
-        return ZeusRun.from_plan(self.plan(*attempts, **changes), sink=sink or self.lines.append, device=on)
+        self.runs.append(ZeusRun.from_plan(self.plan(*attempts, **changes), sink=sink or self.lines.append, device=on))
+        return self.runs[-1]
+
+    def rank(self, rank: int, size: int = 2) -> ZeusRun:
+        """The run of one of several processes of a host."""
+        self.runs.append(ZeusRun.from_plan(self.plan(), sink=self.lines.append, ranks=Ranks(rank, size, rank, size)))
+        return self.runs[-1]
 
     def ends(self) -> list[Line]:
         return [line for line in self.lines if line.kind == "end"]
@@ -110,6 +118,8 @@ def loop(run: ZeusRun, *, epochs: int = 3, samples: int = SAMPLES, saved: list[i
 def kit(tmp_path: Path) -> Iterator[Kit]:
     kit = Kit(tmp_path)
     yield kit
+    for run in kit.runs:
+        run.close()
     assert kit.never == []
 
 

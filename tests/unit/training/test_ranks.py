@@ -399,7 +399,7 @@ class TestMistakes:
 
     def test_no_process_group(self, kit: Kit) -> None:
         with pytest.raises(JobSpecError, match="init_process_group") as error:
-            ZeusRun.from_plan(kit.plan(), ranks=Ranks(0, 2, 0, 2)).train(reach(2))
+            kit.rank(0).train(reach(2))
         assert "before the loop over run.epochs()" in str(error.value)
 
 
@@ -425,7 +425,7 @@ class TestLoader:
 
     def test_one_loader_for_all_epochs_is_shuffled_anew_too(self, kit: Kit) -> None:
         torch = pytest.importorskip("torch")
-        run = ZeusRun.from_plan(kit.plan(), ranks=Ranks(1, 2, 1, 2))
+        run = kit.rank(1)
         loader = run.data_loader(torch.utils.data.TensorDataset(torch.arange(600)), shuffle=True)
         passes = [[x for (batch,) in loader.loader for x in batch.tolist()] for _ in range(2) if iter(loader)]
         assert sorted(passes[0]) != sorted(passes[1])
@@ -438,12 +438,12 @@ class TestLoader:
             def __iter__(self) -> Any:
                 return iter(range(10))
 
-        run = ZeusRun.from_plan(kit.plan(), ranks=Ranks(0, 2, 0, 2))
+        run = kit.rank(0)
         assert [len(batch) for batch in run.data_loader(Mine()).loader] == [10]
 
     def test_a_loader_over_all_of_the_data_is_warned_about(self, kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
         torch = pytest.importorskip("torch")
-        run = ZeusRun.from_plan(kit.plan(), ranks=Ranks(0, 2, 0, 2))
+        run = kit.rank(0)
         data = torch.utils.data.TensorDataset(torch.arange(600))
         run.data_loader(torch.utils.data.DataLoader(data, batch_size=run.local_batch_size))
         assert "each of 2 processes goes over all of the data" in caplog.text
