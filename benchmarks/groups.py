@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ from airflow_provider_zeus.simulation.groups import Group, draw_groups, read_gro
 from airflow_provider_zeus.simulation.overlap import Default, GridSearch, Ledger, Player, Zeus, play
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.cores import on_all_cores
 from benchmarks.paper import chosen_traces, positive, table
-from benchmarks.replays import progress
 
 FIGURE_9 = ("zeus", "grid_search", "default")
 NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
@@ -37,8 +37,7 @@ ALL = "all"  # workloads together
 JOBS = 1_200_000  # of the Alibaba trace
 CHUNK = 2_000  # submissions per task, or one group
 
-Work = tuple[int, str, Sequence[int]]  # number of the task, policy, places of groups
-_SHARED: tuple[Sequence[Group], Mapping[str, Scenario], int] = ((), {}, 0)  # what forked processes read
+Work = tuple[str, Sequence[Group]]  # policy, groups
 
 
 def player_of(policy: str, scenario: Scenario, seed: int) -> Player:
@@ -70,52 +69,46 @@ def run_groups(
     Every policy meets the same luck: it hangs on the seed and the name of a group. However the work is shared among
     processes, ledgers are added in one order, so that one seed gives one report.
     """
-    global _SHARED
     for group in groups:
         if group.dataset not in scenarios:
             remedy = f"These traces train on {', '.join(scenarios)}"
             raise JobSpecError.of("dataset", group.dataset, f"of group {group.name!r} is not in the traces", remedy)
-    _SHARED = groups, scenarios, seed
     parts = [(policy, chunk) for policy in policies for chunk in _chunks(groups)]
-    work = [(number, policy, chunk) for number, (policy, chunk) in enumerate(parts)]
     names = {s.pair.workload: {policy: Ledger() for policy in policies} for s in scenarios.values()}
     seconds = dict.fromkeys(policies, 0.0)
-    with get_context("fork").Pool(processes or os.cpu_count()) as pool:
-        done = sorted(progress(pool.imap_unordered(_play, work), len(work)), key=lambda part: part[0])
-    for number, found, spent_s in done:
-        policy = parts[number][0]
+    played = on_all_cores(partial(_play, scenarios, seed), parts, processes)
+    for (policy, _), (found, spent_s) in zip(parts, played, strict=True):
         seconds[policy] += spent_s
         for workload, ledger in found.items():
             names[workload][policy].join(ledger)
-    played = {name: ledgers for name, ledgers in names.items() if ledgers[policies[0]].submissions}
-    return played, seconds
+    kept = {name: ledgers for name, ledgers in names.items() if ledgers[policies[0]].submissions}
+    return kept, seconds
 
 
-def _chunks(groups: Sequence[Group]) -> list[list[int]]:
-    """Places of groups, the largest groups first, so that no process is left alone with one at the end."""
-    chunks: list[list[int]] = []
+def _chunks(groups: Sequence[Group]) -> list[list[Group]]:
+    """The largest groups first, so that no process is left alone with one at the end."""
+    chunks: list[list[Group]] = []
     room = 0
-    for i in sorted(range(len(groups)), key=lambda i: -len(groups[i].submissions)):
+    for group in sorted(groups, key=lambda group: -len(group.submissions)):
         if room <= 0:
             chunks.append([])
             room = CHUNK
-        chunks[-1].append(i)
-        room -= len(groups[i].submissions)
+        chunks[-1].append(group)
+        room -= len(group.submissions)
     return chunks
 
 
-def _play(work: Work) -> tuple[int, dict[str, Ledger], float]:
-    number, policy, places = work
-    groups, scenarios, seed = _SHARED
+def _play(scenarios: Mapping[str, Scenario], seed: int, work: Work) -> tuple[dict[str, Ledger], float]:
+    policy, groups = work
     found: dict[str, Ledger] = {}
     start_s = time.process_time()
-    for group in (groups[i] for i in places):
+    for group in groups:
         scenario = scenarios[group.dataset]
         luck = zlib.crc32(f"{seed}/{group.name}".encode())
         ledger = play(player_of(policy, scenario, luck), scenario, group.submissions)
         ledger.batch_sizes.clear()  # of no use to the report, and long
         found.setdefault(scenario.pair.workload, Ledger()).join(ledger)
-    return number, found, time.process_time() - start_s
+    return found, time.process_time() - start_s
 
 
 def report_of(found: Mapping[str, Mapping[str, Ledger]], seconds: Mapping[str, float]) -> dict[str, Any]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.checks import POLICIES
@@ -22,9 +18,8 @@ from airflow_provider_zeus.simulation.literal import Parts, literal
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.cores import on_all_cores
 
-T = TypeVar("T")
-R = TypeVar("R")
 UPSTREAM = "upstream"  # upstream's algorithm, which benchmarks/upstream.py holds against its own code
 ABLATIONS = {
     "no_early_stopping": Parts(early_stopping=False),
@@ -144,30 +139,9 @@ def run_tasks(folder: Path, tasks: Sequence[Task], jobs: int | None = None) -> d
     return found
 
 
-def on_all_cores(work: Callable[[T], R], parts: Sequence[T], jobs: int | None = None) -> Iterator[R]:
-    """What ``work`` makes of each part, in the order of the parts, on ``jobs`` processes (default: every core)."""
-    with get_context("fork").Pool(jobs or os.cpu_count()) as pool:
-        yield from progress(pool.imap(work, parts), len(parts))
-
-
 def chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
     """Seeds by the task."""
     return (seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK))
-
-
-def progress(items: Iterable[T], total: int) -> Iterable[T]:
-    """The items; meanwhile a bar on a terminal's standard error."""
-    show = sys.stderr.isatty()
-    start = time.monotonic()
-    for done, item in enumerate(items, 1):
-        yield item
-        if show:
-            passed = time.monotonic() - start
-            bar = ("#" * (30 * done // total)).ljust(30)
-            end = "\n" if done == total else ""
-            left = passed / done * (total - done)
-            sys.stderr.write(f"\r[{bar}] {done}/{total}  {passed:.0f} s, {left:.0f} s left  {end}")
-            sys.stderr.flush()
 
 
 def mean_ci(values: Sequence[float]) -> list[float]:

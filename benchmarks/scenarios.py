@@ -18,10 +18,11 @@ from typing import Any
 
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.simulation.driver import replay
+from benchmarks.cores import on_all_cores
 from benchmarks.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts
 from benchmarks.drifts import Drift, drifts
 from benchmarks.paper import add_selection, chosen_traces, needs, table
-from benchmarks.replays import Replays, chunks, on_all_cores
+from benchmarks.replays import Replays, chunks
 from benchmarks.scenario_report import (
     OURS,
     PAPERS,

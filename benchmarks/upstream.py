@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import json
 import math
-import os
 import statistics
 import sys
 import time
@@ -23,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, partial
 from itertools import accumulate
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +31,9 @@ from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.literal import Settled, literal
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.cores import on_all_cores
 from benchmarks.paper import add_selection, chosen_traces, needs, table
-from benchmarks.replays import CHUNK, geomean, mean_ci, progress
+from benchmarks.replays import CHUNK, geomean, mean_ci
 
 PAIR_WITHIN, GEOMEAN_WITHIN = 0.15, 0.03
 SWITCHES = {
@@ -204,13 +203,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     ends: dict[str, dict[str, list[float]]] = {p.name: {} for p in pairs}
     spent: dict[str, tuple[float, int]] = {}
-    with get_context("fork").Pool(args.jobs or os.cpu_count()) as pool:
-        for pair, found, seconds in progress(pool.imap_unordered(_work, work), len(work)):
-            for name, values in found.items():
-                ends[pair].setdefault(name, []).extend(values)
-            for name, more in seconds.items():
-                before = spent.get(name, (0.0, 0))
-                spent[name] = before[0] + more[0], before[1] + more[1]
+    for pair, found, seconds in on_all_cores(_work, work, args.jobs):
+        for name, values in found.items():
+            ends[pair].setdefault(name, []).extend(values)
+        for name, more in seconds.items():
+            before = spent.get(name, (0.0, 0))
+            spent[name] = before[0] + more[0], before[1] + more[1]
     report = report_of(ends, spent)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "upstream.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.optimizer.checks import POLICIES
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.simulation.scenario import Epoch
+from benchmarks.cores import on_all_cores
 from benchmarks.paper import table
 from benchmarks.replays import mean_ci
 from benchmarks.weather_measure import example_job, measure
@@ -103,12 +103,10 @@ def totals(ours: Sequence[Epoch], theirs: Sequence[Epoch]) -> Totals:
 
 def report(weeks: Sequence[Week], seeds: int, jobs: int | None = None) -> str:
     """The tables, in Markdown."""
-    found = {}
-    with get_context("fork").Pool(jobs) as pool:
-        for default in DEFAULTS:
-            for policy in POLICIES:
-                job = replace(example_job(), default_batch_size=default, policy=policy, job_id="weather")
-                found[default, policy] = pool.map(partial(one_seed, weeks, job), range(seeds))
+    found: dict[tuple[int, str], list[Replay]] = {(b, policy): [] for b in DEFAULTS for policy in POLICIES}
+    parts = [(*variant, seed) for variant in found for seed in range(seeds)]
+    for part, seen in zip(parts, on_all_cores(partial(_replayed, weeks), parts, jobs), strict=True):
+        found[part[:2]].append(seen)
     lines = [
         f"{len(weeks)} weeks, {seeds} seeds; mean and 95 % interval. Simulated power and time, measured epochs.",
         "",
@@ -119,6 +117,12 @@ def report(weeks: Sequence[Week], seeds: int, jobs: int | None = None) -> str:
     sizes = [str(b) for b in example_job().batch_sizes]
     lines += table(["default", "policy", *sizes], [_kept(b, policy, seen) for (b, policy), seen in found.items()])
     return "\n".join([*lines, "", *landscape(weeks)])
+
+
+def _replayed(weeks: Sequence[Week], part: tuple[int, str, int]) -> Replay:
+    default_batch_size, policy, seed = part
+    job = replace(example_job(), default_batch_size=default_batch_size, policy=policy, job_id="weather")
+    return one_seed(weeks, job, seed)
 
 
 def _rows(default: int, policy: str, seen: Sequence[Replay]) -> list[list[str]]:

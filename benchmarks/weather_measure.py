@@ -20,7 +20,7 @@ from airflow_provider_zeus.optimizer.trial import Attempt, Phase, State
 from airflow_provider_zeus.power.open import open_device
 from airflow_provider_zeus.training.plan import Line, Plan
 from airflow_provider_zeus.training.run import ZeusRun
-from benchmarks.replays import progress
+from benchmarks.cores import progress
 from benchmarks.weather_table import BATCH_SIZES, SEEDS, Cell, Row, read, row_of, write
 
 DAGS = Path(__file__).resolve().parent.parent / "dags"

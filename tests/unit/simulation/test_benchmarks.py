@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from benchmarks import paper, upstream
-from benchmarks.replays import NAMES, Replays, geomean, mean_ci, progress
+from benchmarks.cores import on_all_cores, progress
+from benchmarks.replays import NAMES, Replays, geomean, mean_ci
 from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
@@ -169,3 +171,15 @@ def test_numbers_on_the_papers_traces(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["pairs"]["bert_sa/v100"]["upstream"]["regret_end"][0] == pytest.approx(1.69, abs=0.05)
     assert sum(p["zeus"]["runs_without_model"] for p in report["pairs"].values()) == 0
+
+
+@pytest.mark.timeout(60)
+def test_work_is_shared_by_processes_that_inherit_no_handler_and_no_lock() -> None:
+    """A process of ours may hold threads and handle signals: forks of it ended in nothing but being waited for."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert list(on_all_cores(abs, [-3, 2, -1], jobs=2)) == [3, 2, 1]
+        with pytest.raises(TypeError):
+            list(on_all_cores(abs, [1, "one", 2], jobs=2))
+    finally:
+        signal.signal(signal.SIGTERM, before)
