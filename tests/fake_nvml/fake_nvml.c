@@ -258,6 +258,16 @@ API int nvmlDeviceGetName(device d, char *name, unsigned room) {
     return leave(text(name, room, mig));
 }
 
+API int nvmlSystemGetDriverVersion(char *version, unsigned room) {
+    READY();
+    return leave(code ? code : text(version, room, "550.54.15"));
+}
+API int nvmlDeviceGetArchitecture(device d, unsigned *architecture) {
+    ON_GPU(d);
+    *architecture = g->has_counter ? 5 : 4; /* Volta, Pascal */
+    return leave(OK);
+}
+
 API int nvmlDeviceGetTotalEnergyConsumption(device d, unsigned long long *mj) {
     ON_WHOLE_GPU(d);
     if (!g->has_counter) return leave(NOT_SUPPORTED);

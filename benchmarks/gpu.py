@@ -1,0 +1,167 @@
+"""What this package measures on a real GPU, whose settings it leaves alone: ``python -m benchmarks.gpu --out DIR``.
+
+The counter's update period, the step response of power to a load, the meter against polled power over a minute, a
+residual network of 18 layers trained in ``measure`` mode at three batch sizes, and what the run handle costs a step
+against a bare loop and upstream's monitor in the same run. Takes about four minutes; writes ``gpu.json`` and
+``gpu.md``. Without a GPU, without torch's CUDA or where somebody else uses the GPU it says so, writes nothing and exits
+with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus import __version__
+from airflow_provider_zeus.errors import DeviceError, ZeusError
+from airflow_provider_zeus.power.nvml import NvmlDevice
+from airflow_provider_zeus.power.nvml_library import ask
+from airflow_provider_zeus.power.nvml_visible import Gpu, find_gpu
+from benchmarks.gpu_readings import Load, meter_and_polled, step_response, update_period
+from benchmarks.gpu_training import matrix_load, small_step, step_costs, trained
+from benchmarks.paper import needs, table
+
+BATCH_SIZES = (256, 128, 64)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long each part takes."""
+
+    counter_s: float = 10.0
+    rest_s: float = 10.0
+    load_s: float = 10.0
+    meter_s: float = 60.0
+    epoch_s: float = 20.0
+    round_s: float = 1.0
+    rounds: int = 7
+    pixels: int = 224
+    width: int = 64
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and write, or say in one line why nothing is measured; always 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("gpu-report"))
+    args = parser.parse_args(arguments)
+    try:
+        gpu, device = opened()
+    except ZeusError as error:
+        print(f"Nothing is measured: {str(error).rstrip('.')}.")
+        return 0
+    report = measured(gpu, device, "cuda", partial(matrix_load, "cuda"), Lengths())
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "gpu.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "gpu.md").write_text(markdown_of(report))
+    print(args.out / "gpu.md")
+    return 0
+
+
+def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:
+    """The first GPU that CUDA shows, to read alone. Raises DeviceError and JobSpecError: nothing can be measured."""
+    gpu = find_gpu()
+    device = NvmlDevice(read_only=True, gpu=gpu)  # before CUDA is in use: the only process on it is ours
+    if device.info.energy_source is None:
+        raise DeviceError(device.missing.get("energy_j", "the GPU's energy cannot be read"))
+    for module in ("torch", "zeus"):
+        needs(module, "")
+    import torch
+
+    if on == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(f"torch {torch.__version__} sees no GPU; install a build of it with CUDA")
+    return gpu, device
+
+
+def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths) -> dict[str, Any]:
+    """All parts, one after the other, and the limit in force before and after them.
+
+    :param on: torch's name of the device that trains.
+    """
+    limit_w, power_mw = device.limit_w(), partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle)
+    report: dict[str, Any] = {**_described(gpu, device), "limit_before_w": limit_w}
+    with load():
+        _say("counter", lengths.counter_s)
+        report["counter"] = _counter(device, lengths.counter_s)
+    _say("step response", 2 * lengths.rest_s + lengths.load_s)
+    report["response"] = step_response(power_mw, device.energy_j, load, rest_s=lengths.rest_s, load_s=lengths.load_s)
+    _say("meter against polling", lengths.meter_s)
+    report["meter"] = meter_and_polled(device, power_mw, load, lengths.meter_s)
+    with tempfile.TemporaryDirectory() as folder:
+        _say("training", lengths.epoch_s * len(BATCH_SIZES))
+        report["training"] = trained(
+            on, BATCH_SIZES, lengths.epoch_s, folder, pixels=lengths.pixels, width=lengths.width
+        )
+        _say("cost of a step", 8 * lengths.round_s * lengths.rounds)
+        costs = partial(step_costs, on, folder, seconds=lengths.round_s, rounds=lengths.rounds)
+        report["step_cost"] = {"no work": costs(), "a small step": costs(work=small_step(on))}
+    return {**report, "limit_after_w": device.limit_w()}
+
+
+def _counter(device: NvmlDevice, seconds: float) -> dict[str, Any]:
+    if device.info.energy_source != "nvml_counter":
+        return {"missing": "this GPU has no counter"}
+    return update_period(device.energy_j, seconds)
+
+
+def _described(gpu: Gpu, device: NvmlDevice) -> dict[str, Any]:
+    import torch
+
+    driver = ask("nvmlSystemGetDriverVersion")
+    return {
+        "device": gpu.model,
+        "driver": None if driver.problem else driver.value,
+        "energy_source": device.info.energy_source,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "airflow_provider_zeus": __version__,
+    }
+
+
+def _say(what: str, seconds: float) -> None:
+    print(f"{what}: about {seconds:.0f} s", flush=True)
+
+
+def markdown_of(report: Mapping[str, Any]) -> str:
+    """``gpu.md``."""
+    about = f"{report['device']}, driver {report['driver']}, torch {report['torch']}, {report['energy_source']}"
+    rows = [["power limit before, after [W]", f"{_n(report['limit_before_w'])}, {_n(report['limit_after_w'])}"]]
+    rows += _rows("counter", report["counter"])
+    for name, found in report["response"].items():
+        rows += _rows(name.replace("_", " "), found)
+    rows += _rows("meter", report["meter"])
+    trained_at = ["samples_per_s", "mean_w", "j_per_sample", "energy_j", "upstream_j", "time_s", "upstream_s"]
+    lines = [f"# Measured on a real GPU: {about}", "", *table(["what", "figure"], rows), "", "## ResNet-18", ""]
+    lines += table(
+        ["batch size", *trained_at],
+        [[str(row["batch_size"]), *(_n(row.get(name)) for name in trained_at)] for row in report["training"]],
+    )
+    lines += ["", "## Microseconds per step", ""]
+    found = report["step_cost"]
+    lines += table(
+        ["loop", *(f"{kind}{what}" for kind in found for what in ("", ": added"))],
+        [
+            [loop, *(_n(of[loop][figure]) for of in found.values() for figure in ("us", "added_us"))]
+            for loop in next(iter(found.values()))
+        ],
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _rows(part: str, found: Mapping[str, Any]) -> list[list[str]]:
+    return [[f"{part}: {name}", value if isinstance(value, str) else _n(value)] for name, value in found.items()]
+
+
+def _n(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,147 @@
+"""What a GPU's energy counter and power reading are like: how often they move, how fast they follow, and if they agree.
+
+Reads alone; used by :mod:`benchmarks.gpu`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from typing import Any
+
+from airflow_provider_zeus.power.meter import Span, edge
+from airflow_provider_zeus.power.nvml import NvmlDevice
+from airflow_provider_zeus.power.nvml_library import Answer
+from airflow_provider_zeus.power.nvml_poll import PolledEnergy
+
+Load = Callable[[], AbstractContextManager[None]]  # works the GPU while it is open
+PowerMw = Callable[[], Answer]
+Series = list[tuple[float, float]]  # (time [s], power [W])
+
+SAMPLE_S = 0.005  # between two readings of a step response
+SMOOTH_S = 0.2  # over which the counter's difference is taken: several of its updates
+LEAST_SHARE = 0.1  # of the power at rest, by which a load has to raise it
+ON_S, OFF_S = 2.0, 1.0  # of the load under which meter and polling are compared: no steady one, which hides lags
+
+
+def update_period(counter_j: Callable[[], float | None], seconds: float) -> dict[str, Any]:
+    """How often the counter moves [s], by how much [J], and what a reading costs [us]: read again and again."""
+    reads, moved_s, steps_j = 0, list[float](), list[float]()
+    before_j, began_s = counter_j(), time.perf_counter()
+    while (now_s := time.perf_counter()) - began_s < seconds:
+        now_j = counter_j()
+        reads += 1
+        if now_j is None or before_j is None:
+            return {"missing": "the counter could not be read"}
+        if now_j != before_j:
+            moved_s.append(now_s)
+            steps_j.append(now_j - before_j)
+            before_j = now_j
+    between_s = [b - a for a, b in pairwise(moved_s)]
+    if len(between_s) < 3:
+        return {"missing": f"the counter moved {len(moved_s)} times in {seconds:g} s"}
+    return {
+        "updates": len(moved_s),
+        "period_s": statistics.median(between_s),
+        "period_p05_s": _at(between_s, 0.05),
+        "period_p95_s": _at(between_s, 0.95),
+        "update_j": statistics.median(steps_j[1:]),
+        "read_us": 1e6 * seconds / reads,
+    }
+
+
+def step_response(
+    power_mw: PowerMw, counter_j: Callable[[], float | None], load: Load, *, rest_s: float, load_s: float
+) -> dict[str, Any]:
+    """How long after a load's begin and end the power reading, and the counter's difference, have followed [s]."""
+    began_s = time.perf_counter()
+    power, energy = list[tuple[float, float]](), list[tuple[float, float]]()
+
+    def watch(until_s: float) -> None:
+        while (now_s := time.perf_counter() - began_s) < until_s:
+            if not (watts := power_mw()).problem:
+                power.append((now_s, watts.value / 1000))
+            if (joules := counter_j()) is not None:
+                energy.append((now_s, joules))
+            time.sleep(SAMPLE_S)
+
+    watch(rest_s)
+    with load():
+        on_s = time.perf_counter() - began_s
+        watch(on_s + load_s)
+    off_s = time.perf_counter() - began_s
+    watch(off_s + rest_s)
+    return {
+        "power_reading": response_of(power, on_s, off_s),
+        "counter": response_of(_derived(energy), on_s, off_s),
+    }
+
+
+def response_of(series: Series, on_s: float, off_s: float) -> dict[str, Any]:
+    """Power at rest and under load [W], and after how many seconds 50 and 90 % of a change are first seen.
+
+    :param on_s: when the load began; before it the GPU was at rest.
+    :param off_s: when the load ended.
+    """
+    before, under, after = (
+        [(t, w) for t, w in series if low <= t < high] for low, high in ((0.0, on_s), (on_s, off_s), (off_s, 1e18))
+    )
+    if not (before and under and after):
+        return {"missing": "there were no readings"}
+    rest_w, load_w = (statistics.median(w for _, w in half[len(half) // 2 :]) for half in (before, under))
+    found: dict[str, Any] = {"rest_w": rest_w, "load_w": load_w}
+    if load_w - rest_w < LEAST_SHARE * rest_w:
+        return {**found, "missing": "the load did not raise the power"}
+    for share in (0.5, 0.9):
+        up_w, down_w = rest_w + share * (load_w - rest_w), load_w - share * (load_w - rest_w)
+        found[f"rise_{share * 100:.0f}_s"] = next((t - on_s for t, w in under if w >= up_w), None)
+        found[f"fall_{share * 100:.0f}_s"] = next((t - off_s for t, w in after if w <= down_w), None)
+    return found
+
+
+def meter_and_polled(device: NvmlDevice, power_mw: PowerMw, load: Load, seconds: float) -> dict[str, Any]:
+    """Energy of the same time by this package's meter and by power polled and integrated [J], and their ratio."""
+    if device.info.energy_source != "nvml_counter":
+        return {"missing": "this GPU has no counter: the meter polls itself"}
+    polled = PolledEnergy(power_mw)
+    try:
+        first, span = polled.read_j(), Span(edge(device))
+        until_s = time.perf_counter() + seconds
+        while (left_s := until_s - time.perf_counter()) > 0:
+            with load():
+                time.sleep(min(ON_S, left_s))
+            time.sleep(max(0.0, min(OFF_S, until_s - time.perf_counter())))
+        last = polled.read_j()
+        span.close(edge(device))
+    finally:
+        polled.close()
+    if problem := first.problem or last.problem or span.reason:
+        return {"missing": problem}
+    polled_j = last.value - first.value
+    return {
+        "seconds": span.time_s,
+        "meter_j": span.energy_j,
+        "polled_j": polled_j,
+        "meter_by_polled": span.energy_j / polled_j if span.energy_j and polled_j else None,
+    }
+
+
+def _derived(energy: Sequence[tuple[float, float]]) -> Series:
+    """Power from the counter, each time over the last ``SMOOTH_S``."""
+    found: Series = []
+    old = 0
+    for now_s, now_j in energy if len(energy) > 1 else ():
+        while energy[old + 1][0] <= now_s - SMOOTH_S:
+            old += 1
+        since_s, since_j = energy[old]
+        if now_s - since_s >= SMOOTH_S:
+            found.append((now_s, (now_j - since_j) / (now_s - since_s)))
+    return found
+
+
+def _at(values: Sequence[float], share: float) -> float:
+    """The value below which this share of them lies."""
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]

@@ -1,0 +1,247 @@
+"""A real torch training in ``measure`` mode, and what measuring costs it per step; used by :mod:`benchmarks.gpu`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import Attempt, Phase
+from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.training.run import ZeusRun
+
+WARM_UP = 5  # steps before anything is timed
+MATRIX = 4096  # rows of the load of a step response
+
+
+@contextmanager
+def matrix_load(device: str, rows: int = MATRIX) -> Iterator[None]:
+    """Multiply matrices, one after the other, until left."""
+    import torch
+
+    stop = threading.Event()
+    a = torch.randn(rows, rows, device=device)
+
+    def work() -> None:
+        while not stop.is_set():
+            for _ in range(4):
+                torch.mm(a, a)
+            _wait(device)
+
+    thread = threading.Thread(target=work, name="load", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def resnet18(width: int = 64, classes: int = 1000) -> Any:
+    """A residual network of 18 layers, for images of three colours."""
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, before: int, after: int, stride: int) -> None:
+            super().__init__()
+            self.body = nn.Sequential(*_normed(before, after, 3, stride), nn.ReLU(), *_normed(after, after, 3, 1))
+            same = before == after and stride == 1
+            self.by_pass = nn.Identity() if same else nn.Sequential(*_normed(before, after, 1, stride))
+
+        def forward(self, x: Any) -> Any:
+            return nn.functional.relu(self.body(x) + self.by_pass(x))
+
+    def _normed(before: int, after: int, kernel: int, stride: int) -> list[nn.Module]:
+        turned = nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
+        return [turned, nn.BatchNorm2d(after)]
+
+    layers = [*_normed(3, width, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    before = width
+    for stage in range(4):
+        after = width * 2**stage
+        layers += [Block(before, after, 1 if stage == 0 else 2), Block(after, after, 1)]
+        before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
+
+
+def trained(
+    on: str, sizes: Sequence[int], seconds: float, folder: str, *, pixels: int = 224, width: int = 64
+) -> list[dict[str, Any]]:
+    """One epoch of so many seconds per batch size, as the run handle observed it and as upstream's monitor did."""
+    theirs: dict[int, dict[str, float]] = {}
+    lines: list[Line] = []
+
+    def train(run: ZeusRun) -> None:
+        step = _steps_of(resnet18(width), (run.batch_size, 3, pixels, pixels), on)
+        steps = _steps_within(step, seconds, on)
+        monitor = upstream_monitor()
+        for _ in run.epochs():
+            monitor.begin_window("epoch", sync_execution=on != "cpu")
+            for _ in range(steps):
+                step()
+                run.step()
+            window = monitor.end_window("epoch", sync_execution=on != "cpu")
+            theirs[run.batch_size] = {"upstream_j": window.total_energy, "upstream_s": window.time}
+            run.report(accuracy=0.0)  # below any target: the next batch size is next
+
+    ZeusRun.from_plan(_plan(sizes, folder), sink=lines.append).train(train)
+    return [_observed(line, theirs.get(line.batch_size or 0, {})) for line in lines if line.kind == "end"]
+
+
+def step_costs(
+    on: str, folder: str, *, seconds: float, rounds: int, work: Callable[[], None] | None = None
+) -> dict[str, dict[str, float]]:
+    """Microseconds that measuring adds to a step, in turns in one process: median of so many rounds.
+
+    :param seconds: that a round of the dearest loop takes.
+    :param work: of one step; default: nothing, so that all that is left is what measuring costs.
+    """
+    run = ZeusRun.from_plan(_plan([1], folder))
+    monitor, wait = upstream_monitor(), on != "cpu"
+    work = work or _nothing
+
+    def with_window() -> None:
+        monitor.begin_window("step", sync_execution=wait)
+        work()
+        monitor.end_window("step", sync_execution=wait)
+
+    steps = _steps_within(with_window, seconds, on)
+
+    def bare() -> None:
+        for _ in range(steps):
+            work()
+
+    def ours() -> None:
+        for _ in range(steps):
+            work()
+            run.step()
+
+    def window_per_step() -> None:
+        for _ in range(steps):
+            with_window()
+
+    def window_per_round() -> None:
+        monitor.begin_window("round", sync_execution=wait)
+        bare()
+        monitor.end_window("round", sync_execution=wait)
+
+    loops = {
+        "bare loop": bare,
+        "run.step()": ours,
+        "ZeusMonitor, one window for all steps": window_per_round,
+        "ZeusMonitor, one window per step": window_per_step,
+    }
+    times: dict[str, list[float]] = {name: [] for name in loops}
+    for _ in run.epochs():
+        for _ in range(rounds):
+            for name, loop in loops.items():
+                times[name].append(_timed_us(loop, steps, on))
+        run.report(accuracy=0.0)
+    base_us = times["bare loop"]
+    return {
+        name: {
+            "us": statistics.median(found),
+            "added_us": statistics.median(us - bare_us for us, bare_us in zip(found, base_us, strict=True)),
+        }
+        for name, found in times.items()
+    }
+
+
+def small_step(on: str) -> Callable[[], None]:
+    """One optimizer step of a network so small that its kernels are nothing but their launches."""
+    from torch import nn
+
+    return _steps_of(nn.Sequential(nn.Flatten(), nn.Linear(64, 64)), (16, 64), on)
+
+
+def upstream_monitor() -> Any:
+    """Upstream's monitor of the first GPU; it reads alone."""
+    from zeus.monitor import ZeusMonitor
+
+    return ZeusMonitor(gpu_indices=[0], cpu_indices=[])
+
+
+def _steps_of(model: Any, shape: tuple[int, ...], on: str) -> Callable[[], None]:
+    import torch
+
+    model = model.to(on)
+    inputs, labels = torch.randn(*shape, device=on), torch.randint(0, 10, shape[:1], device=on)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def _steps_within(step: Callable[[], None], seconds: float, on: str) -> int:
+    def few() -> None:
+        for _ in range(WARM_UP):
+            step()
+
+    few()
+    return max(math.ceil(seconds / _timed_us(few, WARM_UP, on) * 1e6), WARM_UP)
+
+
+def _timed_us(loop: Callable[[], None], steps: int, on: str) -> float:
+    _wait(on)
+    began_s = time.perf_counter()
+    loop()
+    _wait(on)
+    return (time.perf_counter() - began_s) / steps * 1e6
+
+
+def _wait(on: str) -> None:
+    if on != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _nothing() -> None:
+    """The least that a step could be."""
+
+
+def _observed(line: Line, upstream: dict[str, float]) -> dict[str, Any]:
+    seen = line.observation
+    if seen is None or not seen.samples or not seen.time_s:
+        return {"batch_size": line.batch_size, "missing": line.reason}
+    return {
+        "batch_size": line.batch_size,
+        "samples": seen.samples,
+        "time_s": seen.time_s,
+        "energy_j": seen.energy_j,
+        "energy_source": seen.energy_source,
+        "limit_w": seen.power_limit_w,
+        "samples_per_s": seen.samples / seen.time_s,
+        "j_per_sample": seen.energy_j / seen.samples if seen.energy_j else None,
+        "mean_w": seen.energy_j / seen.time_s if seen.energy_j else None,
+        "reasons": dict(seen.reasons),
+        **upstream,
+    }
+
+
+def _plan(sizes: Sequence[int], folder: str) -> Plan:
+    """One epoch at each size, the largest first: where its memory does not suffice the others are still trained."""
+    order = sorted(sizes, reverse=True)
+    job = ZeusJob(
+        batch_sizes=order, default_batch_size=order[-1], target="accuracy >= 0.9", max_epochs=1, mode="measure"
+    )
+    phases = [*[Phase.EXPLORE] * (len(order) - 1), Phase.INCUMBENT]
+    return Plan(
+        job_id="benchmark",
+        ti_id="benchmark",
+        number=1,
+        first_attempt=1,
+        spec=job.to_dict(),
+        attempts=tuple(Attempt(batch_size=b, phase=p, why="Benchmark.") for b, p in zip(order, phases, strict=True)),
+        state_dir=folder,
+        power_read_only=True,
+    )

@@ -1,0 +1,167 @@
+"""``benchmarks.gpu`` on a GPU behind NVML; torch trains on the processor."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from airflow_provider_zeus.power.nvml_library import ask
+from benchmarks import gpu as benchmark
+from benchmarks.gpu_readings import meter_and_polled, response_of, step_response, update_period
+from benchmarks.gpu_training import resnet18
+from tests.fake_nvml import FakeNvml, Gpu
+
+REST_W, LOAD_W = 60.0, 230.0
+LENGTHS = benchmark.Lengths(
+    counter_s=0.5, rest_s=0.5, load_s=1.0, meter_s=1.0, epoch_s=0.3, round_s=0.02, rounds=3, pixels=16, width=4
+)
+
+
+@pytest.fixture
+def card(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """A V100 at rest, and upstream's own search for GPUs begun anew."""
+    import zeus.device.gpu as upstream
+    from zeus.device.gpu.nvidia import nvml_is_available
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a network is trained faster by one
+    monkeypatch.setattr(upstream, "_gpus", None)
+    nvml_is_available.cache_clear()
+    yield nvml.add(idle_w=REST_W, demand_w=REST_W)
+    nvml_is_available.cache_clear()
+    torch.set_num_threads(threads)
+
+
+@contextmanager
+def load(card: Gpu, ramp_s: float = 0.0) -> Iterator[None]:
+    """The GPU draws more; where ``ramp_s`` is given it takes so long to."""
+
+    def climb() -> None:
+        began_s = time.perf_counter()
+        while (share := min(1.0, (time.perf_counter() - began_s) / ramp_s)) < 1.0:
+            card.demand_w = REST_W + share * (LOAD_W - REST_W)
+            time.sleep(0.005)
+        card.demand_w = LOAD_W
+
+    climbing = threading.Thread(target=climb)
+    if ramp_s:
+        climbing.start()
+    else:
+        card.demand_w = LOAD_W
+    yield
+    if ramp_s:
+        climbing.join()
+    card.demand_w = REST_W
+
+
+@pytest.mark.filterwarnings("ignore:The energy consumption")  # upstream's, of a window shorter than a tick
+def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gpu, tmp_path: Path) -> None:
+    gpu, device = benchmark.opened(on="cpu")
+    report = json.loads(json.dumps(benchmark.measured(gpu, device, "cpu", partial(load, card), LENGTHS)))
+    assert report["driver"] == "550.54.15"
+    assert report["limit_before_w"] == report["limit_after_w"] == 250.0
+    assert report["counter"]["period_s"] == pytest.approx(0.02, rel=0.2)
+    assert report["response"]["power_reading"]["load_w"] == pytest.approx(LOAD_W)
+    assert report["meter"]["meter_by_polled"] == pytest.approx(1.0, abs=0.1)
+    assert [row["batch_size"] for row in report["training"]] == [256, 128, 64]
+    for row in report["training"]:
+        assert row["energy_source"] == "nvml_counter"
+        assert row["mean_w"] == pytest.approx(REST_W, rel=0.15)
+        assert row["upstream_j"] == pytest.approx(row["energy_j"], rel=0.15)
+        assert row["samples"] % row["batch_size"] == 0
+    for costs in report["step_cost"].values():
+        assert len(costs) == 4
+        assert costs["bare loop"]["added_us"] == 0
+    bare = report["step_cost"]["no work"]
+    assert 0 < bare["run.step()"]["added_us"] < bare["ZeusMonitor, one window per step"]["added_us"]
+    assert [name for name in nvml.calls() if "Set" in name] == nvml.sets == []
+    text = benchmark.markdown_of(report)
+    assert "# Measured on a real GPU: Tesla V100-SXM2-16GB, driver 550.54.15" in text
+    assert all(line.count("|") == 9 for line in text.split("## ResNet-18")[1].split("##")[0].splitlines() if line)
+
+
+def test_counter_that_stands_still_or_fails_has_no_period(nvml: FakeNvml, card: Gpu) -> None:
+    assert update_period(lambda: 5.0, 0.05) == {"missing": "the counter moved 0 times in 0.05 s"}
+    assert update_period(lambda: None, 0.05) == {"missing": "the counter could not be read"}
+
+
+def test_update_period_of_another_counter(nvml: FakeNvml, card: Gpu) -> None:
+    card.tick_s = 0.1
+    _, device = benchmark.opened(on="cpu")
+    found = update_period(device.energy_j, 1.5)
+    assert found["period_s"] == pytest.approx(0.1, rel=0.1)
+    assert found["update_j"] == pytest.approx(0.1 * REST_W, rel=0.1)
+
+
+def test_a_reading_that_lags_is_seen_to_lag(nvml: FakeNvml, card: Gpu) -> None:
+    gpu, device = benchmark.opened(on="cpu")
+    power_mw = partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle)
+    found = step_response(power_mw, device.energy_j, partial(load, card, 0.8), rest_s=0.5, load_s=1.5)
+    assert found["power_reading"]["rise_50_s"] == pytest.approx(0.4, abs=0.1)
+    assert found["power_reading"]["rise_90_s"] == pytest.approx(0.72, abs=0.1)
+    assert found["power_reading"]["fall_90_s"] < 0.1
+    assert found["counter"]["load_w"] == pytest.approx(LOAD_W, rel=0.02)
+    assert found["counter"]["rise_90_s"] > found["power_reading"]["rise_90_s"]
+
+
+def test_a_load_that_draws_nothing_has_no_response() -> None:
+    flat = [(t / 100, REST_W) for t in range(300)]
+    assert response_of(flat, 1.0, 2.0) == {
+        "rest_w": REST_W,
+        "load_w": REST_W,
+        "missing": "the load did not raise the power",
+    }
+    assert response_of([], 1.0, 2.0) == {"missing": "there were no readings"}
+
+
+def test_a_counter_that_reads_too_much_shows_against_polling(nvml: FakeNvml, card: Gpu) -> None:
+    gpu, device = benchmark.opened(on="cpu")
+
+    @contextmanager
+    def biased() -> Iterator[None]:
+        with load(card):
+            yield
+        card.energy_mj += 1e5
+
+    power_mw = partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle)
+    found = meter_and_polled(device, power_mw, biased, 0.5)
+    assert found["meter_j"] - found["polled_j"] == pytest.approx(100, rel=0.2)
+
+
+def test_a_gpu_without_counter_is_trained_on_and_not_compared(nvml: FakeNvml, card: Gpu) -> None:
+    card.has_counter = 0
+    gpu, device = benchmark.opened(on="cpu")
+    assert meter_and_polled(device, partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle), partial(load, card), 1.0) == {
+        "missing": "this GPU has no counter: the meter polls itself"
+    }
+    device.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [(None, "NVML lists no GPU"), ({"processes": 1}, "1 other process uses the GPU"), ({}, "sees no GPU")],
+)
+def test_without_a_gpu_of_its_own_it_says_so_and_claims_nothing(
+    nvml: FakeNvml, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, int] | None, said: str
+) -> None:
+    if changes is not None:
+        nvml.add(**changes)
+    assert benchmark.main(["--out", str(tmp_path / "out")]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("Nothing is measured: ")
+    assert said in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_network_is_the_one_that_its_name_says() -> None:
+    parameters = [p.shape for p in resnet18().parameters()]
+    assert sum(p.numel() for p in resnet18().parameters()) == 11_689_512
+    assert sum(len(shape) == 4 and shape[-1] > 1 for shape in parameters) == 17, "and one linear layer"
