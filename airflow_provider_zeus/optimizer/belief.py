@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_zeus.optimizer.cost import Rates
@@ -82,25 +84,22 @@ class Belief:
         """Posterior of log Epochs from the runs of this era, over the job's batch sizes and those of earlier lists."""
         from airflow_provider_zeus.optimizer.surrogate import fit
 
-        since = [0, *(change.since for change in self.changes)]
-        eras: list[dict[int, list[float]]] = [{} for _ in since]
-        place = 0
-        for n, b, epochs in self.converged:
-            while place + 1 < len(since) and n >= since[place + 1]:
-                place += 1
-            eras[place].setdefault(b, []).append(epochs)
-        stopped = [(b, epochs, self.beside(n)) for n, b, epochs in self.stopped if n >= self.era][-STOPPED_USED:]
-        sizes = sorted({*self.job.batch_sizes, *eras[-1], *(b for b, _, _ in stopped)})
+        starts = [bisect_left(self.converged, (change.since,)) for change in self.changes]  # first run of each era
+        bounds = pairwise([0, *starts, len(self.converged)])
+        *before, reached = [[run[1:] for run in self.converged[start:end]] for start, end in bounds]
+        era = self.era
+        stopped = [(b, epochs, self.beside(n)) for n, b, epochs in self.stopped if n >= era][-STOPPED_USED:]
+        sizes = sorted({*self.job.batch_sizes, *(b for b, _ in reached), *(b for b, _, _ in stopped)})
         jumps = [math.fsum(c.jump**2 for c in self.changes[i:]) for i in range(len(self.changes))]
-        before = list(zip(eras, jumps, strict=False))
-        return fit(sizes, self.job.default_batch_size, eras[-1], stopped, before)
+        return fit(sizes, self.job.default_batch_size, reached, stopped, list(zip(before, jumps, strict=True)))
 
     def beside(self, number: int) -> list[tuple[int, float]]:
         """(batch size, epochs) of the runs of this era that reached the target on the same slice of the data."""
         name = self.slices.get(number)
         if name is None:
             return []
-        return [(b, epochs) for n, b, epochs in self.converged if n >= self.era and self.slices.get(n) == name]
+        era = self.era
+        return [(b, epochs) for n, b, epochs in self.converged if n >= era and self.slices.get(n) == name]
 
     @property
     def era(self) -> int:
@@ -109,9 +108,9 @@ class Belief:
 
     def age(self) -> int:
         """Recurrences since Epochs changed last: runs of this era that went to their end."""
-        most = float(self.job.max_epochs or 1)
-        ended = sum([n >= self.era and epochs >= most for n, _, epochs in self.stopped])
-        return ended + sum([n >= self.era for n, _, _ in self.converged])
+        most, era = float(self.job.max_epochs or 1), self.era
+        ended = sum([n >= era and epochs >= most for n, _, epochs in self.stopped])
+        return ended + len(self.converged) - bisect_left(self.converged, (era,))
 
     def last_device(self) -> DeviceInfo | None:
         """The device of the newest trial that named one."""

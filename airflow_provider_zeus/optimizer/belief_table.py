@@ -125,4 +125,4 @@ def in_reach(sizes: Sequence[int], known: Collection[int], policy: str) -> set[i
         return {sizes[j] for i in places for j in (i - 1, i, i + 1) if 0 <= j < len(sizes)}
     from airflow_provider_zeus.optimizer.knowledge_gradient import candidates
 
-    return {b for b, near in zip(sizes, candidates(sizes, known), strict=True) if near}
+    return {b for b, near in zip(sizes, candidates(tuple(sizes), frozenset(known)), strict=True) if near}

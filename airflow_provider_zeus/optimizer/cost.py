@@ -108,7 +108,7 @@ class Rates:
         """EpochCost [J] for a slice of this size (Eq. 7 as observed); None without a size or energy that it needs."""
         if (weights.eta > 0 and self.j_per_sample is None) or (samples_per_epoch is None and self.s_per_sample > 0):
             return None
-        rest = weights.cost(self.rest_j or 0.0, self.rest_s)
+        rest = weights.cost(self.rest_j or 0.0, self.rest_s) if self.rest_j or self.rest_s else 0.0
         return weights.cost(self.j_per_sample, self.s_per_sample) * (samples_per_epoch or 0.0) + rest
 
 

@@ -14,13 +14,13 @@ Deterministic. Equations and sources: ``docs/policy.md``. Needs numpy; imported 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airflow_provider_zeus.optimizer.surrogate import Surrogate, Vector, normal_cdf
+from airflow_provider_zeus.optimizer.surrogate import Indices, Surrogate, Vector, normal_cdf
 
 P_FAIL = 0.05  # prior chance that a batch size never tried does not reach the target at all
 HORIZON = 14.0  # recurrences that will use an answer
@@ -35,7 +35,6 @@ _LOOKS = np.array([-1.5, -0.75, 0.0, 0.75, 1.5])  # EpochCosts that a look may f
 _LOOK_WEIGHTS = np.exp(-0.5 * _LOOKS * _LOOKS) / np.exp(-0.5 * _LOOKS * _LOOKS).sum()
 
 Mask = NDArray[np.bool_]
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,8 @@ class Choice:
     give_up_at: float
 
 
-def candidates(sizes: Sequence[int], converged: Collection[int]) -> list[bool]:
+@lru_cache(maxsize=256)
+def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool, ...]:
     """Per batch size (ascending): whether it is within reach of one that converged."""
     reach, last = [False] * len(sizes), len(sizes) - 1
     factor = 2.0**OCTAVES * (1 + 1e-9)
@@ -93,7 +93,7 @@ def candidates(sizes: Sequence[int], converged: Collection[int]) -> list[bool]:
             for j, other in enumerate(sizes):
                 if b <= other * factor and other <= b * factor:
                     reach[j] = True
-    return reach
+    return tuple(reach)
 
 
 def best(outlook: Outlook, incumbent: int, within: Mask) -> Choice:

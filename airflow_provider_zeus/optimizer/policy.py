@@ -182,7 +182,9 @@ def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], r
         return "Exploration is paused by a live setting"
     if run_type is not None and run_type not in job.learn_from:
         return f"A run of type {run_type} does not teach the bandit"
-    other = next((t for t in running if t.planned.phase in EXPLORING), None)
+    # Thompson sampling spreads concurrent runs by itself; without it two would try the same batch size
+    bounded = job.policy != "zeus"
+    other = next((t for t in running if t.planned.phase in EXPLORING or (bounded and t.planned.bounded)), None)
     return None if other is None else f"Another run of this job explores {other.batch_size} now"
 
 

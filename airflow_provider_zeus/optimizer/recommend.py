@@ -149,7 +149,7 @@ def _peeks(scene: Scene, tried: int | None) -> Attempts:
     if not scene.job.peek:
         return ()
     b = scene.usual() if tried is None else tried
-    within = scene.within if b in scene.converged else candidates(scene.all_sizes, {*scene.converged, b})
+    within = scene.within if b in scene.converged else candidates(scene.all_sizes, scene.converged | {b})
     near = [s for s, reached in zip(scene.all_sizes, within, strict=True) if reached and s not in scene.costs]
     return tuple(
         Attempt(batch_size=s, phase=Phase.PEEK, why=f"{s} is within reach of {b}: a look at its EpochCost.")

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from airflow_provider_zeus.optimizer.drift import JUMP
 
 Vector = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Runs = Sequence[tuple[int, float]]  # (batch size, epochs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +66,33 @@ def _prior(sizes: tuple[int, ...], default: int, h: Hyperparameters) -> tuple[Ve
 def fit(
     sizes: Sequence[int],
     default: int,
-    reached: Mapping[int, Sequence[float]],
-    stopped: Sequence[tuple[int, float, Sequence[tuple[int, float]]]],
-    before: Sequence[tuple[Mapping[int, Sequence[float]], float]] = (),
+    reached: Runs,
+    stopped: Sequence[tuple[int, float, Runs]],
+    before: Sequence[tuple[Runs, float]] = (),
     h: Hyperparameters = Hyperparameters(),
 ) -> Surrogate:
-    """Posterior given the epochs of runs that reached the target, by batch size, and (batch size, epochs, beside) of
-    stopped ones. Batch sizes that are not in ``sizes`` are left out. *beside* are (batch size, epochs) of runs that
-    reached the target on the same slice of the data: where they took longer than usual, the slice is hard.
+    """Posterior given the runs that reached the target, as (batch size, epochs), and (batch size, epochs, beside) of
+    stopped ones. Batch sizes that are not in ``sizes`` are left out. *beside* are runs that reached the target on the
+    same slice of the data: where they took longer than usual, the slice is hard.
 
-    :param before: of each time before a change, the epochs of its runs by batch size, and the squares of the jumps of
-        log Epochs since then, summed. Its runs tell the shape at a level of its own; the more that jumped, the less.
+    :param before: of each time before a change, its runs that reached the target, and the squares of the jumps of log
+        Epochs since then, summed. They tell the shape at a level of its own; the more that jumped, the less.
     """
     order = tuple(sizes)
     place = {b: i for i, b in enumerate(order)}
     mean, shape = _prior(order, default, h)
     cov = h.level**2 + shape
-    groups = [_arms(place, runs) for runs in (reached, *(runs for runs, _ in before))]
-    arms = [arm for group in groups for arm in group]
+    arms = _Arms.of(place, [reached, *(runs for runs, _ in before)])
     noise = _noise(len(order), arms, h)
-    if arms:
-        at = np.array([a.place for a in arms])
-        spread = np.diag(noise[at] / np.array([a.runs for a in arms]))
-        start = len(groups[0])
-        for group, (_, jumps) in zip(groups[1:], before, strict=True):
-            these = slice(start, start := start + len(group))
+    at = arms.place
+    if len(at):
+        spread = np.diag(noise[at] / arms.runs)
+        for group, (_, jumps) in enumerate(before, start=1):
+            these = slice(*np.searchsorted(arms.group, (group, group + 1)))
             spread[these, these] += h.level**2 + jumps / JUMP**2 * shape[np.ix_(at[these], at[these])]
         across = cov[at]
         gain = np.linalg.solve(across[:, at] + spread, across)
-        mean, cov = mean + (np.array([a.mean for a in arms]) - mean[at]) @ gain, cov - across.T @ gain
+        mean, cov = mean + (arms.mean - mean[at]) @ gain, cov - across.T @ gain
     for b, epochs, beside in stopped:
         if b in place:
             bound = math.log(max(epochs, 0.5)) - hardness(mean, [(place[m], e) for m, e in beside if m in place])
@@ -109,34 +109,35 @@ def hardness(mean: Vector, runs: Sequence[tuple[int, float]], *, whole: bool = F
     return excess / max(len(runs) + (not whole), 1)
 
 
-class _Arm(NamedTuple):
-    """Runs of one batch size that reached the target: log Epochs, their mean and the squares around it."""
+class _Arms(NamedTuple):
+    """Runs that reached the target, by group and batch size: log Epochs, their mean and the squares around it."""
 
-    place: int
-    runs: int
-    mean: float
-    squares: float
+    group: Indices  # ascending
+    place: Indices
+    runs: Indices
+    mean: Vector
+    squares: Vector
 
     @classmethod
-    def of(cls, place: int, epochs: Sequence[float]) -> _Arm:
-        logs = [math.log(e) for e in epochs]
-        mean = sum(logs) / len(logs)
-        return cls(place, len(logs), mean, sum([(v - mean) ** 2 for v in logs]))
+    def of(cls, place: Mapping[int, int], groups: Sequence[Runs]) -> _Arms:
+        n = len(place)
+        known = [(g * n + place[b], epochs) for g, runs in enumerate(groups) for b, epochs in runs if b in place]
+        arm = np.array([a for a, _ in known], np.intp)
+        logs: Vector = np.log([epochs for _, epochs in known])
+        runs = np.bincount(arm)
+        arms = np.flatnonzero(runs)
+        means = np.bincount(arm, logs) / np.maximum(runs, 1)
+        squares: Vector = np.bincount(arm, (logs - means[arm]) ** 2).astype(np.float64)  # of no run: integers
+        return cls(arms // n, arms % n, runs[arms], means[arms], squares[arms])
 
 
-def _arms(place: Mapping[int, int], runs: Mapping[int, Sequence[float]]) -> list[_Arm]:
-    return [_Arm.of(place[b], epochs) for b, epochs in runs.items() if b in place and epochs]
-
-
-def _noise(n: int, arms: Sequence[_Arm], h: Hyperparameters) -> Vector:
+def _noise(n: int, arms: _Arms, h: Hyperparameters) -> Vector:
     """Run-to-run variance: half each size's own, half pooled; a scaled-inverse-chi-squared prior on both."""
-    squares, runs = np.full(n, h.noise_runs * h.noise**2), np.full(n, h.noise_runs)
-    for a in arms:
-        squares[a.place] += a.squares
-        runs[a.place] += a.runs - 1
-    every = sum([a.squares for a in arms], start=h.noise_runs * h.noise**2)
-    result: Vector = (1.0 - h.pooled) * squares / runs
-    return result + h.pooled * every / sum([a.runs - 1 for a in arms], start=h.noise_runs)
+    squares = h.noise_runs * h.noise**2 + np.bincount(arms.place, arms.squares, n)
+    runs = h.noise_runs + np.bincount(arms.place, arms.runs - 1, n)
+    every = (h.noise_runs * h.noise**2 + arms.squares.sum()) / (h.noise_runs + (arms.runs - 1).sum())
+    result: Vector = (1.0 - h.pooled) * squares / runs + h.pooled * every
+    return result
 
 
 def _above(mean: Vector, cov: Vector, i: int, bound: float, noise: float) -> tuple[Vector, Vector]:
