@@ -1,0 +1,255 @@
+"""The power limit's profiler against upstream's ``GlobalPowerLimitOptimizer`` (the development dependency ``zeus``).
+
+``python -m benchmarks.limit_optimizers --traces DIR``: both train on one GPU that replays the authors' measurements, at
+17 to 1,100 steps an epoch; which limit each found, when, and what it spent on finding it. ``--all`` adds every batch
+size of every workload and GPU of the folder whose epoch's size is known. Energy and time are simulated; what the
+wrappers cost a step is real time, on a GPU that answers at once, in one run. Writes ``limit-optimizers.json`` and
+``.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.power.simulated import SimulatedGpu
+from airflow_provider_zeus.power.simulated_models import EPOCHS
+from airflow_provider_zeus.simulation.traces import Traces
+from airflow_provider_zeus.training.run import ZeusRun
+from benchmarks.limit_replay import OPTIMIZERS, Curve, plan, their_optimizer
+from benchmarks.paper import chosen_traces, needs, table
+
+STEPS_PER_EPOCH = (17, 45, 60, 200, 1_100)
+LEAST_STEPS, LEAST_S = 2_500, 240.0  # of a training: time enough for either to finish
+COST_STEPS, COST_ROUNDS = 20_000, 9
+ONE = ("shufflenet", "v100", 1024)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    folder = os.environ.get("ZEUS_TRACES")
+    parser.add_argument("--traces", type=Path, default=Path(folder) if folder else None, help="default: ZEUS_TRACES")
+    parser.add_argument("--workload", default=ONE[0])
+    parser.add_argument("--gpu", default=ONE[1])
+    parser.add_argument("--batch-size", type=int, default=ONE[2])
+    parser.add_argument("--all", action="store_true", help="every curve of the folder too: some minutes")
+    parser.add_argument("--out", type=Path, default=Path("limit-optimizers"))
+    args = parser.parse_args(arguments)
+    logging.getLogger("airflow_provider_zeus").setLevel(logging.ERROR)  # a line per attempt
+    try:
+        needs("zeus", "")
+        traces = chosen_traces(args)
+        one = curve_of(traces, args.workload, args.gpu, args.batch_size)
+        curves = curves_of(traces) if args.all else []
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    report: dict[str, Any] = {"source": "simulated", "one": {"curve": one.name, "rows": compared([one])}}
+    if curves:
+        report["all"] = {"curves": len(curves), "rows": compared(curves)}
+    report["step_cost_ns"] = step_costs(COST_STEPS, COST_ROUNDS)
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "limit-optimizers.json").write_text(json.dumps(report, indent=1) + "\n")
+    text = markdown_of(report)
+    (args.out / "limit-optimizers.md").write_text(text)
+    print(text)
+    return 0
+
+
+def curve_of(traces: Traces, workload: str, gpu: str, batch_size: int) -> Curve:
+    """One curve. Raises JobSpecError where it was not measured, or the size of its epoch is not known."""
+    pair = traces.pair(workload, gpu)
+    if workload not in EPOCHS:
+        known = ", ".join(EPOCHS)
+        raise JobSpecError.of("workload", workload, "the size of its epoch is not known", f"Use one of {known}")
+    return Curve.of(pair.starting_at(batch_size), batch_size)
+
+
+def curves_of(traces: Traces) -> list[Curve]:
+    """Every curve whose steps' length is known and that has more than one limit."""
+    pairs = [p for p in traces.pairs() if p.workload in EPOCHS]
+    return [Curve.of(p, b) for p in pairs for b, points in p.points.items() if len(points) > 1]
+
+
+def compared(curves: Sequence[Curve]) -> list[dict[str, Any]]:
+    """One row per length of an epoch and optimizer: figures of each curve, which :func:`summed` adds up."""
+    rows = []
+    for steps in STEPS_PER_EPOCH:
+        for name, optimizer in OPTIMIZERS.items():
+            found = []
+            for curve in curves:
+                least = max(LEAST_STEPS, math.ceil(LEAST_S / curve.step_s))
+                with tempfile.TemporaryDirectory() as folder:
+                    found.append(optimizer(curve, steps, math.ceil(least / steps) + 1, Path(folder)).report())
+            rows.append({"steps_per_epoch": steps, "optimizer": name, "found": found})
+            if len(curves) > 1:
+                print(f"{steps} steps an epoch, {name}: {len(curves)} curves", file=sys.stderr, flush=True)
+    return rows
+
+
+def summed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Of all curves of a row: how many were decided, mean and worst regret, means of those that were decided."""
+    found = row["found"]
+    done = [f for f in found if f["done_steps"] is not None]
+    regrets = [f["regret"] for f in found]
+
+    def mean(name: str) -> float | None:
+        return statistics.fmean(f[name] for f in done) if done else None
+
+    return {
+        "decided": len(done),
+        "failed": sum(bool(f["problem"]) for f in found),
+        "regret_mean": statistics.fmean(regrets),
+        "regret_worst": max(regrets),
+        **{name: mean(name) for name in ("limits", "done_steps", "done_epochs", "excess_j", "excess_s")},
+        "excess_best_steps": mean("excess_best_steps"),
+    }
+
+
+# ---------------------------------------------------------------------- what a step costs
+class InstantGpu(SimulatedGpu):
+    """Answers at once and is told nothing; the clock is the host's."""
+
+    def now_s(self) -> float:
+        return time.perf_counter()
+
+    def energy_j(self) -> float:
+        return time.perf_counter() * 100.0
+
+    def on_step(self, samples: int) -> None:
+        pass
+
+
+def step_costs(steps: int, rounds: int) -> dict[str, float]:
+    """Nanoseconds of one call of each wrapper, the loop around it left out: median of rounds, in turns.
+
+    Ours counts samples and meters energy all the time; upstream's optimizer alone does not.
+    """
+    curve = Curve("toy", "toy", 8, (100.0, 200.0), (2e-3, 1e-3), (100.0, 200.0))
+    times: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as name, curve.opened(Path(name), InstantGpu) as gpu:
+        folder, endless = Path(name), 10**9
+        with (
+            their_optimizer(gpu, warmup_steps=1, profile_steps=endless) as profiling,
+            their_optimizer(gpu, wait_steps=0, warmup_steps=1, profile_steps=1) as decided,
+        ):
+            for _ in range(10):
+                profiling.on_step_begin()
+                decided.on_step_begin()
+            gpu.set_limit_w(200.0)
+            ours = {
+                "ours, profiling": _running(gpu, folder, profile_steps=endless),
+                "ours, decided": _running(gpu, folder, mode="measure"),
+            }
+            loops: dict[str, Callable[[], object]] = {
+                "loop": _nothing,
+                **{name: run.step for name, run in ours.items()},
+                "upstream, profiling": profiling.on_step_begin,
+                "upstream, decided": decided.on_step_begin,
+            }
+            for _ in range(rounds):
+                for kind, call in loops.items():
+                    times.setdefault(kind, []).append(_timed_ns(call, steps))
+            for run in ours.values():
+                run.close()
+    bare_ns = statistics.median(times.pop("loop"))
+    found = {kind: statistics.median(ns) - bare_ns for kind, ns in times.items()}
+    for kind in ("profiling", "decided"):
+        found[f"ratio, {kind}"] = found[f"ours, {kind}"] / found[f"upstream, {kind}"]
+    return found
+
+
+def _running(gpu: SimulatedGpu, folder: Path, **spec: Any) -> ZeusRun:
+    run = ZeusRun.from_plan(plan(8, 1, folder, **spec), device=gpu)
+    next(iter(run.epochs()))
+    return run
+
+
+def _nothing() -> None:
+    """The least that a call costs."""
+
+
+def _timed_ns(call: Callable[[], object], steps: int) -> float:
+    began_ns = time.perf_counter_ns()
+    for _ in range(steps):
+        call()
+    return (time.perf_counter_ns() - began_ns) / steps
+
+
+# ---------------------------------------------------------------------- in words
+def markdown_of(report: Mapping[str, Any]) -> str:
+    """``limit-optimizers.md``."""
+    lines = [f"## One GPU: {report['one']['curve']}; simulated", ""]
+    head = ["steps an epoch", "optimizer", "limit found [W]", "best [W]", "cost above the best", "limits measured"]
+    head += ["decided after", "excess energy [J]", "excess time [s]", "excess in steps at the best limit"]
+    lines += table(head, [_one_row(row, row["found"][0]) for row in report["one"]["rows"]])
+    if "all" in report:
+        count = report["all"]["curves"]
+        lines += ["", f"## All {count} curves; simulated", ""]
+        head = ["steps an epoch", "optimizer", "decided", "failed", "cost above the best: mean", "worst"]
+        head += ["limits measured", "decided after", "excess energy [J]", "excess in steps at the best limit"]
+        lines += table(head, [_all_row(row, summed(row), count) for row in report["all"]["rows"]])
+    lines += ["", "## What the wrapper costs a step", ""]
+    lines += table(
+        ["wrapper", "ns", "as a multiple of upstream's"],
+        [
+            [name, f"{ns:.0f}", f"{report['step_cost_ns'][f'ratio, {name[6:]}']:.1f}" if name[:4] == "ours" else ""]
+            for name, ns in report["step_cost_ns"].items()
+            if not name.startswith("ratio")
+        ],
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _one_row(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Where nothing was decided, the excess is that of the whole training, and stands in brackets."""
+    done = found["done_steps"] is not None
+    after = found["problem"] or f"not in {found['steps']:,} steps"
+    if done:
+        after = f"{found['done_steps']:,} steps, {found['done_epochs']:.1f} epochs"
+    excess = [f"{found[name]:,.0f}" for name in ("excess_j", "excess_s", "excess_best_steps")]
+    return [
+        f"{row['steps_per_epoch']:,}",
+        row["optimizer"],
+        f"{found['limit_w']:g}",
+        f"{found['best_w']:g}",
+        f"{found['regret']:.2%}",
+        str(found["limits"]),
+        after,
+        *(excess if done else (f"({figure})" for figure in excess)),
+    ]
+
+
+def _all_row(row: Mapping[str, Any], found: Mapping[str, Any], curves: int) -> list[str]:
+    def n(name: str, form: str = ",.0f") -> str:
+        return "-" if found[name] is None else format(found[name], form)
+
+    after = f"{n('done_steps')} steps, {n('done_epochs', ',.1f')} epochs" if found["decided"] else "-"
+    return [
+        f"{row['steps_per_epoch']:,}",
+        row["optimizer"],
+        f"{found['decided']} of {curves}",
+        str(found["failed"]),
+        f"{found['regret_mean']:.2%}",
+        f"{found['regret_worst']:.1%}",
+        n("limits", ".1f"),
+        after,
+        n("excess_j"),
+        n("excess_best_steps"),
+    ]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
