@@ -97,7 +97,7 @@ class Gpus:
     def __init__(self, nvml: Nvml, uuids: list[str], folder: str) -> None:
         self._nvml, self.uuids, self._folder = nvml, uuids, folder
         records = {uuid: self._read(uuid) for uuid in uuids}  # uuid -> {boot_id, found_w, set_w}
-        self._changed = {uuid: record for uuid, record in records.items() if record is not None}
+        self.changed = {uuid: record for uuid, record in records.items() if record is not None}
 
     def limits(self) -> dict[str, dict[str, float]]:
         said = {}
@@ -109,7 +109,7 @@ class Gpus:
     def change(self, uuid: str, limit_w: float) -> None:
         low, high = self._nvml.range_w(uuid)
         present_w = self._nvml.limit_w(uuid)
-        record = self._changed.get(uuid)
+        record = self.changed.get(uuid)
         if record is not None and not is_one_of(present_w, record["set_w"]):
             record = None  # somebody else's limit: it is the one found from now on
         found_w = record["found_w"] if record else present_w
@@ -120,12 +120,12 @@ class Gpus:
             )
         record = {"boot_id": boot_id(), "found_w": found_w, "set_w": [present_w, limit_w]}
         self._write(uuid, record)
-        self._changed[uuid] = record
+        self.changed[uuid] = record
         self._nvml.set_limit_w(uuid, limit_w)
 
     def restore(self, uuid: str) -> str:
         """What was done, in words. Raises OSError where the driver refuses; the record stays then."""
-        record = self._changed.get(uuid)
+        record = self.changed.get(uuid)
         if record is None:
             return "nothing to restore"
         present_w, found_w = self._nvml.limit_w(uuid), record["found_w"]
@@ -137,15 +137,11 @@ class Gpus:
         elif abs(present_w - found_w) >= SAME_W:
             self._nvml.set_limit_w(uuid, found_w)
             done = f"restored {found_w:g} W from {present_w:g} W"
-        self._changed.pop(uuid, None)
+        self.changed.pop(uuid, None)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(uuid))
         say(f"{uuid}: {done}")
         return done
-
-    @property
-    def changed(self) -> list[str]:
-        return list(self._changed)
 
     def _path(self, uuid: str) -> str:
         return os.path.join(self._folder, f"{uuid}.json")
@@ -281,7 +277,8 @@ class Sidecar:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise RefusedError(f"not a request: {error!r}") from None
         if what == "limits":
-            return {"gpus": {u: {**gpu, "held_by": self._holder_pid(u)} for u, gpu in self._gpus.limits().items()}}
+            pids = {uuid: c.pid for c in set(self._clients.values()) if not c.is_gone for uuid in c.holds}
+            return {"gpus": {u: {**gpu, "held_by": pids.get(u)} for u, gpu in self._gpus.limits().items()}}
         if what not in ("set", "restore") or not is_list or not uuids:
             raise RefusedError("not a request: do is limits, set or restore, and gpus a list of UUIDs")
         for uuid in uuids:
@@ -311,10 +308,6 @@ class Sidecar:
     def _holder(self, uuid: str) -> Client | None:
         """The living client that holds a GPU."""
         return next((c for c in set(self._clients.values()) if uuid in c.holds and not c.is_gone), None)
-
-    def _holder_pid(self, uuid: str) -> int | None:
-        holder = self._holder(uuid)
-        return holder.pid if holder else None
 
     def _drop(self, client: Client) -> None:
         for descriptor in [d for d, c in self._clients.items() if c is client]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -453,3 +454,12 @@ def test_a_record_of_an_earlier_boot_is_dropped(card: Gpu, nvml: FakeNvml, serve
     sidecar = serve()
     wait_for(lambda: sidecar.records == [], WITHIN_S)
     assert (card.limit_w, nvml.sets) == (150.0, [])
+
+
+def test_one_file_for_old_pythons_without_dependencies() -> None:
+    """As far as that can be seen without one: grammar of 3.9, nothing imported but its standard library."""
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 9))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    assert "ctypes" in imported
+    assert imported <= set(sys.stdlib_module_names)
