@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 WITHIN_S = 2.0
 FOUND_W = 225.0  # below the highest, as an administrator may have set it
 STAGES = ["before profiling", "during profiling", "between epochs", "after the last epoch"]
-HOWS = ["SIGTERM", "SIGKILL", "memory limit"]
+HOWS = ["SIGTERM", "SIGKILL", "memory limit", "container's memory limit"]
 WHOS = ["trainer", "task", "supervisor"]
 DEVICES = ["fake NVML", "simulated"]
 
@@ -134,7 +134,7 @@ class Cell:
         self.folder, self.mark, self.state_dir = folder, uuid.uuid4().hex, folder / "state"
         self.state_dir.mkdir()
         self._most_w = 0.0
-        env = {"AIRFLOW__ZEUS__STATE_DIR": str(self.state_dir), "ZEUS_TEST": self.mark}
+        self.env = env = {"AIRFLOW__ZEUS__STATE_DIR": str(self.state_dir), "ZEUS_TEST": self.mark}
         if device == "simulated":
             name = "simulated:v100/shufflenet"
             self.gpu = SimulatedGpu(
@@ -182,6 +182,10 @@ class Cell:
                     found.append(process.pid)
         return found
 
+    def processes(self) -> list[int]:
+        """All that a container would hold: the supervisor, the training, its workers, the guardian."""
+        return [*dict.fromkeys([self.forked, self.told["pid"], *self.told["workers"], *self.guardians()])]
+
     def clean(self) -> None:
         for pid in (*self.told["workers"], self.told["pid"], self.forked):
             with suppress(ProcessLookupError):
@@ -214,13 +218,14 @@ def wait(cell: Cell, is_so: Callable[[], bool], within_s: float, what: str) -> f
 def test_the_limit_found_comes_back(
     host: Host, tmp_path: Path, memory_limit, who: str, how: str, stage: str, device: str
 ) -> None:
-    limit = memory_limit() if how == "memory limit" else None
+    limit = memory_limit() if how.endswith("memory limit") else None
     cell = Cell(host, tmp_path, who, device, stage)
     try:
         changed = stage != "before profiling"
         assert (cell.limit_w() < FOUND_W) == (len(cell.guardians()) == 1) == changed
         if limit is not None:
-            limit.hold(cell.victim)
+            for pid in cell.processes() if how.startswith("container") else [cell.victim]:
+                limit.hold(pid)
             (tmp_path / f"eat-{'supervisor' if who == 'supervisor' else 'task'}").touch()
         else:
             os.kill(cell.victim, getattr(signal, how))
@@ -242,8 +247,36 @@ def test_the_limit_found_comes_back(
         cell.clean()
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_container_that_dies_as_a_whole_is_made_good_by_the_next_training(
+    host: Host, tmp_path: Path, device: str
+) -> None:
+    """As by ``memory.oom.group``, or where its first process ends: the guardian goes too, its record stays."""
+    cell = Cell(host, tmp_path, "task", device, "during profiling")
+    try:
+        guardian = cell.guardians()
+        assert len(guardian) == 1
+        for pid in (*guardian, *cell.processes()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait(cell, lambda: not any(map(is_alive, cell.processes())), 20, "the end of all")
+        assert cell.limit_w() < FOUND_W
+        code = (
+            "import sys; from airflow_provider_zeus.power.record import restore_orphans; restore_orphans(sys.argv[1])"
+        )
+        path = {"LD_LIBRARY_PATH": f"{fake_nvml.compiled().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        next_one = [sys.executable, "-c", code, str(cell.state_dir)]
+        subprocess.run(next_one, env={**os.environ, **path, **cell.env}, cwd=ROOT, check=True)
+        assert cell.limit_w() == FOUND_W
+        assert list(cell.state_dir.glob("limit-*")) == []
+    finally:
+        cell.clean()
+
+
 def print_table() -> None:
     """What was seen: from the kill to the training's end + from there to the limit found."""
     print("\n| device | killed | by | " + " | ".join(STAGES) + " |\n|" + "---|" * (3 + len(STAGES)))
     for key, row in sorted(table.items()):
         print(f"| {' | '.join(key)} | {' | '.join(row.get(stage, '-') for stage in STAGES)} |")
+    if not (MemoryLimit.V2 / "cgroup.controllers").exists():
+        print("Killed by memory.oom.group: not here, cgroup version 1 has none; SIGKILL to all of a container instead.")
