@@ -100,21 +100,21 @@ def compared(curves: Sequence[Curve]) -> list[dict[str, Any]]:
 
 
 def summed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Of all curves of a row: how many were decided, mean and worst regret, means of those that were decided."""
+    """Of all curves of a row: how many were decided, mean and worst regret; medians of those that were decided."""
     found = row["found"]
     done = [f for f in found if f["done_steps"] is not None]
     regrets = [f["regret"] for f in found]
 
-    def mean(name: str) -> float | None:
-        return statistics.fmean(f[name] for f in done) if done else None
+    def median(name: str) -> float | None:
+        return statistics.median(f[name] for f in done) if done else None
 
     return {
         "decided": len(done),
         "failed": sum(bool(f["problem"]) for f in found),
         "regret_mean": statistics.fmean(regrets),
         "regret_worst": max(regrets),
-        **{name: mean(name) for name in ("limits", "done_steps", "done_epochs", "excess_j", "excess_s")},
-        "excess_best_steps": mean("excess_best_steps"),
+        **{name: median(name) for name in ("limits", "done_steps", "done_epochs", "excess_j", "excess_s")},
+        "excess_best_steps": median("excess_best_steps"),
     }
 
 
@@ -197,7 +197,7 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     lines += table(head, [_one_row(row, row["found"][0]) for row in report["one"]["rows"]])
     if "all" in report:
         count = report["all"]["curves"]
-        lines += ["", f"## All {count} curves; simulated", ""]
+        lines += ["", f"## All {count} curves; simulated; medians of what was decided", ""]
         head = ["steps an epoch", "optimizer", "decided", "failed", "cost above the best: mean", "worst"]
         head += ["limits measured", "decided after", "excess energy [J]", "excess in steps at the best limit"]
         lines += table(head, [_all_row(row, summed(row), count) for row in report["all"]["rows"]])
@@ -244,7 +244,7 @@ def _all_row(row: Mapping[str, Any], found: Mapping[str, Any], curves: int) -> l
         str(found["failed"]),
         f"{found['regret_mean']:.2%}",
         f"{found['regret_worst']:.1%}",
-        n("limits", ".1f"),
+        n("limits"),
         after,
         n("excess_j"),
         n("excess_best_steps"),
