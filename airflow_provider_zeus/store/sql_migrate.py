@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.schema import HEAD, VERSION_TABLE
-from airflow_provider_zeus.store.sql_engine import explained, shown, transaction
+from airflow_provider_zeus.store.sql_engine import explained, read_url, shown, transaction
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
@@ -33,6 +33,12 @@ def present_version(engine: sa.Engine) -> str | None:
     """The same as :func:`version`, without making the file of an SQLite database that is not there."""
     path = _file_of(engine.url)
     return version(engine) if path is None or path.exists() else None
+
+
+def missing_file(url: str) -> Path | None:
+    """The file of an SQLite database that nobody has made yet; None where there is one, and for other databases."""
+    path = _file_of(read_url(url))
+    return None if path is None or path.exists() else path
 
 
 def check(engine: sa.Engine, *, create: bool) -> None:

@@ -81,9 +81,31 @@ def test_a_limit_left_by_a_dead_training_is_given_back(
     done = zeus("reap")
     assert gpu.limit_w() == found_w
     assert "1 orphaned record served" in done.out
-    assert done.status == (0 if with_store else 1)  # without a log the limit is given back all the same
-    assert ("There is no trial log yet" in done.err) is not with_store
+    assert done.status == 0
+    assert ("There is no trial log yet" in done.out) is not with_store
     assert "0 orphaned records served" in zeus("reap").out
+
+
+def test_before_the_first_run_there_is_nothing_to_reap(zeus: Zeus, home: Path) -> None:
+    done = zeus("reap")
+    assert (done.status, done.err) == (0, "")
+    assert f"There is no trial log yet at {home}/zeus.db" in done.out
+    assert "0 left." in done.out
+    assert not (home / "zeus.db").exists()
+
+
+def test_a_cost_kept_before_there_is_a_log_is_named_and_left(zeus: Zeus, home: Path) -> None:
+    remember(AirflowVariables(), TrialKey("lost"), State.CONVERGED, report(), "d.train")
+    done = zeus("reap")
+    assert done.status == 1
+    assert "1 left.\n  left: Variable zeus-untold:lost:1\n" in done.out
+
+
+def test_where_no_log_can_be_the_remedy_is_said(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    done = zeus("reap")
+    assert done.status == 1
+    assert "define it to a PostgreSQL database" in done.err
 
 
 def test_a_limit_of_a_living_training_is_left(zeus: Zeus, store: Store, home: Path) -> None:
