@@ -37,8 +37,8 @@ class Book(Protocol):
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         """The fold of the log in order of number."""
 
-    def profile(self, device: Where | None) -> tuple[ProfileSample, ...]:
-        """Sums per (batch size, limit) on one device."""
+    def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
+        """Sums per (batch size, limit) of one version of the job on one device."""
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
         """GPU uuid -> (power limit found, left behind) [W], where the newest trial has not given it back."""
@@ -50,7 +50,7 @@ class Book(Protocol):
         """Write a row that is there; ``closed``: what it teaches has changed."""
 
     def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
-        """Append profile samples measured on the trial's device."""
+        """Append profile samples measured on the trial's device, of its version of the job."""
 
     def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
         """Append power points."""
@@ -62,9 +62,10 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     job = request.job.with_settings(settings)
     belief = book.belief(job, min((t.number for t in running), default=None))
     device = request.device or belief.last_device()
-    profile = book.profile(device.where if device else None)
     own = book.of_task_instance(request.ti_id)
     again = ledger.redelivered(own, request.job_id)
+    version = ledger.version_of(again.spec) if again else job.job_version
+    profile = book.profile(device.where if device else None, version)
     if again:
         trial = _handed_out_again(book, again, own, request.lease_s)
     else:

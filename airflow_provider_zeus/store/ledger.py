@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -29,6 +29,11 @@ LEASE_EXPIRED = "lease expired"
 REDELIVERED = "redelivered: another start of the task took its place"
 
 LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, state, limit found, limit last set [W]
+
+
+def version_of(spec: Mapping[str, Any]) -> str:
+    """The ``job_version`` that a trial was decided with: a new one starts belief and power profiles anew."""
+    return str(spec.get("job_version", ""))
 
 
 def read_state(trial: Trial, now: float) -> Trial:

@@ -178,8 +178,8 @@ class _SqlBook:
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         return belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
 
-    def profile(self, device: Where | None) -> tuple[ProfileSample, ...]:
-        return sql_trials.profile(self._connection, self._job_id, device)
+    def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
+        return sql_trials.profile(self._connection, self._job_id, device, job_version)
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
         return sql_trials.limits(self._connection, self._job_id, self.newest)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import schema
-from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, limits_left
+from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, limits_left, version_of
 from airflow_provider_zeus.store.rows import OBSERVED, from_row, to_row
 
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
@@ -25,6 +25,7 @@ _by_device = (
     _S.c.device_model == sa.bindparam("model"),
     _S.c.device_count == sa.bindparam("count"),
     _S.c.energy_source == sa.bindparam("source"),
+    _S.c.job_version == sa.bindparam("version"),
 )
 
 _ADD_JOB = sa.text("INSERT INTO zeus_job VALUES (:job, 0, 0) ON CONFLICT (job_id) DO NOTHING")
@@ -192,11 +193,14 @@ def _points(stored: list[list[object]] | None) -> list[PowerPoint]:
     return [PowerPoint(t_s=t, power_w=w, limit_w=limit, phase=phase) for t, w, limit, phase in stored or ()]  # type: ignore[arg-type]
 
 
-def profile(connection: sa.Connection, job_id: str, device: Where | None) -> tuple[ProfileSample, ...]:
-    """Sums per (batch size, limit) on one device; nothing for an unknown one."""
+def profile(
+    connection: sa.Connection, job_id: str, device: Where | None, job_version: str
+) -> tuple[ProfileSample, ...]:
+    """Sums per (batch size, limit) of one version of the job on one device; nothing for an unknown one."""
     if device is None:
         return ()
-    return tuple(ProfileSample(**row) for row in connection.execute(_SAMPLES, _device(job_id, device)).mappings())
+    rows = connection.execute(_SAMPLES, _device(job_id, device, job_version)).mappings()
+    return tuple(ProfileSample(**row) for row in rows)
 
 
 def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
@@ -204,17 +208,18 @@ def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSa
     device, new = trial.observation.where, list(new)
     if device is None or not new:
         return
-    model, count, source = device
+    (model, count, source), version = device, version_of(trial.spec)
     where = {"job_id": trial.job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
+    where["job_version"] = version
     connection.execute(_INSERT_SAMPLES, [where | _sample(s) for s in new])
     for size, limit_w in {(s.batch_size, s.limit_w) for s in new}:
         one = {"size": size, "limit": limit_w, "most": 1 << 30}
-        connection.execute(_FORGET_SAMPLES, _device(trial.job_id, device) | one)
+        connection.execute(_FORGET_SAMPLES, _device(trial.job_id, device, version) | one)
 
 
 def _sample(s: ProfileSample) -> dict[str, object]:
     return {name: getattr(s, name) for name in ("batch_size", "limit_w", "samples", "energy_j", "time_s", "steps")}
 
 
-def _device(job_id: str, device: Where) -> dict[str, object]:
-    return {"job": job_id, "model": device[0], "count": device[1], "source": device[2] or ""}
+def _device(job_id: str, device: Where, version: str) -> dict[str, object]:
+    return {"job": job_id, "model": device[0], "count": device[1], "source": device[2] or "", "version": version}

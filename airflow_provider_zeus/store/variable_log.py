@@ -67,7 +67,9 @@ class VariableBook:
     newest: int = 0
     forgotten: int = 0  # older trials that are no longer here
     log: list[Trial] = field(default_factory=list)  # in order of number
-    samples: dict[Where, list[ProfileSample]] = field(default_factory=dict)  # oldest first
+    samples: dict[tuple[Where, str], list[ProfileSample]] = field(
+        default_factory=dict
+    )  # by job version too; oldest first
     points: dict[int, list[PowerPoint]] = field(default_factory=dict)  # by trial number
     beats: dict[TrialKey, Beat] = field(default_factory=dict)  # of open trials
     added: list[Trial] = field(default_factory=list)
@@ -77,13 +79,18 @@ class VariableBook:
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote. Raises KeyError, TypeError or ValueError when it did not."""
         data = _versioned(text)
+        versions = {ledger.version_of(spec) for spec in data["specs"]}
+        unsaid = versions.pop() if len(versions) == 1 else ""  # samples once said no version: of several, none's
         return cls(
             job_id=data["job_id"],
             seq=data["seq"],
             newest=data["newest"],
             forgotten=data["forgotten"],
             log=[_unpacked(packed, data["job_id"], data["specs"]) for packed in data["trials"]],
-            samples={(m, n, source): [ProfileSample(**s) for s in kept] for m, n, source, kept in data["samples"]},
+            samples={
+                ((m, n, source), version[0] if version else unsaid): [ProfileSample(**s) for s in kept]
+                for m, n, source, kept, *version in data["samples"]
+            },
             points={number: [_point(p) for p in kept] for number, kept in data["points"]},
         )
 
@@ -100,7 +107,7 @@ class VariableBook:
             "forgotten": self.forgotten,
             "specs": specs,
             "trials": trials,
-            "samples": [[*device, [_fields(s) for s in kept]] for device, kept in self.samples.items()],
+            "samples": [[*device, [_fields(s) for s in kept], of] for (device, of), kept in self.samples.items()],
             "points": [[n, [astuple(p) for p in kept]] for n, kept in self.points.items()],
         }
         return json.dumps(data, separators=(",", ":"))
@@ -141,11 +148,13 @@ class VariableBook:
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         return reduce(learn, self.log, prior(job))
 
-    def profile(self, device: Where | None) -> tuple[ProfileSample, ...]:
+    def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
         if device is None:
             return ()
-        fresh = [b.report.profile for b in self.beats.values() if b.report.observation.where == device]
-        return ledger.summed([*self.samples.get(device, ()), *(s for samples in fresh for s in samples)])
+        own = {t.key for t in self.log if ledger.version_of(t.spec) == job_version}
+        here = [b.report for key, b in self.beats.items() if key in own and b.report.observation.where == device]
+        kept = self.samples.get((device, job_version), ())
+        return ledger.summed([*kept, *(s for report in here for s in report.profile)])
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
         seen = ((t.state, t.observation) for t in self.log if t.observation.limit_found_w is not None)
@@ -175,10 +184,11 @@ class VariableBook:
         device = trial.observation.where
         if device is None:
             return
+        of = device, ledger.version_of(trial.spec)
         kept: dict[tuple[int, float], list[ProfileSample]] = {}
-        for sample in (*self.samples.get(device, ()), *samples):
+        for sample in (*self.samples.get(of, ()), *samples):
             kept.setdefault((sample.batch_size, sample.limit_w), []).append(sample)
-        self.samples[device] = [s for key in sorted(kept) for s in kept[key][-KEPT_SAMPLES:]]
+        self.samples[of] = [s for key in sorted(kept) for s in kept[key][-KEPT_SAMPLES:]]
 
     def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
         trial = self.find(key)

@@ -707,6 +707,30 @@ def test_a_profile_of_many_limits_is_kept_whole(store: Store) -> None:
     assert list(store.ask(request(2)).profile) == many
 
 
+def test_another_job_version_starts_the_power_profile_anew_and_loses_none(store: Store, set_setting: Set) -> None:
+    """A new version may train another model, which draws something else."""
+    run(store, 1, profile=6)
+    new = replace(JOB, job_version="2")
+    first = store.ask(request(2, job=new))
+    assert first.profile == ()
+    store.heartbeat(first.trial.key, report(32, profile=4))
+    assert samples(store.ask(request(2, job=new))) == [40], "of a start under way"
+    store.tell(first.trial.key, State.CONVERGED, report(32, profile=5))
+    for n, (job, kept) in enumerate([(new, 80), (JOB, 60), (new, 80)], start=3):
+        asked = store.ask(request(n, job=job))
+        assert samples(asked) == [kept], "the newest 8 of each version, as they were"
+        store.tell(asked.trial.key, State.CONVERGED, report())
+    again = store.ask(request(6))
+    set_setting("zeus-settings:d.train", json.dumps({"job_version": "b"}))
+    assert samples(store.ask(request(6))) == [60], "redelivered: decided for the version before"
+    store.tell(again.trial.key, State.CONVERGED, report())
+    assert samples(store.ask(request(7))) == []
+
+
+def samples(asked: Asked) -> list[int]:
+    return [s.samples for s in asked.profile]
+
+
 def test_a_limit_found_is_handed_on_only_where_its_trial_has_not_given_it_back(store: Store, clock: Clock) -> None:
     run(store, 1, limit_found_w=225.0, power_limit_w=150.0)
     assert store.ask(request(2)).limits_found_w == {}, "a healthy run gave it back"

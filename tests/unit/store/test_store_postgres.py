@@ -205,7 +205,9 @@ def test_the_upgrade_of_an_older_schema_keeps_what_is_there(connected: str, befo
     assert store.trials("d.train") == there
     assert len(store.points(there[0].key)) == 3
     store.tell(open_.key, State.CONVERGED, report())
-    assert store.ask(request(7)).trial.asked_after_seq == 6
+    asked = store.ask(request(7))
+    assert asked.trial.asked_after_seq == 6
+    assert sum(s.samples for s in asked.profile) == 50, "of the one version that the job has had"
 
 
 def test_a_newer_schema_is_left_alone(connected: str) -> None:

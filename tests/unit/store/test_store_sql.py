@@ -330,17 +330,38 @@ def test_migrations_make_the_tables_of_the_schema(store: SqlStore, sqlite_url: s
     assert ("wal",) in execute(sqlite_url, "PRAGMA journal_mode")
 
 
-def test_migrations_can_be_undone(store: SqlStore, sqlite_url: str) -> None:
+def migrated(url: str, down_to: str) -> None:
+    """Take the tables back to an older revision."""
     from alembic import command
     from alembic.config import Config
 
-    engine = sql_engine.engine_of(sql_engine.read_url(sqlite_url))
     config = Config()
     config.set_main_option("script_location", str(sql_migrate._MIGRATIONS))
+    engine = sql_engine.engine_of(sql_engine.read_url(url))
     with sql_engine.transaction(engine, write=True) as connection:
         config.attributes["connection"] = connection
-        command.downgrade(config, "base")
+        command.downgrade(config, down_to)
+
+
+def test_migrations_can_be_undone(store: SqlStore, sqlite_url: str) -> None:
+    migrated(sqlite_url, "base")
     assert [name for (name,) in execute(sqlite_url, "SELECT name FROM sqlite_master WHERE name LIKE 'zeus_t%'")] == []
+
+
+@pytest.mark.parametrize("versions", [("1",), ("1", "2")])
+def test_profiles_from_before_they_had_a_version(sqlite_url: str, versions: tuple[str, ...]) -> None:
+    """They are those of the one version that the job had; of several nobody knows which, and none is lost."""
+    store = SqlStore(sqlite_url, create=True)
+    for n, version in enumerate(versions, start=1):
+        key = store.ask(request(n, job=replace(JOB, job_version=version))).trial.key
+        store.tell(key, State.CONVERGED, report(profile=2))
+    store.close()
+    migrated(sqlite_url, "0002")
+    assert execute(sqlite_url, "SELECT count(*) FROM zeus_profile_sample") == [(2 * len(versions),)]
+    store = SqlStore(sqlite_url, create=True)
+    asked = store.ask(request(9, job=replace(JOB, job_version=versions[-1])))
+    assert [s.samples for s in asked.profile] == ([20] if len(versions) == 1 else [])
+    assert execute(sqlite_url, "SELECT count(*) FROM zeus_profile_sample") == [(2 * len(versions),)]
 
 
 def test_every_revision_is_numbered_and_the_last_is_the_head() -> None:

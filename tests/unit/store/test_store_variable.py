@@ -14,7 +14,7 @@ from airflow_provider_zeus.store import variable_log
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.settings import variable_key
 from airflow_provider_zeus.store.variable import VariableStore
-from tests.unit.store.store_kit import Clock, DictPort, report, request, seen
+from tests.unit.store.store_kit import DEVICE, JOB, Clock, DictPort, report, request, seen
 
 LOG = "zeus-log:d.train"
 
@@ -137,6 +137,22 @@ def test_a_full_log_stays_below_a_megabyte(port: DictPort, clock: Clock) -> None
     assert len(text) < 1_000_000
     assert len(variable_log.VariableBook.from_json(text).log) == 500
     assert sorted(variable_log.VariableBook.from_json(text).points) == list(range(481, 501))
+
+
+@pytest.mark.parametrize("versions", [("1",), ("1", "2")])
+def test_profiles_from_before_they_had_a_version(
+    store: VariableStore, port: DictPort, versions: tuple[str, ...]
+) -> None:
+    """They are those of the one version that the job had; of several nobody knows which, and none is lost."""
+    jobs = [replace(JOB, job_version=version) for version in versions]
+    for n, job in enumerate(jobs, start=1):
+        store.tell(store.ask(request(n, job=job)).trial.key, State.CONVERGED, report(profile=2))
+    log = json.loads(port.data[LOG])
+    kept = [sample for *_, samples, _ in log["samples"] for sample in samples]
+    port.data[LOG] = json.dumps(log | {"samples": [[*DEVICE.where, kept]]})
+    asked = store.ask(request(9, job=jobs[-1]))
+    assert [s.samples for s in asked.profile] == ([20] if len(versions) == 1 else [])
+    assert port.data[LOG].count('"limit_w"') >= 2 * len(versions)
 
 
 def test_points_of_one_trial_are_capped(store: VariableStore) -> None:
