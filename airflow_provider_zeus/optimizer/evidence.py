@@ -15,10 +15,10 @@ from functools import reduce
 from airflow_provider_zeus.optimizer.belief import Belief, prior
 from airflow_provider_zeus.optimizer.fold import learn, same_target
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, State, Trial, Where
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Phase, State, Trial, Where
 
 ENDED = (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED)
-_STATES = frozenset(State)
+_STATES, _PHASES = frozenset(State), frozenset(Phase)
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Evidence:
 def evidence(trials: Iterable[Trial], job: ZeusJob, where: Where | None = None) -> Evidence:
     """What of a log may be read for ``job``; nothing is raised for what is odd in it.
 
-    Left out and counted are: a second row of one trial (the one told last stays), a state that this version does not
-    know, another ``job_version``. A figure that is no finite number, or below 0, counts as missing. Old trials of
-    another policy, another eta or another batch-size list stay: they are history and are re-costed.
+    Left out and counted are: a second row of one trial (the one told last stays), a state or phase that this
+    version does not know, another ``job_version``. A figure that is no finite number, or below 0, counts as missing.
+    Old trials of another policy, another eta or another batch-size list stay: they are history and are re-costed.
     """
     found = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
     once = list({t.number: t for t in found}.values())
     left_out = _counted({}, "written twice", found, once)
-    known = [t for t in once if t.state in _STATES]
-    left_out = _counted(left_out, "in a state that this version does not know", once, known)
+    known = [t for t in once if t.state in _STATES and t.planned.phase in _PHASES]
+    left_out = _counted(left_out, "in a state or phase that this version does not know", once, known)
     own = [t for t in known if t.spec.get("job_version", job.job_version) == job.job_version]
     left_out = _counted(left_out, "of another job_version", known, own)
     kept = tuple(replace(t, observation=_numbers(t.observation)) for t in own)

@@ -57,7 +57,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
         data_slice=last.origin.data_slice,
         slice_text=words.data_slice(last.origin.data_slice),
         began_at=first.opened_at,
-        attempts=[Tried(batch_size=t.batch_size, state=t.state.value, state_text=words.STATES[t.state]) for t in tries],
+        attempts=[Tried(batch_size=t.batch_size, state=t.state.value, state_text=words.state(t.state)) for t in tries],
         peeks=[t.batch_size for t in run if t not in tries],
         limit=_one(last, "power_limit_w", words.watts),
         epochs=_sum(tries, [t.observation.epochs for t in tries], "epochs", words.epochs, None),
@@ -65,7 +65,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
         time=_sum(run, [t.observation.time_s for t in run], "time_s", words.duration, mixed),
         cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit), mixed),
         unit=unit,
-        phase=words.PHASES[first.planned.phase],
+        phase=words.phase(first.planned.phase),
         why=first.planned.why,
         state=last.state.value,
         state_text=_state_text(last, untold),
@@ -81,7 +81,7 @@ def _state_text(trial: Trial, untold: Collection[TrialKey]) -> str:
     if waits:
         return NOT_TOLD
     looked = trial.planned.phase is Phase.PEEK and trial.state is State.GIVEN_UP
-    return words.PEEK if looked else words.STATES[trial.state]
+    return words.PEEK if looked else words.state(trial.state)
 
 
 def _mixed(sources: Collection[str | None], units: Collection[str]) -> str | None:
@@ -164,7 +164,7 @@ def _detail(trial: Trial, job: ZeusJob, untold: Collection[TrialKey]) -> Detail:
         batch_size=trial.batch_size,
         state=trial.state.value,
         state_text=_state_text(trial, untold),
-        phase=words.PHASES[trial.planned.phase],
+        phase=words.phase(trial.planned.phase),
         why=trial.planned.why,
         ended=words.ended(trial),
         limit=_one(trial, "power_limit_w", words.watts),

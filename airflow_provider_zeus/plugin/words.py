@@ -39,6 +39,7 @@ SOURCES = {
     "simulated": "simulated",
 }
 NO_SOURCE = "no source"
+NEWER = "unknown here"  # a newer version wrote it
 SIMULATED = "simulated"
 
 
@@ -130,6 +131,16 @@ def cost_rule(weights: Weights) -> str:
     return f"cost = {weights.eta:g} × energy + {1 - weights.eta:g} × {time}"
 
 
+def state(of: State) -> str:
+    """A state; one that a newer version wrote, by its name."""
+    return STATES.get(of) or f"{of.value} ({NEWER})"
+
+
+def phase(of: Phase) -> str:
+    """A phase; one that a newer version wrote, by its name."""
+    return PHASES.get(of) or f"{of.value} ({NEWER})"
+
+
 def ended(trial: Trial) -> str:
     """Why an attempt ended, in a sentence."""
     seen, reason = trial.observation, trial.reason
@@ -142,6 +153,8 @@ def ended(trial: Trial) -> str:
         return f"It reached its target{after}{_metric(trial)}."
     if trial.state is State.EXHAUSTED:
         return f"It ended below its target{_metric(trial)}: {reason or 'no epoch was left'}."
+    if trial.state not in STATES:
+        return f"Its state is {state(trial.state)}: upgrade airflow-provider-zeus on the api-server."
     head = {State.GIVEN_UP: "It was given up", State.FAILED: "It failed"}.get(trial.state, "Nobody came back for it")
     return f"{head}: {reason or 'no reason was written down'}."
 

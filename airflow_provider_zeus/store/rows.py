@@ -1,10 +1,18 @@
-"""A trial as a flat row (SQL) and as plain JSON (Variables, untold costs): one place that knows both."""
+"""A trial as a flat row (SQL) and as plain JSON (Variables, untold costs): one place that knows both.
+
+What a newer version wrote is read as far as it is known here: a state or a phase that is not keeps its name, is no
+member of its class, is shown by it and teaches nothing (:func:`is_known`); a field of an attempt that is not known is
+left out.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any
+from enum import StrEnum
+from functools import cache
+from typing import Any, TypeVar
 
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
@@ -20,8 +28,14 @@ from airflow_provider_zeus.optimizer.trial import (
 )
 from airflow_provider_zeus.store.base import Report
 
+K = TypeVar("K", bound=StrEnum)
+
+log = logging.getLogger(__name__)
+
 ORIGIN = tuple(f.name for f in fields(Origin))
 OBSERVED = tuple(f.name for f in fields(Observation))
+_PLANNED = frozenset(f.name for f in fields(Attempt))
+_STATES, _PHASES = frozenset(State), frozenset(Phase)
 _AS_IS = ("job_id", "number", "reason", "asked_after_seq", "told_seq", "opened_at", "lease_until", "closed_at")
 
 
@@ -51,11 +65,21 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
         key=TrialKey(row["ti_id"], row["attempt"]),
         origin=Origin(**{name: row[name] for name in ORIGIN}),
         spec=row["spec"],
-        decision=Decision.from_dict(row["decision"]),
+        decision=_decision(row["decision"]),
         planned=_attempt(row["planned"]),
-        state=State(row["state"]),
+        state=state_of(row["state"]),
         observation=Observation(**{name: row[name] for name in OBSERVED}),
     )
+
+
+def is_known(trial: Trial) -> bool:
+    """Whether this version knows the trial's state and phase, so that it may teach something."""
+    return trial.state in _STATES and trial.planned.phase in _PHASES
+
+
+def state_of(text: str) -> State:
+    """The state of this name; one that is no member of :class:`State` where a newer version has written it."""
+    return _named(State, text)
 
 
 def trial_to_dict(trial: Trial) -> dict[str, Any]:
@@ -86,5 +110,35 @@ def report_from_dict(data: Mapping[str, Any]) -> Report:
     )
 
 
+def _decision(data: Mapping[str, Any]) -> Decision:
+    try:
+        return Decision.from_dict(data)
+    except (TypeError, ValueError):  # of a newer version
+        attempts, peeks = (tuple(map(_attempt, data.get(name, ()))) for name in ("attempts", "peeks"))
+        return Decision(attempts=attempts, seed=data["seed"], policy=data["policy"], peeks=peeks)
+
+
 def _attempt(data: Mapping[str, Any]) -> Attempt:
-    return Attempt(**{**data, "phase": Phase(data["phase"])})
+    known = {name: value for name, value in data.items() if name in _PLANNED}
+    return Attempt(**{**known, "phase": _named(Phase, data["phase"])})
+
+
+def _named(kind: type[K], text: str) -> K:
+    try:
+        return kind(text)
+    except ValueError:
+        unknown: K = _unknown(kind, text)
+        return unknown
+
+
+@cache
+def _unknown(kind: type[K], text: str) -> K:
+    log.warning(
+        "The trial log holds the %s %r, which this version does not know: such trials are shown and teach nothing. "
+        "Upgrade airflow-provider-zeus on this machine.",
+        kind.__name__.lower(),
+        text,
+    )
+    unknown = str.__new__(kind, text)
+    unknown._name_ = unknown._value_ = text
+    return unknown

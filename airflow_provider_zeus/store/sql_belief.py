@@ -15,6 +15,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
 from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.store import schema, sql_trials
+from airflow_provider_zeus.store.rows import is_known
 
 EVERY = 64  # folded trials between two checkpoints
 KEPT = 8  # newest checkpoints of a job
@@ -46,10 +47,13 @@ def belief_of(connection: sa.Connection, job_id: str, job: ZeusJob, *, oldest_op
     number, seq = (start.number, start.told_seq) if start else (0, 0)
     belief = Belief.from_json(job, start.belief) if start else prior(job)
     marks: deque[_Mark] = deque(maxlen=KEPT)
-    last = number
+    last, whole = number, True
     for trial in sql_trials.log(connection, job_id, after=number):
+        if not is_known(trial):  # a newer version may learn from it: no checkpoint behind it
+            whole = False
+            continue
         belief, seq = learn(belief, trial), max(seq, trial.told_seq or 0)
-        if trial.number - last >= EVERY and (oldest_open is None or trial.number < oldest_open):
+        if whole and trial.number - last >= EVERY and (oldest_open is None or trial.number < oldest_open):
             marks.append((trial.number, seq, belief))
             last = trial.number
     if marks:

@@ -11,7 +11,7 @@ from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import schema
 from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, limits_left, version_of
-from airflow_provider_zeus.store.rows import OBSERVED, from_row, to_row
+from airflow_provider_zeus.store.rows import OBSERVED, from_row, state_of, to_row
 
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
 
@@ -156,7 +156,7 @@ def _trials(result: sa.CursorResult[tuple[object, ...]]) -> list[Trial]:
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:
     """GPU uuid -> (power limit found, left behind) [W], where the newest trial has not given it back."""
     rows = connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT})
-    return limits_left((r.gpu_uuid, State(r.state), r.limit_found_w, r.power_limit_w) for r in rows)
+    return limits_left((r.gpu_uuid, state_of(r.state), r.limit_found_w, r.power_limit_w) for r in rows)
 
 
 def insert(connection: sa.Connection, trial: Trial) -> None:

@@ -16,7 +16,7 @@ from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, Sta
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.ledger import KEPT_SAMPLES
-from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
+from airflow_provider_zeus.store.rows import is_known, report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
 
 SCHEMA = 1
 KEPT_TRIALS = 500
@@ -146,7 +146,7 @@ class VariableBook:
         return [t for t in self.log if t.key.ti_id == ti_id]
 
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
-        return reduce(learn, self.log, prior(job))
+        return reduce(learn, filter(is_known, self.log), prior(job))
 
     def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
         if device is None:

@@ -40,7 +40,13 @@ def test_a_state_of_another_version_is_left_out_and_counted() -> None:
     log[1] = replace(log[1], state="frozen")  # type: ignore[arg-type]
     found = evidence(log, JOB)
     assert [t.number for t in found.trials] == [1]
-    assert found.left_out == {"in a state that this version does not know": 1}
+    assert found.left_out == {"in a state or phase that this version does not know": 1}
+
+
+def test_a_phase_of_another_version_is_left_out_and_counted() -> None:
+    log = world(32, 64).log
+    log[1] = replace(log[1], planned=replace(log[1].planned, phase="rehearse"))  # type: ignore[arg-type]
+    assert [t.number for t in evidence(log, JOB).trials] == [1]
 
 
 def test_another_job_version_teaches_nothing_another_target_no_totals() -> None:

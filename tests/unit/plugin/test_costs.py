@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_zeus.optimizer.trial import Phase, State, TrialKey
 from airflow_provider_zeus.plugin import costs
 from airflow_provider_zeus.plugin.models import Row
+from airflow_provider_zeus.store.rows import from_row, to_row
 from tests.unit.plugin.kit import JOB, trial
 
 
@@ -54,6 +55,18 @@ def test_a_peek_costs_but_is_no_attempt() -> None:
     assert looked.ended == "It lasted a few seconds, as planned, and its model was not meant to be kept."
     running = one(kept, replace(peek, state=State.RUNNING))
     assert (running.state, running.energy.text) == ("converged", "450 J so far")
+
+
+def test_what_a_newer_version_wrote_is_shown_by_its_name_and_counted() -> None:
+    written = {**to_row(trial(2, "a", 64, energy_j=50.0, time_s=1.0)), "state": "archived"}
+    written["planned"] = {**written["planned"], "phase": "rehearse", "rehearsals": 3}
+    newer = from_row(written)
+    row = one(trial(1, "a", 32, energy_j=400.0, time_s=4.0), newer)
+    assert row.energy.value == 450.0
+    assert (row.state, row.state_text) == ("archived", "archived (unknown here)")
+    assert "upgrade airflow-provider-zeus" in row.state_why
+    assert [t.state_text for t in row.attempts] == ["reached target", "archived (unknown here)"]
+    assert costs.details_of([newer], JOB)[0].phase == "rehearse (unknown here)"
 
 
 def test_a_missing_figure_makes_the_sum_a_lower_bound_that_nothing_adds() -> None:

@@ -170,6 +170,50 @@ def test_a_child_process_does_not_share_its_parents_connections(store: SqlStore,
     assert sql_engine.engine_of(url) is parent
 
 
+# --- what a newer version wrote
+
+
+def newer(url: str, number: int) -> None:
+    """Let a trial be of a version that knows more than this one."""
+    planned = "json_set(planned, '$.phase', 'rehearse', '$.rehearsals', 3)"
+    decision = "json_set(decision, '$.attempts[0].phase', 'rehearse', '$.attempts[0].rehearsals', 3)"
+    changes = f"state = 'archived', phase = 'rehearse', planned = {planned}, decision = {decision}"
+    execute(url, f"UPDATE zeus_trial SET {changes} WHERE number = {number}")
+
+
+def test_a_trial_of_a_newer_version_is_read_and_teaches_nothing(store: SqlStore, sqlite_url: str) -> None:
+    for n in range(1, 9):
+        trial = store.ask(request(n)).trial
+        store.tell(trial.key, State.CONVERGED, report(trial.batch_size, profile=1))
+    newer(sqlite_url, 4)
+    strange = store.trials("d.train")[3]
+    assert (strange.state.value, strange.planned.phase.value, strange.state in set(State)) == (
+        "archived",
+        "rehearse",
+        False,
+    )
+    assert strange.observation.energy_j is not None
+    assert store.recurrence("d", "run4") == [strange]
+    with sql_engine.transaction(store._engine, write=True) as connection:
+        taught = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+    known = [t for t in store.trials("d.train") if t.number != 4]
+    assert taught == reduce(policy.learn, known, policy.prior(JOB))
+    assert store.ask(request(9)).trial.number == 9
+    assert store.ask(request(4)).trial.key == TrialKey("ti-4", 2), "closed: its task asks for the next attempt"
+    assert store.tell(strange.key, State.FAILED, report()) == strange, "closed for good"
+    assert execute(sqlite_url, "SELECT state FROM zeus_trial WHERE number = 4") == [("archived",)]
+
+
+@pytest.mark.usefixtures("often")
+def test_no_checkpoint_stands_behind_what_a_newer_version_may_learn_from(store: SqlStore, sqlite_url: str) -> None:
+    for n in range(1, 21):
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
+    execute(sqlite_url, "DELETE FROM zeus_checkpoint")
+    newer(sqlite_url, 10)
+    store.ask(request(21))
+    assert checkpoints(sqlite_url) == [4, 8]
+
+
 # --- checkpoints
 
 
@@ -357,11 +401,11 @@ def test_profiles_from_before_they_had_a_version(sqlite_url: str, versions: tupl
         store.tell(key, State.CONVERGED, report(profile=2))
     store.close()
     migrated(sqlite_url, "0002")
-    assert execute(sqlite_url, "SELECT count(*) FROM zeus_profile_sample") == [(2 * len(versions),)]
+    assert execute(sqlite_url, "SELECT sum(samples) FROM zeus_profile_sample") == [(20 * len(versions),)]
     store = SqlStore(sqlite_url, create=True)
     asked = store.ask(request(9, job=replace(JOB, job_version=versions[-1])))
     assert [s.samples for s in asked.profile] == ([20] if len(versions) == 1 else [])
-    assert execute(sqlite_url, "SELECT count(*) FROM zeus_profile_sample") == [(2 * len(versions),)]
+    assert execute(sqlite_url, "SELECT sum(samples) FROM zeus_profile_sample") == [(20 * len(versions),)]
 
 
 def test_every_revision_is_numbered_and_the_last_is_the_head() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.optimizer.trial import State, TrialKey
 from airflow_provider_zeus.store import variable_log
 from airflow_provider_zeus.store.base import Report
@@ -152,7 +154,27 @@ def test_profiles_from_before_they_had_a_version(
     port.data[LOG] = json.dumps(log | {"samples": [[*DEVICE.where, kept]]})
     asked = store.ask(request(9, job=jobs[-1]))
     assert [s.samples for s in asked.profile] == ([20] if len(versions) == 1 else [])
-    assert port.data[LOG].count('"limit_w"') >= 2 * len(versions)
+    left = json.loads(port.data[LOG])["samples"]
+    assert sum(sample["samples"] for *_, samples, _ in left for sample in samples) == 20 * len(versions)
+
+
+def test_a_trial_of_a_newer_version_is_read_teaches_nothing_and_keeps_its_names(
+    store: VariableStore, port: DictPort
+) -> None:
+    for n in (1, 2):
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
+    log = json.loads(port.data[LOG])
+    log["trials"][1]["state"] = "archived"
+    log["trials"][1]["decision"]["attempts"][0] |= {"phase": "rehearse", "rehearsals": 3}
+    port.data[LOG] = json.dumps(log)
+    assert [t.state.value for t in store.trials("d.train")] == ["converged", "archived"]
+    third = store.ask(request(3)).trial
+    assert third.number == 3
+    assert "archived" in port.data[LOG]
+    assert "rehearse" in port.data[LOG]
+    book = variable_log.VariableBook.from_json(port.data[LOG])
+    known = [t for t in book.log if t.number == 1]
+    assert book.belief(JOB, None) == reduce(policy.learn, known, policy.prior(JOB))
 
 
 def test_points_of_one_trial_are_capped(store: VariableStore) -> None:
