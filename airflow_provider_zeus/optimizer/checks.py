@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.objective import OBJECTIVES, slowdown_of
 from airflow_provider_zeus.optimizer.target import Target
 
 if TYPE_CHECKING:
@@ -98,6 +99,16 @@ def _limits(job: ZeusJob, name: str, value: Any) -> None:
             )
 
 
+def _objective(job: ZeusJob, name: str, value: Any) -> None:
+    remedy = f"use one of {', '.join(OBJECTIVES)}, or 'max_slowdown=1.05' with a factor of at least 1"
+    try:
+        known = isinstance(value, str) and (value in OBJECTIVES or slowdown_of(value) is not None)
+    except ValueError:
+        raise bad(name, value, "not a factor of at least 1", remedy) from None
+    if not known:
+        raise bad(name, value, "not known", remedy)
+
+
 def _learn_from(job: ZeusJob, name: str, value: Any) -> None:
     _sequence(job, name, value)
     for entry in value:
@@ -172,6 +183,7 @@ CHECKS: dict[str, Check] = {
     "mode": _one_of(MODES),
     "gpu_lock": _one_of(GPU_LOCKS),
     "power_limits_w": _limits,
+    "power_objective": _objective,
     "max_power_w": _number(lambda v: v > 0, "not a positive number of watts", _POSITIVE_W, optional=True),
     "profile_s": _number(lambda v: v > 0, "not a positive number of seconds", "5 is usually enough"),
     "profile_steps": _at_least(1),

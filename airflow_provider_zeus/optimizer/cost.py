@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.objective import permitted
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, ProfileSample
 
 _JOULES = ("J", "kJ", "MJ", "GJ")
@@ -22,19 +23,32 @@ class Weights:
     """How energy and time are weighed: eta and MAXPOWER [W] of Eq. 2.
 
     ``time_alone``: nothing measures energy (or MAXPOWER is needed and unknown), so eta counts as 0, costs are seconds.
+    ``objective``: what the best power limit is to minimise, the job's ``power_objective``; no cost depends on it.
     """
 
     eta: float
     max_power_w: float
     time_alone: bool = False
+    objective: str = "cost"
 
     @classmethod
     def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
         """Weights of a job on a device; a job's own ``max_power_w`` wins over the device's."""
         max_power_w = job.max_power_w or (device.max_power_w if device else None)
         if device is None or device.energy_source is None or (max_power_w is None and job.eta < 1):
-            return cls(0.0, 1.0, time_alone=True)
-        return cls(job.eta, max_power_w or 1.0)  # at eta 1 MAXPOWER has no weight
+            return cls(0.0, 1.0, time_alone=True, objective="time")
+        return cls(job.eta, max_power_w or 1.0, objective=job.power_objective)  # at eta 1 MAXPOWER has no weight
+
+    @property
+    def fastest(self) -> bool:
+        """Whether the best limit is the fastest one, whatever it draws."""
+        return self.objective == "time" or (self.objective == "cost" and self.eta == 0)
+
+    def value(self, energy_j: float, time_s: float) -> float:
+        """What the best power limit minimises: cost [J], energy [J] or time [s]."""
+        if self.objective == "cost":
+            return self.cost(energy_j, time_s)
+        return time_s if self.objective == "time" else energy_j
 
     def cost(self, energy_j: float | None, time_s: float) -> float:
         """Cost [J] (Eq. 2): eta x energy + (1 - eta) x MAXPOWER x time. Energy may be None only at eta 0."""
@@ -64,23 +78,23 @@ def observed_cost(observation: Observation, weights: Weights) -> float | None:
 
 
 def best_limit(profile: Iterable[ProfileSample], weights: Weights) -> tuple[float, float] | None:
-    """(power limit [W], cost per sample [J]) that minimises Eq. 7 over the limits measured; None without any.
+    """(power limit [W], its cost per sample [J]) of the best limit measured: Eq. 7, or another objective; None without.
 
-    Samples of one limit are added before they are compared; of two equal costs the lower limit wins.
+    Samples of one limit are added before they are compared; of two equal ones the lower limit wins.
     """
     sums: dict[float, tuple[int, float, float]] = {}
     for s in profile:
         n, energy_j, time_s = sums.get(s.limit_w, (0, 0.0, 0.0))
         sums[s.limit_w] = (n + s.samples, energy_j + s.energy_j, time_s + s.time_s)
-    costs = [
-        (weights.cost(e / n, t / n), limit_w)
+    rates = {
+        limit_w: (e / n, t / n)
         for limit_w, (n, e, t) in sums.items()
-        if n > 0 and t > 0 and (e > 0 or weights.eta == 0)  # 0 J: a window too short to be read, not a free one
-    ]
-    if not costs:
+        if n > 0 and t > 0 and (e > 0 or weights.fastest)  # 0 J: a window too short to be read, not a free one
+    }
+    if not rates:
         return None
-    cost, limit_w = min(costs)
-    return limit_w, cost
+    best_w = min((weights.value(*rate), limit_w) for limit_w, rate in permitted(rates, weights.objective).items())[1]
+    return best_w, weights.cost(*rates[best_w])
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class ZeusJob:
     :param gpu_lock: ``wait`` until no other training of this host is on the GPU, or ``share`` it: then no limit is set
         and energy and time teach nothing.
     :param power_limits_w: limits to try [W]; default every 25 W of the device's range.
+    :param power_objective: what the best of them has least of: ``"cost"`` (Eq. 7), ``"energy"`` or ``"time"``, or
+        ``"max_slowdown=1.05"``: least energy among those that take at most 1.05 times as long as full power.
     :param max_power_w: MAXPOWER of Eq. 2 [W] where the device does not tell it.
     :param profile_s: seconds of steady training to measure at each limit (section 5: five suffice).
     :param profile_steps: and at least so many optimizer steps.
@@ -68,6 +70,7 @@ class ZeusJob:
     mode: str = "optimize"
     gpu_lock: str = "wait"
     power_limits_w: Sequence[float] | None = None
+    power_objective: str = "cost"
     max_power_w: float | None = None
     profile_s: float = 5.0
     profile_steps: int = 10

@@ -12,7 +12,7 @@ from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.drift import SURPRISES
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.knowledge_gradient import Choice, Outlook, best, candidates, dearest_epoch
-from airflow_provider_zeus.optimizer.scene import Scene
+from airflow_provider_zeus.optimizer.scene import NEAR_AFTER, Scene
 from airflow_provider_zeus.optimizer.surrogate import hardness
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Phase, ProfileSample
 
@@ -108,9 +108,13 @@ def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -
     """A batch size that nobody ran for a window: it may have become better without a sign."""
     b, text = scene.all_sizes[choice.index], scene.weights.text
     limit = choice.give_up_at + scene.costs.get(b, 0.0) / 2  # to the nearest whole epoch: of two or three each counts
+    last = max((n for n, size, _ in (*scene.belief.stopped, *scene.belief.converged) if size == b), default=0)
+    since = sum(n > last for n, _, _ in scene.belief.converged)
+    window = scene.job.window
+    runs = f"no run among the last {since}" if since >= min(NEAR_AFTER, window) else f"one alone among the last {window}"
     why = (
-        f"{b} has had no run, or one alone, among the last {scene.job.window} converged ones and is tried, in case it "
-        f"has become cheaper than {incumbent}; it is given up above {text(limit)}."
+        f"{b} has had {runs} converged ones and is tried, in case it has become cheaper than {incumbent}; it is given "
+        f"up above {text(limit)}."
     )
     return _bounded(scene, Attempt(batch_size=b, phase=Phase.RETURN, why=why), limit)
 

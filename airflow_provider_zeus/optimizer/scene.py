@@ -24,6 +24,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient import (
 from airflow_provider_zeus.optimizer.surrogate import Vector
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample
 
+NEAR, NEAR_AFTER = 1.1, 60  # a size believed to cost up to 1.1 x the incumbent runs again after so many recurrences
 RETURN_WITHIN = 0.75  # what has not run for a window is given up at .75 x the incumbent's cost,
 RETURN_DEAR = 1.5  # if it is believed to cost more than 1.5 x as much; else at beta x
 
@@ -94,24 +95,29 @@ class Scene:
         return np.array([chances[b] for b in self.all_sizes])
 
     def returning(self, outlook: Outlook, incumbent: int) -> Choice | None:
-        """A size in reach without a run within the window: what nobody ran for so long may have become better.
+        """A size in reach that nobody ran for long: it may have become better, and nothing that runs would tell.
 
-        The one believed cheapest, given up soon where it would have to have become much better. One whose only run
-        within the window was cheaper than the incumbent runs once more: a single run is not believed against all
-        neighbours.
+        The one believed cheapest, given up soon where it would have to have become much better. A size nearly as cheap
+        as the incumbent is soon looked after, since that costs little; any other one when a window has passed. One
+        whose only run within the window was cheaper than the incumbent runs once more: a single run is not believed
+        against all neighbours.
         """
-        oldest = self.belief.window_start()
-        if not oldest:
+        belief = self.belief
+        lately = belief.converged[-NEAR_AFTER][0] if len(belief.converged) >= NEAR_AFTER else 0
+        oldest = belief.window_start()
+        if not lately and not oldest:
             return None
-        usual, cost = math.exp(outlook.log_cost[incumbent]), np.exp(outlook.log_epoch_cost)
-        runs = [(b, math.inf) for n, b, _ in self.belief.stopped if n >= oldest]
-        runs += [(b, epochs) for n, b, epochs in self.belief.converged if n >= oldest]
-        seen: dict[int, list[float]] = {}
-        for b, epochs in runs:
-            seen.setdefault(b, []).append(epochs)
+        near, cost = outlook.log_cost[incumbent] + math.log(NEAR), np.exp(outlook.log_epoch_cost)
+        usual = math.exp(outlook.log_cost[incumbent])
+        runs: dict[int, list[tuple[int, float]]] = {}  # (trial number, epochs), oldest first
+        for n, b, epochs in sorted((*((n, b, math.inf) for n, b, _ in belief.stopped), *belief.converged)):
+            runs.setdefault(b, []).append((n, epochs))
 
         def due(i: int, b: int) -> bool:
-            return b not in seen or (len(seen[b]) == 1 and seen[b][0] * cost[i] < usual)
+            if b in runs and runs[b][-1][0] < lately and outlook.log_cost[i] < near:
+                return True
+            known = [epochs for n, epochs in runs.get(b, ()) if n >= oldest]
+            return bool(oldest) and (not known or (len(known) == 1 and known[0] * cost[i] < usual))
 
         waiting = [
             i

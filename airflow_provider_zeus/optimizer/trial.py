@@ -7,8 +7,8 @@ Energies are joules, times seconds, powers watts. A figure that could not be had
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -87,6 +87,46 @@ class ProfileSample:
     energy_j: float
     time_s: float
     steps: int = 0
+
+    @classmethod
+    def anew(cls, batch_size: int) -> Self:
+        """A mark among samples: those before it at this batch size hold no more. Readers without it see no sample."""
+        return cls(batch_size=batch_size, limit_w=0.0, samples=0, energy_j=0.0, time_s=0.0)
+
+    @property
+    def is_mark(self) -> bool:
+        """Whether it is what :meth:`anew` made."""
+        return self.limit_w == 0 and self.samples == 0
+
+
+def since_anew(samples: Iterable[ProfileSample]) -> list[ProfileSample]:
+    """Samples that hold, by batch size: those behind the last mark of their batch size; no mark."""
+    kept: dict[int, list[ProfileSample]] = {}
+    for sample in samples:
+        if sample.is_mark:
+            kept.pop(sample.batch_size, None)
+        else:
+            kept.setdefault(sample.batch_size, []).append(sample)
+    return [sample for of_size in kept.values() for sample in of_size]
+
+
+def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
+    """One sample per (batch size, limit), in that order, of those that hold."""
+    sums: dict[tuple[int, float], ProfileSample] = {}
+    for s in since_anew(samples):
+        old = sums.get((s.batch_size, s.limit_w))
+        sums[s.batch_size, s.limit_w] = s if old is None else _added(old, s)
+    return tuple(sums[key] for key in sorted(sums))
+
+
+def _added(a: ProfileSample, b: ProfileSample) -> ProfileSample:
+    return replace(
+        a,
+        samples=a.samples + b.samples,
+        energy_j=a.energy_j + b.energy_j,
+        time_s=a.time_s + b.time_s,
+        steps=a.steps + b.steps,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

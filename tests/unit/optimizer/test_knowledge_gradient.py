@@ -142,6 +142,20 @@ def test_the_shape_outlives_a_small_jump_and_not_a_large_one() -> None:
     assert small.cov[2, 2] < large.cov[2, 2] < none.cov[2, 2]
 
 
+def test_what_is_nearly_as_cheap_is_looked_after_long_before_a_window_has_passed() -> None:
+    """Its epochs fall without a sign: those of what runs stay as they were."""
+    w = world(default=64, needs={32: 10.0, 64: 10.0, 128: 10.6})
+    w.epoch_s = {32: 20.0, 64: 10.0, 128: 10.0}
+    w.runs(70)
+    w.epochs = {**w.epochs, 32: 7.0, 128: 7.0}
+    tried = [w.run() for _ in range(56)]  # until the next second look
+    (returned,) = [d.attempts[0] for d in tried if d.attempts[0].phase is Phase.RETURN]
+    assert returned.batch_size == 128, "32 costs twice as much"
+    assert "128 has had no run among the last 6" in returned.why
+    assert w.runs(3) == [128] * 3
+    assert not w.belief.window_start(), "the window is not full"
+
+
 def test_what_has_not_run_for_a_window_is_tried_again_and_found_better() -> None:
     w = world(window=20)
     w.runs(20)
