@@ -111,9 +111,11 @@ def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -
     last = max((n for n, size, _ in (*scene.belief.stopped, *scene.belief.converged) if size == b), default=0)
     since = sum(n > last for n, _, _ in scene.belief.converged)
     window = scene.job.window
-    runs = f"no run among the last {since}" if since >= min(NEAR_AFTER, window) else f"one alone among the last {window}"
+    seen = (
+        f"no run among the last {since}" if since >= min(NEAR_AFTER, window) else f"one alone among the last {window}"
+    )
     why = (
-        f"{b} has had {runs} converged ones and is tried, in case it has become cheaper than {incumbent}; it is given "
+        f"{b} has had {seen} converged ones and is tried, in case it has become cheaper than {incumbent}; it is given "
         f"up above {text(limit)}."
     )
     return _bounded(scene, Attempt(batch_size=b, phase=Phase.RETURN, why=why), limit)
