@@ -25,12 +25,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.optimizer.checks import POLICIES
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.literal import Settled, literal
 from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
+from airflow_provider_zeus.simulation.traces import Pair, Traces
 from benchmarks.cores import on_all_cores
 from benchmarks.paper import add_selection, chosen_traces, needs, table
 from benchmarks.replays import CHUNK, geomean, mean_ci
@@ -61,7 +61,13 @@ def upstream_regret(scenario: Scenario, folder: Path, recurrences: int, seed: in
     job = Job(*training, target, scenario.pair.max_epochs, scenario.pair.default_batch_size)
     with contextlib.redirect_stdout(None), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # equal costs: a division by their variance, 0
-        history = simulator.simulate_one_job(job, recurrences, 2.0, scenario.eta)
+        try:
+            history = simulator.simulate_one_job(job, recurrences, 2.0, scenario.eta)
+        except (ValueError, KeyError, IndexError, AssertionError) as error:  # where it has pruned every batch size, too
+            said = f"cannot be replayed by upstream's own simulator ({type(error).__name__}: {error})"
+            raise JobSpecError.of(
+                "workload", scenario.pair.name, said, "Leave it out by --workloads or --gpus"
+            ) from error
     costs, spent = [], 0.0
     for run in history:
         spent += scenario.weights.cost(run.energy, run.time)
@@ -186,6 +192,24 @@ def _speed_cells(speed: Mapping[str, float]) -> tuple[str, str]:
     return f"{speed['per_s']:,.0f}", f"{speed['x_upstream']:.2f}"
 
 
+def compared(
+    folder: Path, pairs: Sequence[Pair], seeds: int, jobs: int | None
+) -> tuple[dict[str, dict[str, list[float]]], dict[str, tuple[float, int]]]:
+    """(regrets at the end by pair and name, (seconds, recurrences) by name). Raises JobSpecError: upstream's stops."""
+    work: list[Work] = [
+        (folder, p.workload, p.gpu, tuple(range(seeds)[i : i + CHUNK])) for i in range(0, seeds, CHUNK) for p in pairs
+    ]
+    ends: dict[str, dict[str, list[float]]] = {p.name: {} for p in pairs}
+    spent: dict[str, tuple[float, int]] = {}
+    for pair, found, seconds in on_all_cores(_work, work, jobs):
+        for name, values in found.items():
+            ends[pair].setdefault(name, []).extend(values)
+        for name, more in seconds.items():
+            before = spent.get(name, (0.0, 0))
+            spent[name] = before[0] + more[0], before[1] + more[1]
+    return ends, spent
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write ``upstream.json`` and ``upstream.md``; 1 where both disagree, 2 where nothing can be run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -194,21 +218,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         needs("zeus", "")
         pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+        ends, spent = compared(args.traces, pairs, args.seeds, args.jobs)
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
-    seeds = range(args.seeds)
-    work: list[Work] = [
-        (args.traces, p.workload, p.gpu, tuple(seeds[i : i + CHUNK])) for i in seeds[::CHUNK] for p in pairs
-    ]
-    ends: dict[str, dict[str, list[float]]] = {p.name: {} for p in pairs}
-    spent: dict[str, tuple[float, int]] = {}
-    for pair, found, seconds in on_all_cores(_work, work, args.jobs):
-        for name, values in found.items():
-            ends[pair].setdefault(name, []).extend(values)
-        for name, more in seconds.items():
-            before = spent.get(name, (0.0, 0))
-            spent[name] = before[0] + more[0], before[1] + more[1]
     report = report_of(ends, spent)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "upstream.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -135,7 +135,12 @@ class Traces:
         found = [w for w in WORKLOADS if (w.training, w.target) in here]
         known = {w.training[:2] for w in found}  # its other optimizers and targets are none of Table 1
         found += [self._other(*key) for key in sorted(here) if key[0][:2] not in known]
-        return {w.name: w for w in found}
+        named = {w.name: w for w in found}
+        if len(named) < len(found):
+            twice = next(w.name for w in found if named[w.name] is not w)
+            remedy = "Rename one of them: '/' counts as '-' here"
+            raise JobSpecError.of("workload", twice, f"is the name of two trainings in {TRAIN}", remedy)
+        return named
 
     def pair(self, workload: str, gpu: str) -> Pair:
         """One workload on one GPU, with the batch sizes that both traces hold."""

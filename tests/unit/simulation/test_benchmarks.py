@@ -126,6 +126,16 @@ def test_the_comparison_with_upstream_has_the_speeds_of_one_run(
         assert f"| {said} |" in written
 
 
+def test_where_upstreams_simulator_stops_one_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
+    write(tmp_path)  # size 64 misses in half of its runs; some seeds miss with all
+    assert upstream.main(["--traces", str(tmp_path), "--seeds", "30", "--jobs", "1", "--out", str(tmp_path / "o")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "bert_qa/toy" in line
+    assert "upstream's own simulator" in line
+    assert "--workloads" in line
+
+
 def test_speeds_by_hand() -> None:
     spent = dict.fromkeys(upstream.SPEEDS, (2.0, 100)) | {"zeus": (0.5, 100)}
     assert upstream.speeds_of(spent)["zeus"] == {"per_s": 200, "x_upstream": 4}

@@ -138,6 +138,13 @@ def test_another_target_of_a_workload_of_table_1_is_found_where_its_own_is_not_t
     assert list(Traces(write(tmp_path, train)).workloads) == ["squad-bert_base_uncased-adamw@80"]
 
 
+def test_two_trainings_of_one_name_are_refused(tmp_path: Path) -> None:
+    """A slash in a name counts as a dash, since names become paths: neither is to hide the other."""
+    train = [TRAIN_HEAD, "mine,a/b,4,sgd,1,1,0.9,10", "mine,a-b,4,sgd,1,1,0.9,20"]
+    with pytest.raises(JobSpecError, match=r"'mine-a-b-sgd@0.9': is the name of two trainings.*Rename one"):
+        _ = Traces(write(tmp_path, train)).workloads
+
+
 def test_two_files_without_a_batch_size_in_common_are_no_traces(tmp_path: Path) -> None:
     """Not "nothing to replay" and success."""
     power = [POWER_HEAD, *(row.replace("uncased,", "uncased,1") for row in power_rows())]
