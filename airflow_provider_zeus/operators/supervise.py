@@ -180,6 +180,7 @@ class Supervised:
             observation=observation,
             **fields,
         )
+        line = environment.with_memory_of_others(line, str(self._result), plan.ti_id)
         self._outbox.put(line)
         if kind == "end":
             self._ends.append(line)

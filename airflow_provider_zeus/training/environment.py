@@ -19,11 +19,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
+from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.none import NoneDevice
@@ -91,9 +92,12 @@ class Results:
     """Sink of a started process: takes its lines to each place that the environment names.
 
     A place that cannot be written is said once and left out: the training goes on.
+
+    :param ti_id: of the plan, where several processes train: another one's want of memory is then looked for.
     """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], ti_id: str = "") -> None:
+        self._environ, self._ti_id = environ, ti_id
         self._sinks: list[Sink] = []
         self._document: Document | None = None
         if result := environ.get(RESULT):
@@ -110,6 +114,7 @@ class Results:
 
     def __call__(self, line: Line) -> None:
         """Take one line. Raises OSError where a file does not take it."""
+        line = with_memory_of_others(line, self._environ.get(RESULT), self._ti_id)
         for sink in self._sinks:
             sink(line)
 
@@ -117,6 +122,35 @@ class Results:
         """Take what the kept attempt's function returned."""
         if self._document is not None:
             self._document.hand_over(value)
+
+
+class OtherRank:
+    """Sink of a process other than rank 0. Nobody takes its lines but one, beside the result: it ran out of memory.
+
+    There rank 0, which may only see that a process is gone, and whoever started them on this host find it.
+    """
+
+    def __init__(self, environ: Mapping[str, str], ti_id: str, rank: int) -> None:
+        self._result, self._ti_id, self._rank = environ.get(RESULT), ti_id, rank
+
+    def __call__(self, line: Line) -> None:
+        """Take one line. Raises OSError where the file cannot be written."""
+        if self._result and line.kind == "end" and line.observation is not None and line.observation.out_of_memory:
+            half = (path := _memory_file(self._result, self._ti_id, line.attempt)).with_suffix(f".{self._rank}")
+            half.write_text(f"rank {self._rank}: {line.reason}", encoding="utf-8")
+            half.replace(path)
+
+
+def with_memory_of_others(line: Line, result: str | None, ti_id: str) -> Line:
+    """A line of a result; the end of an attempt that failed says so where another process of it ran out of memory."""
+    seen = line.observation
+    if not (result and ti_id and line.kind == "end" and line.state is State.FAILED) or seen is None:
+        return line
+    try:
+        said = _memory_file(result, ti_id, line.attempt).read_text(encoding="utf-8")
+    except OSError:
+        return line
+    return replace(line, reason=said, observation=replace(seen, out_of_memory=True))
 
 
 class Document:
@@ -157,8 +191,16 @@ class Document:
 
 
 def _file_of(result: str) -> Path:
-    path = Path(result)
-    return path / f"{uuid4().hex}.jsonl" if result.endswith(os.sep) or path.is_dir() else path
+    return Path(result) / f"{uuid4().hex}.jsonl" if _is_folder(result) else Path(result)
+
+
+def _memory_file(result: str, ti_id: str, attempt: int | None) -> Path:
+    folder = Path(result) if _is_folder(result) else Path(result).parent
+    return folder / f"memory-{uuid5(NAMESPACE_OID, ti_id).hex}-{attempt}"
+
+
+def _is_folder(result: str) -> bool:
+    return result.endswith(os.sep) or Path(result).is_dir()
 
 
 def _small(line: Line) -> Line:

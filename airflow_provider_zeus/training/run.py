@@ -108,8 +108,8 @@ class ZeusRun:
         """A run of the plan that this process was started with; see :mod:`.environment`. Raises JobSpecError."""
         ranks, plan = Ranks.of(os.environ), environment.plan_of(os.environ)
         if ranks.rank:
-            return cls.from_plan(plan, ranks=ranks)
-        results = environment.Results(os.environ)
+            return cls.from_plan(plan, sink=environment.OtherRank(os.environ, plan.ti_id, ranks.rank), ranks=ranks)
+        results = environment.Results(os.environ, plan.ti_id if ranks.several else "")
         run = cls.from_plan(plan, sink=results, try_number=environment.try_of(os.environ), ranks=ranks)
         run._hand_over = results.hand_over
         return run

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -202,6 +203,29 @@ def test_out_of_memory_ends_the_processes_and_the_next_attempt_runs_in_new_ones(
     assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
     assert told("zeus_ranks_memory") == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
     assert log_of("zeus_ranks_memory.train")[1].observation.out_of_memory
+
+
+WAITS = """
+    if run.batch_size == 16 and RANK == 1: raise MemoryError('out of memory')
+    time.sleep(600 if run.batch_size == 16 else 0)  # as in a collective whose transport does not notice
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notices", [True, False])
+def test_out_of_memory_of_another_rank_is_that_of_the_trial_and_ends_it(torchrun: Torchrun, notices: bool) -> None:
+    """Rank 0 sees its connection closed, or nothing at all until torchrun ends it."""
+    full = "if run.batch_size == 16 and RANK == 1: raise MemoryError('out of memory')"
+    code = script(full) if notices else script().replace("        pass\n", textwrap.indent(WAITS, "    "))
+    dag_id = f"zeus_ranks_memory_of_one_{notices}".lower()
+    dag = torchrun.dag(dag_id, code, peek=False)
+    began_s = time.monotonic()
+    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert time.monotonic() - began_s < 120, "it hung"
+    assert told(dag_id) == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
+    failed = log_of(f"{dag_id}.train")[1]
+    assert failed.observation.out_of_memory
+    assert failed.reason == "rank 1: MemoryError: out of memory"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,14 @@ import pytest
 from airflow_provider_zeus.errors import BelowTargetError, JobSpecError
 from airflow_provider_zeus.optimizer.trial import Observation, PowerPoint, State
 from airflow_provider_zeus.training import environment
-from airflow_provider_zeus.training.environment import Document, Results, plan_of, try_of
+from airflow_provider_zeus.training.environment import (
+    Document,
+    OtherRank,
+    Results,
+    plan_of,
+    try_of,
+    with_memory_of_others,
+)
 from airflow_provider_zeus.training.plan import Line, Plan, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
@@ -222,6 +229,57 @@ class TestXCom:
         assert run.train(loop) == 256
         assert "no/return.json" in caplog.text
         assert [x.kind for x in read_result(result)] == ["start", "attempt", "end", "final"]
+
+
+class TestAnotherRank:
+    """What a process other than rank 0 leaves beside the result."""
+
+    def end(self, reason: str, *, no_memory: bool, state: State = State.FAILED, attempt: int = 1) -> Line:
+        observation = Observation(time_s=4.0, out_of_memory=no_memory)
+        return Line(
+            kind="end",
+            start_id="s",
+            attempt=attempt,
+            batch_size=16,
+            state=state,
+            reason=reason,
+            observation=observation,
+        )
+
+    @pytest.mark.parametrize("folder", [False, True])
+    def test_its_want_of_memory_is_the_reason_of_rank_0s_end(self, tmp_path: Path, folder: bool) -> None:
+        environ = {"ZEUS_RESULT": str(tmp_path) if folder else str(tmp_path / "result.jsonl")}
+        OtherRank(environ, "ti/1", 3)(self.end("MemoryError: full", no_memory=True))
+        Results(environ, "ti/1")(self.end("RuntimeError: connection closed by peer", no_memory=False))
+        (path,) = tmp_path.glob("*.jsonl")
+        (end,) = read_result(path)
+        assert end.observation == Observation(time_s=4.0, out_of_memory=True)
+        assert end.reason == "rank 3: MemoryError: full"
+
+    def test_any_other_end_stays_as_it_is(self, tmp_path: Path) -> None:
+        environ = {"ZEUS_RESULT": str(tmp_path / "result.jsonl")}
+        other = OtherRank(environ, "ti/1", 1)
+        other(self.end("ValueError: bad data", no_memory=False))
+        assert list(tmp_path.iterdir()) == [], "rank 0 alone writes the result"
+        other(self.end("MemoryError: full", no_memory=True, attempt=2))
+        lines = [
+            self.end("ValueError: of another attempt", no_memory=False),
+            self.end("", no_memory=False, state=State.CONVERGED, attempt=2),
+            Line(kind="beat", start_id="s", attempt=2, observation=Observation()),
+        ]
+        results = Results(environ, "ti/1")
+        for line in lines:
+            results(line)
+        assert list(read_result(tmp_path / "result.jsonl")) == lines
+        told = self.end("killed", no_memory=False, attempt=2)
+        assert with_memory_of_others(told, environ["ZEUS_RESULT"], "ti/2") == told, "of another task"
+        assert with_memory_of_others(told, None, "ti/1") == told
+        assert with_memory_of_others(told, environ["ZEUS_RESULT"], "ti/1") != told
+
+    def test_without_a_place_nothing_is_left(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        OtherRank({}, "ti/1", 1)(self.end("MemoryError: full", no_memory=True))
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_results_without_a_document_take_a_value_and_do_nothing(pod_xcom: Path) -> None:
