@@ -109,15 +109,15 @@ class Scene:
             return None
         near, cost = outlook.log_cost[incumbent] + math.log(NEAR), np.exp(outlook.log_epoch_cost)
         usual = math.exp(outlook.log_cost[incumbent])
-        runs: dict[int, list[tuple[int, float]]] = {}  # (trial number, epochs), oldest first
-        for n, b, epochs in sorted((*((n, b, math.inf) for n, b, _ in belief.stopped), *belief.converged)):
-            runs.setdefault(b, []).append((n, epochs))
+        newest = {b: n for n, b, _ in belief.converged}  # by number: the last one stays
+        for n, b, _ in belief.stopped:
+            newest[b] = max(n, newest.get(b, 0))
+        alone = self._alone(oldest) if oldest else {}
 
         def due(i: int, b: int) -> bool:
-            if b in runs and runs[b][-1][0] < lately and outlook.log_cost[i] < near:
+            if b in newest and newest[b] < lately and outlook.log_cost[i] < near:
                 return True
-            known = [epochs for n, epochs in runs.get(b, ()) if n >= oldest]
-            return bool(oldest) and (not known or (len(known) == 1 and known[0] * cost[i] < usual))
+            return bool(oldest) and (newest.get(b, 0) < oldest or alone.get(b, math.inf) * cost[i] < usual)
 
         waiting = [
             i
@@ -129,6 +129,15 @@ class Scene:
         index = min(waiting, key=lambda i: float(outlook.log_cost[i]))
         dear = outlook.log_cost[index] > outlook.log_cost[incumbent] + math.log(RETURN_DEAR)
         return Choice(index, 0.0, usual * (RETURN_WITHIN if dear else self.job.beta))
+
+    def _alone(self, oldest: int) -> dict[int, float]:
+        """Epochs of batch sizes whose only run from this trial on reached the target."""
+        stopped = {b for n, b, _ in self.belief.stopped if n >= oldest}
+        epochs: dict[int, list[float]] = {}
+        for n, b, e in self.belief.converged:
+            if n >= oldest and b not in stopped:
+                epochs.setdefault(b, []).append(e)
+        return {b: runs[0] for b, runs in epochs.items() if len(runs) == 1}
 
     def usual(self) -> int:
         """The default; where it does not fit, the nearest that does."""
