@@ -10,8 +10,10 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
+from airflow_provider_zeus.operators.launched import processes_of
 from airflow_provider_zeus.optimizer.checks import is_deferred
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -52,14 +54,15 @@ class ZeusCommandOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.job = (job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)).to_dict()
+        job = job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
+        self.job = job.to_dict()
         self.command = command
         self.env = env
         self.cwd = cwd
         self.zeus_conn_id = zeus_conn_id
         parts = command if isinstance(command, list | tuple) else [command]
         if not any(is_deferred(part) for part in parts):  # else it is looked at when it is known
-            arguments(command)
+            check_shares(arguments(command), job)
 
     def execute(self, context: Context) -> str:
         """Ask, run the command once or once per attempt, tell; the last line of its output."""
@@ -67,7 +70,9 @@ class ZeusCommandOperator(BaseOperator):
         from airflow_provider_zeus.operators.supervise import supervise
 
         command, environ = arguments(self.command), {"PYTHONUNBUFFERED": "1", **os.environ, **variables(self.env)}
-        recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
+        job = ZeusJob.from_dict(self.job)
+        check_shares(command, job)
+        recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id)
         try:
             return supervise(recurrence, command, environ, self.cwd or _folder(context))
         finally:
@@ -97,6 +102,16 @@ def arguments(command: Any) -> list[str]:
         "not a command",
         'give a text, or a list as ["python", "train.py"]',
     )
+
+
+def check_shares(command: Sequence[str], job: ZeusJob) -> None:
+    """Raises JobSpecError where a batch size cannot be divided over the processes that the command starts.
+
+    Looks at what is known of both; processes that are started in another way look themselves, when they begin.
+    """
+    count = processes_of(command, None if is_deferred(job.gpus) else job.gpus)
+    if count is not None and not is_deferred(job.batch_sizes):
+        Ranks(size=count).check(job.batch_sizes)
 
 
 def variables(env: Any) -> dict[str, str]:

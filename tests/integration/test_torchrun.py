@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.optimizer.trial import Trial
 from tests.fake_nvml import FakeNvml
@@ -228,21 +229,40 @@ def test_out_of_memory_of_another_rank_is_that_of_the_trial_and_ends_it(torchrun
     assert failed.reason == "rank 1: MemoryError: out of memory"
 
 
+UNEVEN = {"batch_sizes": [15, 32], "default_batch_size": 32}
+REMEDY = "15 cannot be divided over 2 processes: a batch size is that of all of them together. Use multiples of 2"
+
+
+def test_a_batch_size_that_cannot_be_divided_is_refused_at_parse(torchrun: Torchrun) -> None:
+    with pytest.raises(JobSpecError, match=REMEDY):
+        torchrun.dag("zeus_ranks_uneven", script(), **UNEVEN)
+
+
+def test_a_batch_size_known_when_the_task_runs_is_refused_before_any_trial(torchrun: Torchrun, run_dag: Any) -> None:
+    sizes = {"batch_sizes": "{{ [15, 32] }}", "default_batch_size": 32}
+    assert torchrun.run(torchrun.dag("zeus_ranks_late", script(), **sizes)).state == "failed"
+    assert log_of("zeus_ranks_late.train") == []
+
+
+@pytest.mark.slow
+def test_processes_that_the_command_does_not_tell_of_refuse_it_themselves(
+    torchrun: Torchrun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "TORCHRUN", ["env", "PET_NPROC_PER_NODE=2", *TORCHRUN[:-1]])
+    dag = torchrun.dag("zeus_ranks_hidden", script(), **UNEVEN)
+    with caplog.at_level(logging.INFO, logger="airflow_provider_zeus"):
+        assert torchrun.run(dag).state == "failed"
+    assert REMEDY in caplog.text
+
+
 @pytest.mark.parametrize(
     ("name", "code", "spec", "said"),
     [
         (
-            "remainder",
-            script(),
-            {"batch_sizes": [15, 32], "default_batch_size": 32},
-            "15 cannot be divided over 2 processes: a batch size is that of all of them together. Use multiples of 2",
-        ),
-        pytest.param(
             "group",
             script(end=RUN.replace('dist.init_process_group("gloo")', "")),
             {},
             "call torch.distributed.init_process_group() before the loop over run.epochs()",
-            marks=pytest.mark.slow,
         ),
         pytest.param(
             "alone",
