@@ -73,7 +73,8 @@ def _collect(operator: ZeusTellOperator, context: Mapping[str, Any]) -> tuple[Li
     value = _pull(ti, operator.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, operator.result_key) if start[0].start_id not in known]
     never = None if starts else _never_ran(operator, context)
-    tell_all(starts, teller, plan, starts_seen=None if handed["result_path"] else starts_told(starts), never=never)
+    folder = handed["result_path"] or None
+    tell_all(starts, teller, plan, starts_seen=None if folder else starts_told(starts), never=never, folder=folder)
     push(context, "zeus_cost", teller.cost_xcom())
     return teller.kept_end, plan.spec
 

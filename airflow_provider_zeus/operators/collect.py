@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_provider_zeus.operators.teller import Teller
 from airflow_provider_zeus.optimizer.trial import Observation, State
+from airflow_provider_zeus.training.environment import with_memory_of_others
 from airflow_provider_zeus.training.outbox import Outbox
 from airflow_provider_zeus.training.plan import Line, Plan, read_lines
 
@@ -63,13 +64,20 @@ def unended(start: Sequence[Line]) -> list[Line]:
 
 
 def tell_all(
-    starts: Sequence[Start], teller: Teller, plan: Plan, *, starts_seen: int | None = None, never: str | None = None
+    starts: Sequence[Start],
+    teller: Teller,
+    plan: Plan,
+    *,
+    starts_seen: int | None = None,
+    never: str | None = None,
+    folder: str | None = None,
 ) -> None:
     """Tell what every start of a plan came to. Raises nothing: what the store does not take is kept for later.
 
     :param starts_seen: how many times the task was started, where the newest start told; those that left no result
         are lines of the ledger without a cost.
     :param never: why there are no starts, where that is known.
+    :param folder: of the result files, where another process than rank 0 may have left that it ran out of memory.
     """
     outbox = Outbox(teller)
     for start in starts:
@@ -79,6 +87,7 @@ def tell_all(
             reason = f"the process died: {NO_RESULT} after its last heartbeat"
             observation = newest.observation or Observation()
             end = replace(newest, kind="end", state=State.FAILED, reason=reason, observation=observation)
+            end = with_memory_of_others(end, folder, plan.ti_id)
             outbox.put(replace(end, profile=(), points=()))  # they were told
         if not open_ones and not any(line.kind == "end" for line in known):
             outbox.put(_nothing(plan, start[0].start_id, "the process died before it trained"))

@@ -34,6 +34,7 @@ from airflow_provider_zeus.optimizer.trial import (
     State,
 )
 from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.training.environment import OtherRank
 from airflow_provider_zeus.training.plan import Kind, Line, Plan
 from tests.strategies import REPRODUCIBLE
 from tests.unit.store.store_kit import JOB, DictPort, report, request, seen
@@ -186,6 +187,16 @@ def test_a_start_that_never_ended_has_failed_with_its_last_sums() -> None:
     assert (end.kind, end.state, end.attempt) == ("end", State.FAILED, 1)
     assert end.reason == "the process died: no result after its last heartbeat"
     assert end.observation == Observation(energy_j=9.0, epochs=1.0)
+
+
+def test_a_start_that_never_ended_for_want_of_another_ranks_memory(tmp_path: Path) -> None:
+    start = [begun(), line("attempt"), beat(energy_j=5.0)]
+    full = line("end", state=State.FAILED, reason="MemoryError: full", observation=Observation(out_of_memory=True))
+    OtherRank({"ZEUS_RESULT": f"{tmp_path}/"}, PLAN.ti_id, 1)(full)
+    end = told([start], folder=str(tmp_path)).lines[-1]
+    assert (end.state, end.reason) == (State.FAILED, "rank 1: MemoryError: full")
+    assert end.observation == Observation(energy_j=5.0, epochs=1.0, out_of_memory=True)
+    assert starts_in_folder(tmp_path) == [], "and what it left is taken for no result"
 
 
 def test_news_of_the_last_heartbeat_are_told_once() -> None:
