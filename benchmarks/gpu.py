@@ -2,7 +2,7 @@
 
 The counter's update period, the step response of power to a load, the meter against polled power over a minute, a
 residual network of 18 layers trained in ``measure`` mode at three batch sizes, and what the run handle costs a step
-against a bare loop and upstream's monitor in the same run. Takes about four minutes; writes ``gpu.json`` and
+against a bare loop and upstream's monitor in the same run. Takes about five minutes; writes ``gpu.json`` and
 ``gpu.md``. Without a GPU, without torch's CUDA or where somebody else uses the GPU it says so, writes nothing and exits
 with 0.
 """
@@ -57,11 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Nothing is measured: {str(error).rstrip('.')}.")
         return 0
     report = measured(gpu, device, "cuda", partial(matrix_load, "cuda"), Lengths())
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "gpu.json").write_text(json.dumps(report, indent=1) + "\n")
-    (args.out / "gpu.md").write_text(markdown_of(report))
+    write(report, args.out)
     print(args.out / "gpu.md")
     return 0
+
+
+def write(report: Mapping[str, Any], out: Path) -> None:
+    """``gpu.json`` and ``gpu.md``."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "gpu.json").write_text(json.dumps(report, indent=1) + "\n")
+    (out / "gpu.md").write_text(markdown_of(report))
 
 
 def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:

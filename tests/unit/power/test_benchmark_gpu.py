@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from airflow_provider_zeus.power.nvml_library import ask
 from benchmarks import gpu as benchmark
+from benchmarks import gpu_training
 from benchmarks.gpu_readings import meter_and_polled, response_of, step_response, update_period
 from benchmarks.gpu_training import resnet18
 from tests.fake_nvml import FakeNvml, Gpu
@@ -65,7 +67,8 @@ def load(card: Gpu, ramp_s: float = 0.0) -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore:The energy consumption")  # upstream's, of a window shorter than a tick
 def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gpu, tmp_path: Path) -> None:
     gpu, device = benchmark.opened(on="cpu")
-    report = json.loads(json.dumps(benchmark.measured(gpu, device, "cpu", partial(load, card), LENGTHS)))
+    benchmark.write(benchmark.measured(gpu, device, "cpu", partial(load, card), LENGTHS), tmp_path / "out")
+    report = json.loads((tmp_path / "out" / "gpu.json").read_text())
     assert report["driver"] == "550.54.15"
     assert report["limit_before_w"] == report["limit_after_w"] == 250.0
     assert report["counter"]["period_s"] == pytest.approx(0.02, rel=0.2)
@@ -83,7 +86,7 @@ def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gp
     bare = report["step_cost"]["no work"]
     assert 0 < bare["run.step()"]["added_us"] < bare["ZeusMonitor, one window per step"]["added_us"]
     assert [name for name in nvml.calls() if "Set" in name] == nvml.sets == []
-    text = benchmark.markdown_of(report)
+    text = (tmp_path / "out" / "gpu.md").read_text()
     assert "# Measured on a real GPU: Tesla V100-SXM2-16GB, driver 550.54.15" in text
     assert all(line.count("|") == 9 for line in text.split("## ResNet-18")[1].split("##")[0].splitlines() if line)
 
@@ -143,6 +146,22 @@ def test_a_gpu_without_counter_is_trained_on_and_not_compared(nvml: FakeNvml, ca
         "missing": "this GPU has no counter: the meter polls itself"
     }
     device.close()
+
+
+def test_a_batch_size_that_does_not_fit_is_said_and_the_others_are_trained(
+    nvml: FakeNvml, card: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = gpu_training._steps_of
+
+    def full(model: Any, shape: tuple[int, ...], on: str) -> Any:
+        if shape[0] == 256:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(model, shape, on)
+
+    monkeypatch.setattr(gpu_training, "_steps_of", full)
+    large, small = gpu_training.trained("cpu", (64, 256), 0.1, str(tmp_path), pixels=16, width=4)
+    assert large == {"batch_size": 256, "missing": "OutOfMemoryError: CUDA out of memory"}
+    assert (small["batch_size"], small["energy_source"]) == (64, "nvml_counter")
 
 
 @pytest.mark.parametrize(
