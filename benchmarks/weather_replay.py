@@ -17,7 +17,7 @@ from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn,
 from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Observation, Origin, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.simulation.scenario import SOURCE, Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Point
-from airflow_provider_zeus.training.sweep import SETTLE_S
+from airflow_provider_zeus.training.pieces import SETTLE_S
 from benchmarks.weather_table import Points, Week, pair_of
 from benchmarks.weather_table import points as simulated
 

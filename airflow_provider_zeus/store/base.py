@@ -39,7 +39,7 @@ class Asked:
     """The answer: an open trial, and what the job's earlier runs taught about power on this device."""
 
     trial: Trial  # running, its planned attempt comes first
-    profile: tuple[ProfileSample, ...] = ()  # sums per (batch size, limit), newest 8 samples each
+    profile: tuple[ProfileSample, ...] = ()  # sums per (batch size, limit)
     profile_device: DeviceInfo | None = None  # measured on it; the request's, else that of the job's newest trial
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit left behind) [W] of the newest trial there, while it has not given the limit back

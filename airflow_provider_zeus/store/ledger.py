@@ -17,14 +17,12 @@ from airflow_provider_zeus.optimizer.trial import (
     Decision,
     Observation,
     Phase,
-    ProfileSample,
     State,
     Trial,
     TrialKey,
 )
 from airflow_provider_zeus.store.base import AskRequest, Report
 
-KEPT_SAMPLES = 8  # newest profile samples kept per job, device, batch size and limit: of each limit, however many
 LEASE_EXPIRED = "lease expired"
 REDELIVERED = "redelivered: another start of the task took its place"
 
@@ -227,25 +225,6 @@ def _finite(value: float | None) -> float | None:
 def another_start(held: Observation, news: Observation) -> bool:
     """Whether the news come from another start of the plan than what is held."""
     return None not in (held.start_id, news.start_id) and held.start_id != news.start_id
-
-
-def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
-    """One sample per (batch size, limit), in that order."""
-    sums: dict[tuple[int, float], ProfileSample] = {}
-    for s in samples:
-        old = sums.get((s.batch_size, s.limit_w))
-        sums[s.batch_size, s.limit_w] = s if old is None else _added(old, s)
-    return tuple(sums[key] for key in sorted(sums))
-
-
-def _added(a: ProfileSample, b: ProfileSample) -> ProfileSample:
-    return replace(
-        a,
-        samples=a.samples + b.samples,
-        energy_j=a.energy_j + b.energy_j,
-        time_s=a.time_s + b.time_s,
-        steps=a.steps + b.steps,
-    )
 
 
 def limits_left(rows: Iterable[LimitRow]) -> dict[str, tuple[float, float]]:

@@ -8,9 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.optimizer.points import thinned
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.store import schema
-from airflow_provider_zeus.store.ledger import KEPT_SAMPLES, limits_left, version_of
+from airflow_provider_zeus.store.ledger import limits_left, version_of
 from airflow_provider_zeus.store.rows import OBSERVED, from_row, state_of, to_row
 
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
@@ -80,11 +80,8 @@ _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     .group_by(_S.c.batch_size, _S.c.limit_w)
     .order_by(_S.c.batch_size, _S.c.limit_w)
 )
-_OF_LIMIT = sa.select(_S.c.id).where(
-    *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
-)
 _FORGET_SAMPLES = sa.delete(_S).where(
-    _S.c.id.in_(_OF_LIMIT.order_by(_S.c.id.desc()).offset(KEPT_SAMPLES).limit(sa.bindparam("most")))
+    *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
 )
 
 
@@ -204,17 +201,22 @@ def profile(
 
 
 def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
-    """Append profile samples measured on the trial's device; the newest few of each batch size and limit remain."""
+    """Add profile samples measured on the trial's device to those there; a mark makes its batch size begin anew."""
     device, new = trial.observation.where, list(new)
     if device is None or not new:
         return
     (model, count, source), version = device, version_of(trial.spec)
+    anew, measured = {s.batch_size for s in new if s.is_mark}, {(s.batch_size, s.limit_w) for s in new}
+    held = profile(connection, trial.job_id, device, version)
+    changed = [s for s in held if s.batch_size in anew or (s.batch_size, s.limit_w) in measured]
+    for s in changed:
+        one = {"size": s.batch_size, "limit": s.limit_w}
+        connection.execute(_FORGET_SAMPLES, _device(trial.job_id, device, version) | one)
     where = {"job_id": trial.job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
     where["job_version"] = version
-    connection.execute(_INSERT_SAMPLES, [where | _sample(s) for s in new])
-    for size, limit_w in {(s.batch_size, s.limit_w) for s in new}:
-        one = {"size": size, "limit": limit_w, "most": 1 << 30}
-        connection.execute(_FORGET_SAMPLES, _device(trial.job_id, device, version) | one)
+    rows = [where | _sample(s) for s in summed([*changed, *new])]
+    if rows:
+        connection.execute(_INSERT_SAMPLES, rows)
 
 
 def _sample(s: ProfileSample) -> dict[str, object]:

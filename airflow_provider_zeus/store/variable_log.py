@@ -12,10 +12,9 @@ from typing import Any, Self
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.ledger import KEPT_SAMPLES
 from airflow_provider_zeus.store.rows import is_known, report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
 
 SCHEMA = 1
@@ -154,7 +153,7 @@ class VariableBook:
         own = {t.key for t in self.log if ledger.version_of(t.spec) == job_version}
         here = [b.report for key, b in self.beats.items() if key in own and b.report.observation.where == device]
         kept = self.samples.get((device, job_version), ())
-        return ledger.summed([*kept, *(s for report in here for s in report.profile)])
+        return summed([*kept, *(s for report in here for s in report.profile)])
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
         seen = ((t.state, t.observation) for t in self.log if t.observation.limit_found_w is not None)
@@ -185,10 +184,7 @@ class VariableBook:
         if device is None:
             return
         of = device, ledger.version_of(trial.spec)
-        kept: dict[tuple[int, float], list[ProfileSample]] = {}
-        for sample in (*self.samples.get(of, ()), *samples):
-            kept.setdefault((sample.batch_size, sample.limit_w), []).append(sample)
-        self.samples[of] = [s for key in sorted(kept) for s in kept[key][-KEPT_SAMPLES:]]
+        self.samples[of] = list(summed([*self.samples.get(of, ()), *samples]))
 
     def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
         trial = self.find(key)

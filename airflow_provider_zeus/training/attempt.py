@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.optimizer.cost import Rates, Weights
@@ -21,11 +20,10 @@ from airflow_provider_zeus.power.meter import edge, read
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.profiler import Profiler
 from airflow_provider_zeus.training.signals import AttemptOver, raise_again
-from airflow_provider_zeus.training.sweep import Sweep
+from airflow_provider_zeus.training.sweep import Sweep, taken
 from airflow_provider_zeus.training.tally import Tally
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 TICK_S = 1.0  # how often a running epoch is checked against its bound [s of the device's clock]
 _MUCH_WAITING = 0.3  # share of training time spent waiting for data above which a power limit hardly matters
@@ -195,7 +193,7 @@ class LiveAttempt:
 
     def take_news(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
         """Profile samples and power points since the last call; any thread may ask."""
-        return _taken(self._sweep.news), _taken(self._tally.points)
+        return self._sweep.take_news(), taken(self._tally.points)
 
     # ------------------------------------------------------------------ inside
     def _begin_epoch(self) -> None:
@@ -232,7 +230,7 @@ class LiveAttempt:
             self._adoptable = True
         self._tally.start_training(first_step_done=first_step_done)
         self._tick_s = self._device.now_s() + TICK_S
-        self._due_s = 0.0 if self._sweep.active else self._tick_s
+        self._due_s = 0.0 if self._sweep.eager else self._tick_s
 
     def _on_due(self, now_s: float) -> None:
         """Something is to be done after this step: an edge of a profiling window, or the check of every second."""
@@ -242,9 +240,11 @@ class LiveAttempt:
             mark = edge(self._device)
             tally.touch(mark, phase_ends=True)
             complete = sweep.pass_edge(mark, tally.samples)
-        if complete or now_s >= self._tick_s:
+        if complete or sweep.watches_next or now_s >= self._tick_s:
             self._tick_s = now_s + TICK_S
-            tally.touch(read(self._device))
+            mark = read(self._device)
+            tally.touch(mark)
+            sweep.watch(mark, tally.samples)
             self._refresh()
             self._check_bound(at_end_of_epoch=False)
         self._due_s = 0.0 if sweep.active else self._tick_s
@@ -278,21 +278,12 @@ class LiveAttempt:
 
 
 def limits_to_measure(job: ZeusJob, limits: LimitControl | None, weights: Weights) -> Sequence[float]:
-    """Limits to profile [W], highest first; the highest alone where energy has no weight: none below it is faster."""
+    """Limits to profile [W], highest first; the highest alone where only time counts: none below it is faster."""
     if limits is None or weights.time_alone or job.mode not in ("optimize", "observe"):
         return ()
     grid_w = limits.grid_w(job.power_limits_w)
-    if weights.eta == 0:
+    if weights.fastest:
         return grid_w[:1]
     if job.mode == "observe" and limits.found_w is not None:  # training goes on at it, so its rates are needed
         return sorted({*grid_w, limits.found_w}, reverse=True)
     return grid_w
-
-
-def _taken(news: deque[T]) -> tuple[T, ...]:
-    """Everything in a queue to which another thread may be appending."""
-    taken: list[T] = []
-    with contextlib.suppress(IndexError):
-        while True:
-            taken.append(news.popleft())
-    return tuple(taken)

@@ -23,8 +23,8 @@ from airflow_provider_zeus.power.meter import Span, edge, read
 from airflow_provider_zeus.power.record import same_w
 from airflow_provider_zeus.training.attempt import TICK_S, LiveAttempt, limits_to_measure
 from airflow_provider_zeus.training.attempts import clean_process, forget, out_of_memory, say_swallowed
+from airflow_provider_zeus.training.pieces import SETTLE_S
 from airflow_provider_zeus.training.signals import AttemptOver, raise_again
-from airflow_provider_zeus.training.sweep import SETTLE_S
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.training.run import ZeusRun

@@ -1,25 +1,29 @@
-"""Walks a training through its power limits, one measured window at each, and settles on the best one."""
+"""Walks a training through its power limits, a window at each, settles on the best, and sees whether that holds."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
+from typing import TypeVar
 
-from airflow_provider_zeus.optimizer.trial import ProfileSample
+from airflow_provider_zeus.optimizer.trial import ProfileSample, summed
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.meter import Mark, Span
 from airflow_provider_zeus.power.record import same_w
+from airflow_provider_zeus.training.pieces import Pieces
 from airflow_provider_zeus.training.profiler import Profiler
+from airflow_provider_zeus.training.watch import OFF, Watch
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
-SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady (power-profiling)
-_MOST_FAILURES = 3  # windows without energy after which the limit found is put back
+_MOST_FAILURES = 3  # pieces without energy after which the limit found is put back
 
 
 class Sweep:
-    """Profiling of one attempt. A window that an epoch's end cuts off goes on in the next epoch.
+    """Profiling of one attempt.
 
     :param limits: None where limits are not to be set; nothing is profiled then.
     :param observe: put the limit found back when the profile is complete, instead of the best one.
@@ -30,80 +34,66 @@ class Sweep:
         self.measured: list[ProfileSample] = []
         self.news: deque[ProfileSample] = deque()  # measured and not yet sent
         self._device, self._limits, self._profiler, self._observe = device, limits, profiler, observe
+        self._pieces = Pieces(profiler.batch_size, profiler.min_s, profiler.min_steps)
         self._spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of it began
-        self._settle_s, self._settle_until = SETTLE_S, 0.0
-        self._failures = 0
-        self._new_window()
+        self._watch = Watch(profiler.min_s, profiler.min_steps * profiler.batch_size)
+        self._watching = bool(profiler.limits_w) and not profiler.weights.fastest
 
     # ------------------------------------------------------------------ the walk
     def start(self, mark: Mark, samples: int) -> None:
         """Training steps begin, ``samples`` were trained before."""
-        if self._may_set() and self._profiler.next_limit() is not None:
-            self.active = True
-            self._spent.open(mark)
-            self._since_samples = samples
-            self._go_on(mark, samples)
+        self._watching = self._watching and self._may_set()
+        if self._may_set() and self._profiler.next_limit is not None:
+            self._begin(mark, samples)
         else:
             self._settle_on_chosen()
 
     def stop(self, mark: Mark, samples: int) -> None:
-        """Training steps pause: an epoch ends. What its window and its settling have had is kept."""
-        if not self.active:
-            return
-        if self._window.is_open:
-            self._close_part(mark, samples)
+        """Training steps pause: an epoch ends. What its piece and its settling have had is kept."""
+        if self.active:
+            self._pieces.pause(mark, samples)
+            self._leave(mark, samples)
         else:
-            self._settle_s = max(0.0, self._settle_until - mark.time_s)
-        self._leave(mark, samples)
+            self._look(mark, samples, pauses=True)
+
+    @property
+    def eager(self) -> bool:
+        """Whether it wants to hear of the next step, and not only of one in each second."""
+        return self.active or self.watches_next
+
+    @property
+    def watches_next(self) -> bool:
+        """Whether training under the limit chosen is to be looked at from the next step on."""
+        return self._watching and not self.active and self._watch.closed
 
     def due(self, now_s: float) -> bool:
-        """A step was made while profiling; whether an edge of a window is due now."""
-        if not self._window.is_open:
-            return now_s >= self._settle_until
-        self._steps += 1
-        return now_s >= self._due_s and self._steps >= self._need_steps
+        """A step was made while profiling; whether an edge of a piece is due now."""
+        return self._pieces.due(now_s)
 
     def pass_edge(self, mark: Mark, samples: int) -> bool:
-        """Open the window, or close it and go on to the next limit; True when the profile has become complete."""
-        if not self._window.is_open:
-            self._settle_s = 0.0
-            self._open_part(mark, samples)
-            return False
-        self._close_part(mark, samples)
-        self.keep(at_end=False)
-        if self._may_set() and self._profiler.next_limit() is not None:
-            self._go_on(mark, samples)
-            return False
-        self._leave(mark, samples)
-        self._settle_on_chosen()
-        self._say_what_was_found()
-        return self._profiler.next_limit() is None
+        """Open a piece, or close it and go on; True when the profile has become complete."""
+        pieces = self._pieces
+        if pieces.is_open:
+            pieces.close(mark, samples)
+            if pieces.ticked:
+                return self._go_on(mark, samples)
+        pieces.open(mark, samples)
+        return False
+
+    def watch(self, mark: Mark, samples: int) -> None:
+        """Look at training under the limit chosen; where it left its profile, measure that anew."""
+        if not self.active:
+            self._look(mark, samples)
 
     def keep(self, *, at_end: bool = True) -> None:
-        """Keep what the window measured; ``at_end`` of the attempt it may be a part, for a later run to finish."""
-        limit_w, window = self._profiler.next_limit(), self._window
-        samples, steps = self._window_samples, self._steps
-        self._new_window()
-        present_w = self._device.limit_w()
-        if limit_w is None or present_w is None or not same_w(limit_w, present_w):
-            return  # somebody else changed the limit meanwhile: nobody knows when
-        if samples <= 0 or window.time_s <= 0:
+        """Keep what was measured; ``at_end`` of the attempt it may be a part, for a later run to finish."""
+        if not self._in_force(self._pieces.limit_w):
+            self._pieces.drop()
             return
-        if not window.energy_j:  # unknown, or a counter that stands still
-            self._failures += not at_end
-            return
-        sample = ProfileSample(
-            batch_size=self._profiler.batch_size,
-            limit_w=limit_w,
-            samples=samples,
-            energy_j=window.energy_j,
-            time_s=window.time_s,
-            steps=steps,
-        )
-        self._profiler.add(sample)
-        self.measured.append(sample)
-        self.news.append(sample)
+        for piece in self._pieces.take(at_end=at_end):
+            self._profiler.add(piece)
+            self._note(piece)
 
     def settle(self) -> None:
         """Leave the device at the best of what is measured, complete or not; to observe, at the limit found."""
@@ -116,94 +106,157 @@ class Sweep:
         """Count what profiling spends up to now."""
         self._spent.advance(mark)
 
+    def take_news(self) -> tuple[ProfileSample, ...]:
+        """What was measured since the last call, added up, behind a mark where it begins anew; any thread may ask."""
+        news = taken(self.news)
+        return (*(s for s in news if s.is_mark), *summed(news))
+
     def excess(self, samples: int) -> tuple[float | None, float | None]:
         """(J, s) that profiling spent beyond the same samples at the chosen limit; 0 where nothing was profiled."""
         profiled = self._spent_samples + (samples - self._since_samples if self.active else 0)
         if profiled == 0:
             return 0.0, 0.0
-        chosen_w = self._chosen_w()
-        rates = self._profiler.rates_at(chosen_w) if chosen_w is not None else None
+        rates = self._profiler.rates_at(self._chosen_w())
         if rates is None:
             return None, None
         spent_j = self._spent.energy_j
         return None if spent_j is None else spent_j - profiled * rates[0], self._spent.time_s - profiled * rates[1]
 
     def cost_per_sample(self) -> float | None:
-        """Cost [J] of a sample at the chosen limit; None while the profile is incomplete, or where there is none."""
-        chosen_w = self._chosen_w()
-        if chosen_w is None or self._profiler.next_limit() is not None or not self._may_set():
-            return None
-        return self._profiler.cost_at(chosen_w)
+        """Cost [J] of a sample at the chosen limit; None while the walk is not over, or where there is none."""
+        return self._profiler.cost_at(self._chosen_w()) if self._profiler.walked and self._may_set() else None
+
+    def say_what_was_missed(self, samples: int) -> None:
+        """To observe: what these samples would have saved at the best limit."""
+        best_w, found_w = self._profiler.best_w, self._chosen_w()
+        best, found = self._profiler.rates_at(best_w), self._profiler.rates_at(found_w)
+        if not self._observe or best is None or found is None or samples <= 0:
+            return
+        log.info(
+            "Zeus observed: at %g W instead of %g W these %d samples would have saved %+.4g J (%+.1f %%) and %+.4g s "
+            "(%+.1f %%).%s",
+            best_w,
+            found_w,
+            samples,
+            samples * (found[0] - best[0]),
+            100 * (1 - best[0] / found[0]),
+            samples * (found[1] - best[1]),
+            100 * (1 - best[1] / found[1]),
+            "" if self._profiler.walked else " The profile is not complete yet.",
+        )
 
     # ------------------------------------------------------------------ inside
     def _may_set(self) -> bool:
-        return self._limits is not None and self._limits.can_set and self._failures < _MOST_FAILURES
+        return self._limits is not None and self._limits.can_set and self._pieces.failures < _MOST_FAILURES
 
-    def _go_on(self, mark: Mark, samples: int) -> None:
+    def _in_force(self, limit_w: float | None) -> bool:
+        present_w = self._device.limit_w()
+        return limit_w is not None and present_w is not None and same_w(limit_w, present_w)
+
+    def _begin(self, mark: Mark, samples: int) -> None:
+        """Profile from here on."""
+        self.active = True
+        self._spent.open(mark)
+        self._since_samples = samples
+        self._move(mark, samples)
+
+    def _go_on(self, mark: Mark, samples: int) -> bool:
+        """A piece is over: the next one, the next limit, or the best one; True when the profile is complete."""
+        before_w = self._pieces.limit_w
+        self.keep(at_end=False)
+        next_w = self._profiler.next_limit
+        if self._may_set() and next_w is not None:
+            if next_w == before_w and self._in_force(next_w):
+                self._pieces.open(mark, samples)
+            else:
+                self._move(mark, samples)
+            return False
+        self._leave(mark, samples)
+        self._settle_on_chosen()
+        self._say_what_was_found()
+        return next_w is None
+
+    def _move(self, mark: Mark, samples: int) -> None:
         """Train at the limit that is to be measured now."""
-        limit_w, present_w = self._profiler.next_limit(), self._device.limit_w()
+        limit_w = self._profiler.next_limit
         if limit_w is None or self._limits is None:
             return
-        if present_w is None or not same_w(limit_w, present_w):
+        if not self._in_force(limit_w):
             if not self._limits.set_w(limit_w):
                 self._leave(mark, samples)
                 return
-            self._settle_s = SETTLE_S
-        self._settle_until = mark.time_s + self._settle_s
+            self._pieces.unsettle()
+        self._pieces.begin(mark, limit_w)
 
-    def _new_window(self) -> None:
-        self._window = Span()
-        self._window_samples = self._steps = 0
-
-    def _open_part(self, mark: Mark, samples: int) -> None:
-        limit_w = self._profiler.next_limit()
-        if limit_w is None:
-            return
-        need_s, self._need_steps = self._profiler.missing(limit_w)
-        self._due_s = mark.time_s + need_s - self._window.time_s
-        self._window.open(mark)
-        self._window_samples -= samples  # so that adding the count at the end gives the difference
-
-    def _close_part(self, mark: Mark, samples: int) -> None:
-        self._window.close(mark)
-        self._window_samples += samples
+    def _note(self, sample: ProfileSample) -> None:
+        self.measured.append(sample)
+        self.news.append(sample)
 
     def _leave(self, mark: Mark, samples: int) -> None:
         self._spent.close(mark)
         self._spent_samples += samples - self._since_samples
         self.active = False
 
+    def _look(self, mark: Mark, samples: int, *, pauses: bool = False) -> None:
+        """Where training left its profile, begin that anew, once in an attempt."""
+        chosen_w = self._chosen_w()
+        rates = self._profiler.rates_at(chosen_w)
+        if not self._watching or rates is None or not self._in_force(chosen_w):
+            return
+        if not self._watch.left(mark, samples, rates[0], pauses=pauses):
+            return
+        log.warning(
+            "Zeus: a sample at batch size %d no longer draws the %.3g J of its power profile, by over %.0f %%: the "
+            "profile is measured anew.",
+            self._profiler.batch_size,
+            rates[0],
+            100 * OFF,
+        )
+        self._watching = False
+        self._note(self._profiler.forget())
+        self._pieces.unsettle()
+        if not pauses:
+            self._begin(mark, samples)
+
     def _chosen_w(self) -> float | None:
-        return self._limits.found_w if self._observe and self._limits else self._profiler.best_w()
+        return self._limits.found_w if self._observe and self._limits else self._profiler.best_w
 
     def _settle_on_chosen(self) -> None:
-        """Train at the optimum of Eq. 7, or at the limit found: to observe, or where energy cannot be measured."""
+        """Train at the best limit, or at the one found: to observe, or where energy cannot be measured."""
         if self._limits is None:
             return
-        if self._failures >= _MOST_FAILURES:
+        if self._pieces.failures >= _MOST_FAILURES:
             if self._limits.can_set and self._limits.found_w is not None:
                 self._limits.set_w(self._limits.found_w)
-        elif self._may_set() and self._profiler.next_limit() is None:
-            chosen_w = self._chosen_w()
-            if chosen_w is not None:
-                self._limits.set_w(chosen_w)
+        elif self._profiler.next_limit is None:
+            self.settle()
 
     def _say_what_was_found(self) -> None:
-        if self._failures >= _MOST_FAILURES:
+        profiler = self._profiler
+        if self._pieces.failures >= _MOST_FAILURES:
             log.warning("Zeus gives up profiling: the energy counter of this device does not move or cannot be read.")
             return
-        best_w = self._profiler.best_w()
-        best = self._profiler.rates_at(best_w) if best_w is not None else None
-        first = self._profiler.rates_at(self._profiler.limits_w[0])
+        best_w, first_w = profiler.best_w, profiler.limits_w[0]
+        best, first = profiler.rates_at(best_w), profiler.rates_at(first_w)
         if best is None or first is None:
             return
         log.info(
-            "Zeus power profile at batch size %d: %g W costs least; per sample %+.1f %% energy, %+.1f %% time against "
-            "%g W.%s",
-            self._profiler.batch_size,
+            "Zeus power profile at batch size %d: %g W is best by %s; per sample %+.1f %% energy, %+.1f %% time "
+            "against %g W.%s",
+            profiler.batch_size,
             best_w,
+            profiler.weights.objective,
             100 * (best[0] / first[0] - 1),
             100 * (best[1] / first[1] - 1),
-            self._profiler.limits_w[0],
+            first_w,
             " The limit found is put back: mode is 'observe'." if self._observe else "",
         )
+
+
+def taken(news: deque[T]) -> tuple[T, ...]:
+    """Everything in a queue to which another thread may be appending."""
+    items: list[T] = []
+    with contextlib.suppress(IndexError):
+        while True:
+            items.append(news.popleft())
+    return tuple(items)

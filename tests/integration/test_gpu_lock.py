@@ -20,9 +20,9 @@ from tests.integration.jobs import job, log_of
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import time
-from airflow_provider_zeus.training import sweep
+from airflow_provider_zeus.training import pieces
 from airflow_provider_zeus.training.run import ZeusRun
-sweep.SETTLE_S = 0.02
+pieces.SETTLE_S = 0.02
 def train(run):
     for _ in run.epochs():
         for _ in range(100):

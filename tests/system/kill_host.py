@@ -24,11 +24,11 @@ WORKERS = 4
 
 def train(run: Any) -> int:
     """A training that stops at ``$ZEUS_STAGE``, with forked loader workers that live on."""
-    from airflow_provider_zeus.training import sweep
+    from airflow_provider_zeus.training import pieces
 
     stage = os.environ["ZEUS_STAGE"]
     simulated = run.device.info.energy_source == "simulated"
-    sweep.SETTLE_S = sweep.SETTLE_S if simulated else 0.02
+    pieces.SETTLE_S = pieces.SETTLE_S if simulated else 0.02
     found_w = run.device.limit_w()
     workers = [fork_worker() for _ in range(WORKERS)]
     feed_on_demand("task")

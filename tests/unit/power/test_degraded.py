@@ -17,7 +17,7 @@ import pytest
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.power import nvml_library
 from airflow_provider_zeus.power.open import open_device
-from airflow_provider_zeus.training import sweep
+from airflow_provider_zeus.training import pieces
 from tests.fake_nvml import FakeNvml, Gpu
 
 from .conftest import ROOT
@@ -98,7 +98,7 @@ CASES: dict[str, Callable[[World], object]] = {
 
 @pytest.fixture
 def world(nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(sweep, "SETTLE_S", 0.02)
+    monkeypatch.setattr(pieces, "SETTLE_S", 0.02)
     card = nvml.add(tick_s=0.002, settle_s=0.002, energy_mj=1e9)
     return World(nvml, card, tmp_path, monkeypatch)
 

@@ -21,6 +21,7 @@ from airflow_provider_zeus.optimizer.trial import (
     DeviceInfo,
     Observation,
     Phase,
+    ProfileSample,
     State,
     Trial,
     TrialKey,
@@ -686,14 +687,28 @@ def test_where_the_device_is_not_known_the_profile_says_whose_it_is(store: Store
     assert store.ask(request(2, device=None)).profile == asked.profile  # redelivered
 
 
-def test_of_each_batch_size_and_limit_the_newest_8_samples_remain(store: Store) -> None:
+def test_samples_of_a_limit_add_up_however_many_and_however_small(store: Store) -> None:
+    """Runs that are shorter than a window finish it together."""
     run(store, 1, profile=7)
     for n in (2, 3):
         key = store.ask(request(n)).trial.key
         store.heartbeat(key, report(32, profile=3))
         store.tell(key, State.CONVERGED, report(64, profile=5))
     profile = store.ask(request(4)).profile
-    assert {s.batch_size: s.samples for s in profile} == {32: 80, 64: 80}
+    assert {s.batch_size: s.samples for s in profile} == {32: 130, 64: 100}
+
+
+def test_a_mark_makes_the_profile_of_its_batch_size_begin_anew(store: Store) -> None:
+    (one,) = report(32, profile=1).profile
+    fresh, other = replace(one, limit_w=150.0), replace(one, batch_size=64)
+    key = store.ask(request(1)).trial.key
+    store.heartbeat(key, Report(observation=seen(), profile=[one, replace(one, limit_w=100.0), other]))
+    store.tell(key, State.CONVERGED, Report(observation=seen(), profile=[one, ProfileSample.anew(32), fresh]))
+    asked = store.ask(request(2))
+    assert list(asked.profile) == [fresh, other]
+    store.heartbeat(asked.trial.key, Report(observation=seen(), profile=[fresh, ProfileSample.anew(64)]))
+    store.tell(asked.trial.key, State.CONVERGED, report())
+    assert [(s.batch_size, s.limit_w, s.samples) for s in store.ask(request(3)).profile] == [(32, 150.0, 20)]
 
 
 def test_a_profile_of_many_limits_is_kept_whole(store: Store) -> None:

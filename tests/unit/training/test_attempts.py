@@ -377,8 +377,8 @@ def test_any_other_error_is_written_down_and_raised(kit: Kit, error: BaseExcepti
     assert end.observation.samples == 50 * 1024
     assert end.observation.time_s == pytest.approx(kit.gpu.now_s())  # up to the error, not up to the last second
     assert not out_of_memory(error)
-    assert [s.limit_w for s in end.profile] == [250.0, 225.0]  # the window that the error cut off is kept
-    assert end.profile[0].time_s >= 5.0 > end.profile[1].time_s > 0.0
+    assert [s.limit_w for s in end.profile] == [200.0, 250.0]  # the window that the error cut off is kept
+    assert end.profile[1].time_s >= 5.0 > end.profile[0].time_s > 0.0
 
 
 def test_a_required_target_that_is_missed_fails_after_everything_is_written(kit: Kit) -> None:

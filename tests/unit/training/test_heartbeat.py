@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, summed
 from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.plan import Line
 from airflow_provider_zeus.training.run import ZeusRun
@@ -49,7 +49,8 @@ def test_lines_are_written_while_one_long_step_runs(kit: Kit) -> None:
 
 
 def news(lines: list[Line]) -> tuple[list[ProfileSample], list[PowerPoint]]:
-    return [s for line in lines for s in line.profile], [p for line in lines for p in line.points]
+    """Samples added up, and points."""
+    return [*summed(s for line in lines for s in line.profile)], [p for line in lines for p in line.points]
 
 
 class _Sometimes:
@@ -105,7 +106,7 @@ def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
     kit.run(incumbent(256), max_epochs=200).train(loop, epochs=60)
     undisturbed = news(kit.lines)
     assert len(undisturbed[1]) > 100
-    assert len(undisturbed[0]) == 7
+    assert len(undisturbed[0]) >= 5
 
     kit.lines.clear()
     next(kit.tmp.glob("*.gpu")).unlink()
@@ -124,7 +125,11 @@ def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
         stop.set()
         for thread in threads:
             thread.join()
-    assert news(kit.lines) == undisturbed
+    samples, points = news(kit.lines)
+    assert points == undisturbed[1]
+    for one, other in zip(samples, undisturbed[0], strict=True):
+        assert (one.limit_w, one.samples, one.steps) == (other.limit_w, other.samples, other.steps)
+        assert (one.energy_j, one.time_s) == pytest.approx((other.energy_j, other.time_s))  # added in another order
     kinds = [line.kind for line in kit.lines]
     assert kinds[kinds.index("end") :] == ["end", "final"]
     assert kinds.count("beat") > 10
