@@ -17,6 +17,7 @@ from airflow_provider_zeus.optimizer.trial import (
     State,
     Trial,
     TrialKey,
+    Where,
 )
 
 UPGRADE = "airflow zeus db upgrade"  # makes or migrates the tables of a Connection's database
@@ -110,6 +111,12 @@ class Store(Protocol):
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
+
+    def complete(self, job_id: str, batch_size: int, *, last: int) -> list[Trial]:
+        """The ``last`` newest trials of one batch size that ended with a model, in order of number."""
+
+    def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
+        """What one version of a job measured on one device: sums per (batch size, power limit), in that order."""
 
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one trial, at most 500 points."""
