@@ -111,6 +111,16 @@ class SqlStore:
         with transaction(self._engine) as connection:
             return sql_trials.job_ids(connection, dag_id)
 
+    def complete(self, job_id: str, batch_size: int, *, last: int) -> list[Trial]:
+        """The ``last`` newest trials of one batch size that ended with a model."""
+        with transaction(self._engine) as connection:
+            return sql_trials.complete(connection, job_id, batch_size, last)
+
+    def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
+        """What one version of a job measured on one device: sums per (batch size, power limit)."""
+        with transaction(self._engine) as connection:
+            return list(sql_trials.profile(connection, job_id, device, job_version))
+
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one trial, at most 500 points."""
         with transaction(self._engine) as connection:

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import Attempt, PowerPoint, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.baseline import COMPLETE
+from airflow_provider_zeus.optimizer.trial import Attempt, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import book, ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
 from airflow_provider_zeus.store.settings import read_settings, variable_key
@@ -129,6 +130,15 @@ class VariableStore:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
         every = sorted(_read(JOBS, self._port.get(JOBS), _names) or [])
         return every if dag_id is None else [job for job in every if self.runs(dag_id, job, last=1)]
+
+    def complete(self, job_id: str, batch_size: int, *, last: int) -> list[Trial]:
+        """The ``last`` newest trials of one batch size that ended with a model."""
+        found = [t for t in self.trials(job_id) if t.batch_size == batch_size and t.state in COMPLETE]
+        return found[max(len(found) - last, 0) :]
+
+    def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
+        """What one version of a job measured on one device: sums per (batch size, power limit)."""
+        return list(self._load(job_id).profile(device, job_version))
 
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one of the newest 20 trials, at most 100 points; empty for older ones."""
