@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 OBJECTIVES = ("cost", "energy", "time")
 _SLOWDOWN = "max_slowdown="
+_ROUNDING = 1e-9
 
 Rate = tuple[float, float]  # (J, s) per sample
 

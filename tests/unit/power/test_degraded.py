@@ -29,7 +29,8 @@ COUNTER, SETTER = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceSetPowerMana
 def documented() -> dict[str, tuple[str, str]]:
     """Case -> (what is measured all the same, sentence)."""
     text = (ROOT / "docs" / "power.md").read_text(encoding="utf-8").partition("| case |")[2]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:] if "|" in line]
+    table = text.partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     return {case: (measured, said) for case, measured, said in rows}
 
 
