@@ -26,7 +26,8 @@ from airflow_provider_zeus.training.tally import Tally
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0  # how often a running epoch is checked against its bound [s of the device's clock]
-_MUCH_WAITING = 0.3  # share of training time spent waiting for data above which a power limit hardly matters
+_MUCH_WAITING = 30.0  # of training time spent waiting for data [%], above which a power limit hardly matters
+_LONG_S = 1.0  # of training, for that share to tell something
 
 
 class LiveAttempt:
@@ -125,12 +126,12 @@ class LiveAttempt:
         """The data are at their end; so many seconds of the pass were spent waiting for them."""
         self._tally.end_training()
         self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
-        if not self._said_waiting and self._looped_s >= 1.0 and self._waited_s > _MUCH_WAITING * self._looped_s:
+        if not self._said_waiting and self._looped_s >= _LONG_S and self._waiting() > _MUCH_WAITING:
             self._said_waiting = True
             log.warning(
                 "Zeus: %.0f %% of the training time is spent waiting for data: it is input-bound, and the power limit "
                 "hardly matters. More workers in run.data_loader(..., num_workers=n) may help.",
-                100 * self._waited_s / self._looped_s,
+                self._waiting(),
             )
 
     def report(self, target: Target, metric: float) -> None:
@@ -185,6 +186,9 @@ class LiveAttempt:
                 self._tally.end_training()
                 self._tally.touch(read(self._device))
         self._sweep.keep()
+        self._sweep.say_what_was_missed(self._tally.samples)
+        if self._looped_s >= _LONG_S:
+            log.info("Zeus: %.0f %% of this attempt's training time was spent waiting for data.", self._waiting())
         self._refresh()
 
     def settle(self) -> None:
@@ -248,6 +252,10 @@ class LiveAttempt:
             self._refresh()
             self._check_bound(at_end_of_epoch=False)
         self._due_s = 0.0 if sweep.active else self._tick_s
+
+    def _waiting(self) -> float:
+        """Share of the training time that was spent waiting for data [%], as the loaders' passes told."""
+        return 100 * self._waited_s / self._looped_s
 
     def _refresh(self) -> None:
         """Take the sums of the last edge into ``snapshot``, which the heartbeat's thread sends."""

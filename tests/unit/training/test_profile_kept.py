@@ -1,0 +1,296 @@
+"""A profile that is kept: begun anew where training has left it, handed on by a run that is killed, and said."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_provider_zeus.optimizer.trial import ProfileSample, since_anew, summed
+from airflow_provider_zeus.power.meter import Mark
+from airflow_provider_zeus.power.simulated import SimulatedGpu
+from airflow_provider_zeus.training.pieces import Pieces
+from airflow_provider_zeus.training.plan import read_result
+from airflow_provider_zeus.training.run import ZeusRun
+from airflow_provider_zeus.training.watch import Watch
+from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, peek, steps
+
+
+class Other(SimulatedGpu):
+    """The same GPU under a training whose samples take ``factor`` times as much of everything."""
+
+    factor = 1.0
+
+    def on_step(self, samples: int) -> None:
+        super().on_step(round(samples * self.factor))
+
+
+def other(kit: Kit, factor: float) -> Other:
+    gpu = Other("v100", load="shufflenet", state_file=kit.tmp / "other.gpu")
+    gpu.factor = factor
+    return gpu
+
+
+@pytest.fixture
+def known(kit: Kit) -> tuple[ProfileSample, ...]:
+    """A complete profile of batch size 1024."""
+    kit.run(incumbent(1024), max_epochs=60).train(loop, epochs=20)
+    profile = kit.profile()
+    kit.lines.clear()
+    return profile
+
+
+@pytest.mark.parametrize("steps_per_epoch", [6, 50, 1000])  # 1 s, 10 s, 200 s
+def test_where_a_sample_draws_over_a_tenth_more_the_profile_is_measured_anew_once(
+    kit: Kit, known: tuple[ProfileSample, ...], steps_per_epoch: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    epochs = max(2000 // steps_per_epoch, 2)
+    size = steps_per_epoch * 1024
+    run = kit.run(incumbent(1024), on=other(kit, 1.5), profile=known, max_epochs=epochs)
+    run.train(loop, epochs=epochs, samples=size)
+    told = kit.profile()
+    assert [s.is_mark for s in told].count(True) == 1
+    now = summed((*known, *told))
+    assert now == summed(since_anew(told)), "of the profile before nothing is left"
+    before = {s.limit_w: s.energy_j / s.samples for s in known}
+    assert all(s.energy_j / s.samples > 1.2 * before[s.limit_w] for s in now if s.limit_w in before)
+    assert {s.limit_w for s in now} >= {250.0, 200.0, 150.0, 100.0}
+    assert caplog.text.count("the profile is measured anew") == 1
+
+    kit.lines.clear()
+    kit.run(incumbent(1024), on=other(kit, 1.5), profile=now, max_epochs=60).train(loop, epochs=20)
+    assert kit.profile() == ()
+    assert kit.last().excess_s == 0.0
+
+
+@pytest.mark.parametrize("factor", [0.95, 1.0, 1.04])
+def test_where_it_draws_about_the_same_nothing_is_measured_again(
+    kit: Kit, known: tuple[ProfileSample, ...], factor: float
+) -> None:
+    kit.run(incumbent(1024), on=other(kit, factor), profile=known, max_epochs=60).train(loop, epochs=40)
+    assert kit.profile() == ()
+
+
+def test_a_change_in_the_middle_is_seen_and_validation_is_none(kit: Kit, known: tuple[ProfileSample, ...]) -> None:
+    gpu, marks = other(kit, 1.0), list[int]()
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            gpu.factor = 1.0 if epoch < 20 else 1.5
+            steps(run)
+            for _ in range(100):
+                SimulatedGpu.on_step(gpu, 2048)  # validation, which draws twice as much
+            marks.append([s.is_mark for s in run._live.measured].count(True))
+            run.report(acc=float(epoch == 39))
+
+    kit.run(incumbent(1024), on=gpu, profile=known, max_epochs=60).train(train)
+    assert marks[19] == 0
+    assert 20 <= marks.index(1) <= 23
+    assert marks[-1] == 1
+
+
+def test_a_peek_and_a_second_attempt_go_on_with_the_new_profile(kit: Kit, known: tuple[ProfileSample, ...]) -> None:
+    run = kit.run(
+        explore(1024, bound_epochs=40.0),
+        incumbent(1024),
+        on=other(kit, 1.5),
+        profile=known,
+        max_epochs=60,
+        peeks=(peek(512),),
+        batch_sizes=[256, 512, 1024],
+    )
+    run.train(lambda run: loop(run, epochs=99 if run.attempt == 1 else 30))
+    first, second = kit.ends()[:2]
+    assert [s.is_mark for line in kit.lines for s in line.profile].count(True) == 1
+    assert not any(s.is_mark for s in second.profile)
+    assert second.observation.power_limit_w == first.observation.power_limit_w
+
+
+def test_a_watch_counts_stretches_in_a_row_and_goes_on_after_a_pause() -> None:
+    watch, now = Watch(5.0, 100), [0.0, 0.0, 0]
+
+    def train(seconds: float, j_per_sample: float, *, pauses: bool = False) -> bool:
+        now[0], now[1], now[2] = now[0] + seconds, now[1] + 100 * seconds * j_per_sample, now[2] + round(100 * seconds)
+        return watch.left(Mark(now[1], now[0]), int(now[2]), 1.0, pauses=pauses)
+
+    assert watch.closed
+    assert not train(0.0, 1.0)
+    assert [train(5.0, j) for j in (1.2, 1.0, 0.8, 1.05, 1.2)] == [False] * 5
+    assert train(5.0, 0.85), "two in a row, whichever way"
+    watch, now = Watch(5.0, 100), [0.0, 0.0, 0]
+    train(0.0, 1.0)
+    assert not train(3.0, 1.2, pauses=True)
+    assert watch.closed
+    now[0], now[1] = 99.0, 9999.0  # validation
+    assert not train(0.0, 1.0)
+    assert [train(2.0, 1.2), train(5.0, 1.2)] == [False, True]
+
+
+def test_a_watch_without_energy_says_nothing() -> None:
+    watch = Watch(5.0, 1)
+    for number in range(9):
+        assert not watch.left(Mark(None, 6.0 * number, "gone"), 100 * number, 1.0, pauses=False)
+
+
+# --- pieces
+
+
+def measured(pieces: Pieces, rates: list[float], *, step_s: float = 0.1) -> Iterator[int]:
+    """Train through so many pieces, each of which takes so many seconds per 10 samples; how many each one gave."""
+    now_s, samples = 0.0, 0
+    pieces.begin(Mark(0.0, 0.0), 200.0)
+    while not pieces.due(now_s):
+        now_s += step_s
+    pieces.open(Mark(200 * now_s, now_s), samples)
+    for rate in rates:
+        done = False
+        while not done:
+            now_s, samples = now_s + step_s * rate, samples + 10
+            done = pieces.due(now_s)
+        pieces.close(Mark(200 * now_s, now_s), samples)
+        yield len(pieces.take(at_end=False))
+        pieces.open(Mark(200 * now_s, now_s), samples)
+
+
+def test_after_a_change_pieces_count_once_two_agree_and_no_more_than_three_are_left_out() -> None:
+    assert list(measured(Pieces(10, 5.0, 10), [1.0, 1.01, 1.3, 1.0])) == [0, 2, 1, 1]
+    assert list(measured(Pieces(10, 5.0, 10), [2.0, 1.5, 1.0, 1.02, 1.0])) == [0, 0, 0, 2, 1]
+    assert list(measured(Pieces(10, 5.0, 10), [1.0, 2.0, 1.0, 2.0, 1.0])) == [0, 0, 0, 1, 1]
+
+
+def test_a_piece_waits_for_a_counter_that_has_not_ticked() -> None:
+    pieces = Pieces(10, 5.0, 10)
+    pieces.begin(Mark(7.0, 0.0), 200.0)
+    pieces.open(Mark(7.0, 1.0), 0)
+    pieces.close(Mark(7.0, 2.0), 10)
+    assert not pieces.ticked
+    pieces.open(Mark(7.0, 2.0), 10)
+    pieces.close(Mark(7.0, 6.0), 20)
+    assert pieces.ticked
+    assert pieces.take(at_end=False) == []
+    assert pieces.failures == 1
+
+
+# --- what is said, and what survives
+
+
+def test_gradient_accumulation_and_short_batches_do_not_bias_a_profile(kit: Kit) -> None:
+    """Per sample, whatever a step has of them: the load is one whose samples cost the same in any batch."""
+
+    class PerSample(SimulatedGpu):
+        def on_step(self, samples: int) -> None:
+            for _ in range(samples // 64):
+                super().on_step(64)
+
+    def train(run: ZeusRun, accumulated: int) -> None:
+        for epoch in run.epochs():
+            for _ in range(400 // accumulated):
+                run.step(256 * accumulated)
+            run.step(64)  # the short last batch
+            run.report(acc=float(epoch == 40))
+
+    best = []
+    for accumulated in (1, 8):
+        kit.lines.clear()
+        gpu = PerSample("v100", load="shufflenet", state_file=kit.tmp / f"{accumulated}.gpu")
+        kit.run(on=gpu, max_epochs=60).train(train, accumulated)
+        rates = {s.limit_w: (s.energy_j / s.samples, s.time_s / s.samples) for s in kit.profile()}
+        best.append(kit.last().power_limit_w)
+        for limit_w, (j, s) in rates.items():
+            step_s, power_w = gpu.load.step(gpu.chip, 64, limit_w)
+            assert s == pytest.approx(step_s / 64, rel=0.005)
+            assert j == pytest.approx(step_s * power_w / 64, rel=0.03)
+    assert best[0] == best[1]
+
+
+def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "airflow_provider_zeus")
+    kit.run(incumbent(1024), mode="observe", eta=1.0, max_epochs=60).train(loop, epochs=40)
+    (said,) = re.findall(
+        r"at (\d+) W instead of 250 W these 2048000 samples would have saved (.+) J .* and (.+) s", caplog.text
+    )
+    limit_w, saved_j, saved_s = (float(each) for each in said)
+    gpu = kit.gpu
+    rates = {}
+    for w in (250.0, limit_w):
+        step_s, power_w = gpu.load.step(gpu.chip, 1024, w)
+        rates[w] = step_s * power_w / 1024, step_s / 1024
+    assert saved_j == pytest.approx(2_048_000 * (rates[250.0][0] - rates[limit_w][0]), rel=0.05)
+    assert saved_s == pytest.approx(2_048_000 * (rates[250.0][1] - rates[limit_w][1]), rel=0.02)
+    assert saved_j > 0 > saved_s
+    assert kit.last().power_limit_w == 250.0
+    caplog.clear()
+    kit.run(incumbent(1024)).train(loop)
+    assert "would have saved" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("objective", "within"), [("energy", (100, 125)), ("time", (250, 250)), ("max_slowdown=1.1", (175, 225))]
+)
+def test_the_limit_set_is_the_best_by_the_job_s_objective(kit: Kit, objective: str, within: tuple[int, int]) -> None:
+    kit.run(incumbent(1024), power_objective=objective, eta=0.5, max_epochs=60).train(loop, epochs=40)
+    lowest, highest = within
+    assert lowest <= kit.last().power_limit_w <= highest
+
+
+def test_energy_as_the_objective_profiles_though_time_alone_is_the_cost(kit: Kit) -> None:
+    kit.run(incumbent(1024), power_objective="energy", eta=0.0, max_epochs=60).train(loop, epochs=40)
+    assert kit.last().power_limit_w < 150.0
+
+
+def test_the_share_of_waiting_is_said_at_the_end(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("torch")
+    caplog.set_level(logging.INFO, "airflow_provider_zeus")
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            run.end_pass(0.2, 1.0)
+            run.report(acc=float(epoch == 1))
+
+    kit.run().train(train)
+    assert caplog.text.count("20 % of this attempt's training time was spent waiting for data") == 1
+
+
+KILLED = """
+import sys
+from airflow_provider_zeus.training.run import ZeusRun
+run = ZeusRun.from_env()
+for epoch in run.epochs():
+    while True:
+        run.step(1024)
+        if run.device.now_s() > 17.0:
+            run.beat()
+            print("now", flush=True)
+            sys.stdin.read()
+"""
+
+
+def test_a_killed_run_leaves_what_it_measured_down_to_pieces_of_a_window(kit: Kit) -> None:
+    result = kit.tmp / "result"
+    plan = kit.plan(incumbent(1024), heartbeat_s=60.0)
+    environment: dict[str, Any] = {
+        "ZEUS_PLAN": plan.to_json(),
+        "ZEUS_RESULT": str(result),
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", KILLED], env=environment, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout.readline() == b"now\n"
+        process.send_signal(signal.SIGKILL)
+    left = {s.limit_w: s.time_s for line in read_result(result) for s in line.profile}
+    assert left[250.0] >= 5.0
+    assert left[200.0] >= 5.0
+    assert 1.0 < left[150.0] < 5.0, "a part of its window"
+    deadline = time.monotonic() + 5.0
+    while kit.gpu.limit_w() != 250.0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    kit.run(incumbent(1024), profile=tuple(s for line in read_result(result) for s in line.profile)).train(
+        loop, epochs=1, samples=SAMPLES // 5
+    )
+    assert kit.profile()[0].limit_w == 150.0
