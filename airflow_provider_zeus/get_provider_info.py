@@ -80,6 +80,37 @@ def get_provider_info() -> dict[str, Any]:
 
 def _options() -> dict[str, Any]:
     """Section ``[zeus]`` of Airflow's configuration."""
+    return {**_running(), **_showing()}
+
+
+def _showing() -> dict[str, Any]:
+    """What joules and seconds are converted to on the pages; nothing is stored or decided by it."""
+    return {
+        "price_per_kwh": _option(
+            "float", "", "Price of a kilowatt hour, to show what runs cost in money. Empty: not shown.", "0.28"
+        ),
+        "price_per_gpu_hour": _option(
+            "float",
+            "",
+            "Price of an hour of one GPU, to show what runs cost in money; added to that of their energy where "
+            "both are set. Empty: not counted.",
+            "2.10",
+        ),
+        "pue": _option(
+            "float",
+            "",
+            "Power usage effectiveness of the site, at least 1: multiplies energy before it is priced. Empty: 1.",
+            "1.3",
+        ),
+        "g_co2e_per_kwh": _option(
+            "float", "", "Grams of CO2 equivalent per kilowatt hour, to show carbon. Empty: not shown.", "380"
+        ),
+        "currency": _option("string", "", "Shown behind amounts of money.", "EUR"),
+    }
+
+
+def _running() -> dict[str, Any]:
+    """How trainings are measured."""
     return {
         "state_dir": _option(
             "string",

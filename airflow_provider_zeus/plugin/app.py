@@ -1,18 +1,18 @@
-"""The FastAPI app below ``/zeus``: routes only. Loaded by the api-server alone."""
+"""The FastAPI app below ``/zeus``: the page, its files, each view's data routes. Loaded by the api-server alone."""
 
 from __future__ import annotations
 
 import logging
 
-from fastapi import FastAPI, HTTPException, Query, Request, Response  # noqa: TID253 - see above
+from fastapi import FastAPI, HTTPException, Request, Response  # noqa: TID253 - see above
 from fastapi.responses import JSONResponse  # noqa: TID253
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_zeus.errors import ZeusError
-from airflow_provider_zeus.plugin import answers, assets
-from airflow_provider_zeus.plugin.auth import EVERYWHERE, MAY_READ_RUNS
-from airflow_provider_zeus.plugin.models import Answer, Problem
+from airflow_provider_zeus.plugin import assets, routes_dag, routes_overview, routes_run
+from airflow_provider_zeus.plugin.auth import EVERYWHERE
+from airflow_provider_zeus.plugin.models import Problem
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def unreadable(_request: Request, error: ZeusError) -> JSONResponse:
 
 @app.get("/page")
 def page() -> Response:
-    """The page of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no data."""
+    """The page of all jobs, of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no data."""
     return Response(assets.page(), media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
@@ -73,15 +73,5 @@ def static(tag: str, name: str, request: Request) -> Response:
     return Response(found.plain, media_type=found.media_type, headers=headers)
 
 
-@app.get("/api/dags/{dag_id}/costs", dependencies=[MAY_READ_RUNS])
-def dag_costs(dag_id: str, job_id: str | None = None, limit: int = Query(answers.RUNS, ge=1, le=1000)) -> Answer:
-    """What the newest runs of one Zeus job of a DAG cost."""
-    store = answers.open_log()
-    return Answer(note=answers.NO_JOB) if store is None else answers.of_dag(store, dag_id, job_id, limit)
-
-
-@app.get("/api/dags/{dag_id}/runs/{run_id}/costs", dependencies=[MAY_READ_RUNS])
-def run_costs(dag_id: str, run_id: str, job_id: str | None = None) -> Answer:
-    """What one run of a DAG cost, attempt by attempt."""
-    store = answers.open_log()
-    return Answer(note=answers.NO_TRIAL) if store is None else answers.of_run(store, dag_id, run_id, job_id)
+for routes in (routes_overview, routes_dag, routes_run):
+    app.include_router(routes.router)

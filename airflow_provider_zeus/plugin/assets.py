@@ -1,4 +1,4 @@
-"""The page's files, read once per process: a fixed list, so no request can name another file."""
+"""The page's files, read once per process: those of our own folder, so no request can name another file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 STATIC = Path(__file__).parent / "static"
 PAGE = "page.html"
 CHARTS = "echarts.common.min.js"  # brought by the build, not a part of the repository
-TYPES = {"page.js": "text/javascript", "page.css": "text/css", CHARTS: "text/javascript"}
+TYPES = {".js": "text/javascript", ".css": "text/css"}
 _TAG = "VERSION"  # in page.html: stands for tag()
 
 
@@ -26,13 +26,19 @@ class Asset:
 
 
 @cache
+def names() -> tuple[str, ...]:
+    """Scripts and style sheets of the page, sorted."""
+    return tuple(sorted(p.name for p in STATIC.iterdir() if p.suffix in TYPES and p.is_file()))
+
+
+@cache
 def asset(name: str) -> Asset | None:
     """A file of the page; None where there is none of this name. The chart library may be missing."""
-    path = STATIC / name
-    if name not in TYPES or not path.is_file():
+    if name not in names():
         return None
+    path = STATIC / name
     plain, ready = path.read_bytes(), path.with_name(f"{name}.gz")
-    return Asset(plain, _built(ready, plain) or gzip.compress(plain, 9, mtime=0), TYPES[name])
+    return Asset(plain, _built(ready, plain) or gzip.compress(plain, 9, mtime=0), TYPES[path.suffix])
 
 
 def _built(ready: Path, plain: bytes) -> bytes | None:
@@ -48,9 +54,9 @@ def _built(ready: Path, plain: bytes) -> bytes | None:
 def tag() -> str:
     """Changes with any of the files: a part of their addresses, so that browsers may keep them for ever."""
     digest = hashlib.sha256()
-    for name in TYPES:
-        found = asset(name)
-        digest.update(found.plain if found else b"-")
+    for name in names():
+        digest.update(name.encode())
+        digest.update((STATIC / name).read_bytes())
     return digest.hexdigest()[:12]
 
 

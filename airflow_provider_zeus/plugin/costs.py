@@ -47,7 +47,6 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
     sources = {t.observation.energy_source for t in measured}
     mixed = _mixed(sources, units)
     unit = "s" if units == {"s"} else "J"
-    source = measured[-1].observation.energy_source if measured else None
     costs = {t.key: observed_cost(t.observation, w) for t, w in zip(measured, weights, strict=True)}
     return Row(
         run_id=first.origin.run_id,
@@ -70,9 +69,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
         state=last.state.value,
         state_text=_state_text(last, untold),
         state_why=words.ended(last),
-        source=source,
-        source_text=words.source(source) if measured else "",
-        simulated=words.SIMULATED in sources,
+        source=words.badge([t.observation.energy_source for t in measured]),
     )
 
 
@@ -126,16 +123,16 @@ def totals_of(rows: Iterable[Row]) -> list[Total]:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.cost.value is not None:
-            groups.setdefault((row.source_text, row.unit), []).append(row)
+            groups.setdefault((row.source.text, row.unit), []).append(row)
     return [
         Total(
-            source_text=source,
+            source=group[0].source,
             runs=len(group),
             energy=_added([r.energy for r in group], words.energy),
             time=_added([r.time for r in group], words.duration),
             cost=_added([r.cost for r in group], lambda c, unit=unit: words.cost(c, unit)),  # type: ignore[misc]
         )
-        for (source, unit), group in groups.items()
+        for (_, unit), group in groups.items()
     ]
 
 
@@ -174,6 +171,5 @@ def _detail(trial: Trial, job: ZeusJob, untold: Collection[TrialKey]) -> Detail:
         cost=words.missing(_why_missing(trial, "energy_j")) if cost is None else words.cost(cost, unit),
         excess=words.missing("nothing was profiled") if excess is None else words.cost(excess, unit),
         device=f"{count}{seen.device_model}" if seen.device_model else "",
-        source_text=words.source(seen.energy_source) if seen.time_s is not None else "",
-        simulated=seen.energy_source == words.SIMULATED,
+        source=words.badge([seen.energy_source] if seen.time_s is not None else []),
     )

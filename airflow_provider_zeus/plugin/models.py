@@ -1,4 +1,4 @@
-"""What the data routes answer. Texts are for people; the page shows them as they are."""
+"""What the answers of all views are made of. Texts are for people; the page shows them as they are."""
 
 from __future__ import annotations
 
@@ -10,11 +10,39 @@ UNKNOWN = "–"
 
 
 class Figure(BaseModel):
-    """A figure in its base unit [J, s, W, epochs], for people, and exactly (or why it is missing)."""
+    """A figure in its base unit [J, s, W, epochs, money, g], for people, and exactly (or why it is missing)."""
 
     value: float | None = None
     text: str = UNKNOWN
     exact: str = ""
+
+
+class Source(BaseModel):
+    """Where figures come from: the badge beside them. Figures of different sources are never added."""
+
+    name: str | None = None  # as in the log; None: nothing measures energy
+    text: str = ""  # empty: nothing was measured yet
+    kind: str = "source"  # source | estimate | simulated | no-source
+    why: str = ""  # what the badge means, on hover
+
+
+class Table(BaseModel):
+    """The same as a chart shows, in words and numbers; every chart has one beside it."""
+
+    caption: str
+    columns: list[str]
+    numeric: list[bool]  # by column: right-aligned
+    rows: list[list[str]]
+
+
+class Chart(BaseModel):
+    """A chart, what it shows for those who cannot see it, and its table."""
+
+    title: str
+    option: dict[str, Any] | None = None  # ECharts option; None: nothing to draw, and ``note`` says why
+    text: str = ""
+    note: str = ""  # legend, what is left out
+    table: Table | None = None
 
 
 class Tried(BaseModel):
@@ -48,15 +76,13 @@ class Row(BaseModel):
     state: str  # of the last attempt
     state_text: str
     state_why: str
-    source: str | None  # energy source; None: nothing measures energy
-    source_text: str
-    simulated: bool
+    source: Source
 
 
 class Total(BaseModel):
     """Sums over the rows of one energy source; figures of different sources are never added."""
 
-    source_text: str
+    source: Source
     runs: int
     energy: Figure
     time: Figure
@@ -80,27 +106,7 @@ class Detail(BaseModel):
     cost: Figure
     excess: Figure  # part of the cost that profiling took
     device: str
-    source_text: str
-    simulated: bool
-
-
-class Answer(BaseModel):
-    """Everything that the page of a DAG, or of one run, shows."""
-
-    store: str = ""  # where the trial log lies
-    note: str | None = None  # instead of a table: why there is none
-    jobs: list[str] = []
-    job_id: str | None = None
-    facts: list[str] = []
-    settings: list[str] = []  # live settings in force
-    rows: list[Row] = []  # newest first
-    more: bool = False  # older runs were left out
-    totals: list[Total] = []
-    chart: dict[str, Any] | None = None  # ECharts option
-    chart_text: str = ""  # what the chart shows, for those who cannot see it
-    chart_legend: str = ""
-    left_out: str = ""  # what the chart does not show
-    attempts: list[Detail] = []  # of the run, on its page
+    source: Source
 
 
 class Problem(BaseModel):

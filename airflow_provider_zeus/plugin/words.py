@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
-from airflow_provider_zeus.plugin.models import Figure
+from airflow_provider_zeus.plugin.models import Figure, Source
 
 PEEK = "a short look"
 STATES = {
@@ -39,14 +39,22 @@ SOURCES = {
     "simulated": "simulated",
 }
 NO_SOURCE = "no source"
+MEANING = {
+    "source": "Measured by the hardware.",
+    "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] cpu_watts.",
+    "simulated": "No hardware drew this: a model computed it.",
+    "no-source": "Nothing measures energy there: the job is tuned on time alone. A GPU with NVML, a CPU with RAPL, or "
+    "[zeus] cpu_watts for an estimate gives it a source.",
+}
 NEWER = "unknown here"  # a newer version wrote it
 SIMULATED = "simulated"
+_ENERGY = ((3.6e6, 3.6e6, "kWh"), (1e6, 3600.0, "Wh"), (1e3, 1e3, "kJ"))  # from so many joules on, size, unit
 
 
 def energy(joules: float) -> Figure:
-    """Joules with the unit that fits; exactly in joules and kilowatt hours."""
-    size = next((i for i in (3, 2, 1) if abs(joules) >= 0.9995 * 1000**i), 0)
-    text = f"{_three(joules / 1000**size)} {('J', 'kJ', 'MJ', 'GJ')[size]}"
+    """Joules in the unit that fits (J, kJ, Wh, kWh); exactly in joules and kilowatt hours."""
+    size, unit = next(((s, u) for least, s, u in _ENERGY if abs(joules) >= 0.9995 * least), (1.0, "J"))
+    text = f"{_three(joules / size)} {unit}"
     return Figure(value=joules, text=text, exact=f"{joules:,.3f} J = {joules / 3.6e6:,.6g} kWh")
 
 
@@ -97,6 +105,16 @@ def data_slice(name: str | None) -> str:
 def source(name: str | None) -> str:
     """An energy source."""
     return NO_SOURCE if name is None else SOURCES.get(name, name)
+
+
+def badge(names: Sequence[str | None]) -> Source:
+    """The badge of figures from these sources; without a text where there is none of them yet."""
+    if not names:
+        return Source()
+    kinds = ["no-source" if n is None else n if n in ("estimate", SIMULATED) else "source" for n in names]
+    kind = next((k for k in ("simulated", "estimate", "no-source") if k in kinds), "source")
+    different = sorted({source(n) for n in names})
+    return Source(name=names[-1], text=" and ".join(different), kind=kind, why=MEANING[kind])
 
 
 def settings(live: Mapping[str, Any]) -> list[str]:
@@ -174,4 +192,4 @@ def _metric(trial: Trial) -> str:
 
 def _three(value: float) -> str:
     """Three digits, never as a power of ten."""
-    return f"{float(f'{value:.3g}'):,.6g}"
+    return f"{float(f'{value:.3g}'):,.9g}"

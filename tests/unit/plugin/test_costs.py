@@ -27,11 +27,11 @@ def test_a_runs_cost_is_the_sum_of_its_attempts_and_tries() -> None:
     assert (row.energy.value, row.time.value, row.epochs.value) == (700.0, 7.0, 7.0)
     assert row.cost.value == pytest.approx(0.5 * 700 + 0.5 * 300 * 7)
     assert [(t.batch_size, t.state) for t in row.attempts] == [(64, "failed"), (64, "given_up"), (32, "converged")]
-    assert (row.state_text, row.limit.text, row.source_text, row.simulated) == (
+    assert (row.state_text, row.limit.text, row.source.text, row.source.kind) == (
         "reached target",
         "175 W",
         "simulated",
-        True,
+        "simulated",
     )
     assert row.phase == "sampling"
     assert row.began_at == 1000.0
@@ -82,7 +82,7 @@ def test_a_missing_figure_makes_the_sum_a_lower_bound_that_nothing_adds() -> Non
 def test_a_missing_figure_says_why() -> None:
     row = one(trial(1, "a", energy_j=None, energy_source=None, reasons={"energy_j": "no source: set [zeus] cpu_watts"}))
     assert (row.energy.value, row.energy.text, row.energy.exact) == (None, "–", "no source: set [zeus] cpu_watts")
-    assert (row.source, row.source_text, row.simulated) == (None, "no source", False)
+    assert (row.source.name, row.source.text, row.source.kind) == (None, "no source", "no-source")
     assert (row.unit, row.cost.text) == ("s", "9 s"), "time alone"
 
 
@@ -90,7 +90,7 @@ def test_attempts_of_different_sources_are_not_added() -> None:
     row = one(trial(1, "a", 64, State.GIVEN_UP), trial(2, "a", energy_source="nvml_counter"))
     assert (row.energy.value, row.time.value, row.cost.value) == (None, None, None)
     assert "(GPU counter and simulated)" in row.cost.exact
-    assert row.simulated, "a part of it is"
+    assert row.source.kind == "simulated", "a part of it is"
 
 
 def test_totals_keep_sources_apart() -> None:
@@ -103,9 +103,9 @@ def test_totals_keep_sources_apart() -> None:
         ],
         JOB,
     )
-    sums = {t.source_text: (t.runs, t.energy.value, t.time.value) for t in costs.totals_of(rows)}
+    sums = {t.source.text: (t.runs, t.energy.value, t.time.value) for t in costs.totals_of(rows)}
     assert sums == {"simulated": (2, 300.0, 18.0), "CPU counter": (1, 5000.0, 9.0), "no source": (1, None, 9.0)}
-    assert {t.source_text: t.cost.text for t in costs.totals_of(rows)}["no source"] == "9 s"
+    assert {t.source.text: t.cost.text for t in costs.totals_of(rows)}["no source"] == "9 s"
 
 
 def test_a_running_attempt_shows_what_it_drew_so_far_and_is_added_nowhere() -> None:
@@ -113,7 +113,7 @@ def test_a_running_attempt_shows_what_it_drew_so_far_and_is_added_nowhere() -> N
     assert (row.energy.text, row.energy.value, row.cost.value) == ("100 J so far", None, None)
     assert row.state == "running"
     begun = one(trial(1, "a", state=State.RUNNING, energy_j=None, time_s=None, energy_source=None))
-    assert (begun.energy.text, begun.energy.exact, begun.source_text) == ("–", "not measured yet", "")
+    assert (begun.energy.text, begun.energy.exact, begun.source.text) == ("–", "not measured yet", "")
 
 
 def test_every_run_is_costed_with_the_jobs_present_eta() -> None:

@@ -1,110 +1,37 @@
-"""The chart's option: data, not drawing."""
+"""What all charts share."""
 
 from __future__ import annotations
 
-import json
 from itertools import combinations
-from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State, Trial
-from airflow_provider_zeus.plugin import costs, figures
-from airflow_provider_zeus.plugin.models import Row
-from tests.unit.plugin.kit import JOB, trial
+from airflow_provider_zeus.plugin import figures
 
 
-def rows(*trials: Trial) -> list[Row]:
-    return costs.rows_of(trials, JOB)
+@pytest.mark.parametrize(
+    ("most", "unit", "shown"),
+    [
+        (999.0, "J", (1.0, "J")),
+        (1000.0, "J", (1e3, "kJ")),
+        (1e6, "J", (3600.0, "Wh")),
+        (3.6e6, "J", (3.6e6, "kWh")),
+        (0.0, "J", (1.0, "J")),
+        (59.0, "s", (1.0, "s")),
+        (60.0, "s", (60.0, "min")),
+        (7200.0, "s", (3600.0, "h")),
+    ],
+)
+def test_an_axis_has_the_unit_that_fits(most: float, unit: str, shown: tuple[float, str]) -> None:
+    assert figures.scale(most, unit) == shown
 
 
-def chart(*trials: Trial, **marked: str) -> dict[str, Any]:
-    option = figures.cost_chart(rows(*trials), **marked)
-    assert option is not None
-    return json.loads(json.dumps(option, allow_nan=False))
+def test_tooltips_are_drawn_and_not_written_as_html() -> None:
+    assert figures.base()["tooltip"]["renderMode"] == "richText"
 
 
-def dots(option: dict[str, Any]) -> dict[str, list[Any]]:
-    return {s["name"]: s["data"] for s in option["series"] if s["type"] == "scatter" and s["name"]}
-
-
-def test_a_point_per_run_oldest_first_grouped_by_batch_size() -> None:
-    option = chart(trial(1, "a", 32, energy_j=1000.0), trial(2, "b", 64), trial(3, "c", 32))
-    assert option["xAxis"]["data"] == ["slice a", "slice b", "slice c"]
-    assert option["yAxis"]["name"] == "cost [kJ]"
-    assert {name: [p["value"][0] for p in points] for name, points in dots(option).items()} == {"32": [0, 2], "64": [1]}
-    assert dots(option)["32"][0]["value"][1] == pytest.approx((0.5 * 1000 + 0.5 * 300 * 9) / 1000)
-    assert option["legend"]["data"] == ["32", "64"]
-    assert option["tooltip"]["renderMode"] == "richText", "a strict Content-Security-Policy allows no other"
-
-
-def test_given_up_and_kept_differ_by_more_than_colour() -> None:
-    option = chart(trial(1, "a", 64, State.GIVEN_UP), trial(2, "a", 32), trial(3, "b", 32, State.FAILED))
-    assert [p["symbol"] for p in dots(option)["32"]] == ["diamond", "triangle"]
-    assert [p["label"]["formatter"] for p in dots(option)["32"]] == ["32", "32"]
-
-
-def test_nothing_to_draw() -> None:
-    assert figures.cost_chart([]) is None
-    assert figures.chart_text([]) == figures.left_out([]) == ""
-    running = rows(trial(1, "a", state=State.RUNNING))
-    assert figures.cost_chart(running) is None
-    assert figures.left_out(running) == "Not in the chart: 1 run still running."
-
-
-def test_what_does_not_compare_is_left_out_and_said() -> None:
-    log = rows(
-        trial(1, "a", energy_j=None, energy_source=None),
-        trial(2, "b"),
-        trial(3, "c", energy_j=None),
-        trial(4, "d", state=State.RUNNING),
-    )
-    assert [r.run_id for r in figures.charted(log)] == ["b"]
-    assert (
-        figures.left_out(log)
-        == "Not in the chart: 1 run still running and 2 runs whose cost is not known in this unit."
-    )
-
-
-def test_sources_have_lines_of_their_own() -> None:
-    option = chart(trial(1, "a"), trial(2, "b", energy_source="rapl"), trial(3, "c"))
-    lines = [[p[0] for p in s["data"]] for s in option["series"] if s["type"] == "line"]
-    assert lines == [[0, 2], [1]]
-    assert set(dots(option)) == {"32 (simulated)", "32 (CPU counter)"}
-
-
-def test_time_alone_is_drawn_in_time() -> None:
-    log = [trial(1, "a", energy_j=None, energy_source=None, time_s=90.0)]
-    assert chart(*log)["yAxis"]["name"] == "cost [min]"
-    assert dots(chart(*log))["32"][0]["value"] == [0, 1.5]
-
-
-def test_the_marked_run_is_pointed_out() -> None:
-    option = chart(trial(1, "a"), trial(2, "b"), marked="b")
-    (mark,) = [s["markLine"] for s in option["series"] if "markLine" in s]
-    assert (mark["data"], mark["label"]["formatter"]) == ([{"xAxis": 1}], "this run")
-    assert len(chart(trial(1, "a"), marked="b")["series"]) == 2, "an unknown run marks nothing"
-
-
-def test_text_from_outside_stays_text() -> None:
-    option = chart(trial(1, "{a|x} {b}", data_slice="{c0} <script>alert(1)</script>" + "x" * 500))
-    label = option["xAxis"]["data"][0]
-    assert label.startswith("(c0) <script>")
-    assert len(label) == 80
-    assert "{" not in json.dumps(dots(option)["32"][0]["tip"])
-
-
-def test_a_long_history_gets_a_slider_and_no_labels() -> None:
-    long = chart(*(trial(n, f"run{n}") for n in range(1, 200)))
-    assert long["dataZoom"][0]["type"] == "slider"
-    assert "label" not in dots(long)["32"][0]
-    assert "dataZoom" not in chart(trial(1, "a"))
-
-
-def test_the_chart_in_words() -> None:
-    text = figures.chart_text(rows(trial(1, "a", 64, energy_j=100.0), trial(2, "b", 32, energy_j=900.0)))
-    assert "Cost of 2 runs" in text
-    assert "Newest: 1.8 kJ with batch size 32. Cheapest: 1.4 kJ with batch size 64." in text
+def test_braces_are_no_templates() -> None:
+    assert figures.plain("{a|b} {c}") == "(a|b) (c)"
 
 
 def _luminance(colour: str) -> float:

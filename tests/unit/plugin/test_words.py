@@ -19,9 +19,10 @@ from tests.unit.plugin.kit import trial
         (999.6, "1 kJ"),
         (1234.0, "1.23 kJ"),
         (999_499.0, "999 kJ"),
-        (999_600.0, "1 MJ"),
-        (5.4321e9, "5.43 GJ"),
-        (5.4321e13, "54,300 GJ"),
+        (999_600.0, "278 Wh"),
+        (3_599_000.0, "1 kWh"),
+        (5.4321e9, "1,510 kWh"),
+        (5.4321e13, "15,100,000 kWh"),
     ],
 )
 def test_energy_takes_the_unit_that_fits(joules: float, text: str) -> None:

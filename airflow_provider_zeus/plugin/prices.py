@@ -1,0 +1,106 @@
+"""Money and carbon: what joules and seconds are converted to for showing, by the factors of ``[zeus]``.
+
+Joules and seconds are the truth; nothing that is converted is ever stored, compared or learned from.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from airflow_provider_zeus.optimizer.what_if import J_PER_KWH, S_PER_H
+from airflow_provider_zeus.plugin.models import Figure
+
+log = logging.getLogger(__name__)
+
+OPTIONS = ("price_per_kwh", "price_per_gpu_hour", "pue", "g_co2e_per_kwh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """The factors in force; None: not set, so that nothing of it is shown. ``pue`` multiplies energy alone."""
+
+    price_per_kwh: float | None = None
+    price_per_gpu_hour: float | None = None
+    pue: float | None = None
+    g_co2e_per_kwh: float | None = None
+    currency: str = ""
+
+    @property
+    def priced(self) -> bool:
+        """Whether money can be shown."""
+        return self.price_per_kwh is not None or self.price_per_gpu_hour is not None
+
+    def money(self, energy_j: float | None, time_s: float | None, gpus: int) -> Figure | None:
+        """Energy by the kWh, time by the hour of each GPU. None: no price is set."""
+        if not self.priced:
+            return None
+        parts: list[float] = []
+        said: list[str] = []
+        if self.price_per_kwh is not None:
+            if energy_j is None:
+                return Figure(exact="its energy is not known")
+            parts.append(self._kwh(energy_j) * self.price_per_kwh)
+            said.append(f"{self._kwh(energy_j):,.6g} kWh{self._with_pue()} at {self.price_per_kwh:g}")
+        if self.price_per_gpu_hour is not None:
+            if time_s is None:
+                return Figure(exact="its time is not known")
+            parts.append(time_s / S_PER_H * gpus * self.price_per_gpu_hour)
+            said.append(f"{time_s / S_PER_H * gpus:,.6g} GPU-hours at {self.price_per_gpu_hour:g}")
+        value = math.fsum(parts)
+        return Figure(
+            value=value,
+            text=self.amount(value),
+            exact=f"{value:,.8g} {self.currency}".strip() + f" = {' + '.join(said)}",
+        )
+
+    def carbon(self, energy_j: float | None) -> Figure | None:
+        """Grams of CO2 equivalent. None: no carbon intensity is set."""
+        if self.g_co2e_per_kwh is None:
+            return None
+        if energy_j is None:
+            return Figure(exact="its energy is not known")
+        grams = self._kwh(energy_j) * self.g_co2e_per_kwh
+        text = f"{grams / 1000:,.3g} kg CO₂e" if grams >= 1000 else f"{grams:,.3g} g CO₂e"
+        kwh = f"{self._kwh(energy_j):,.6g} kWh{self._with_pue()}"
+        return Figure(value=grams, text=text, exact=f"{grams:,.8g} g = {kwh} at {self.g_co2e_per_kwh:g} g/kWh")
+
+    def amount(self, value: float) -> str:
+        """An amount of money: two decimals, more digits where it is smaller than that."""
+        text = f"{value:,.2f}" if abs(value) >= 1 or value == 0 else f"{value:,.2g}"
+        return f"{text} {self.currency}".strip()
+
+    def _kwh(self, energy_j: float) -> float:
+        return energy_j / J_PER_KWH * (self.pue or 1.0)
+
+    def _with_pue(self) -> str:
+        return f" (PUE {self.pue:g})" if self.pue else ""
+
+
+def factors(read: Callable[[str], str]) -> Factors:
+    """The factors that ``read`` tells, option by option; one that is no number of at least 0 is named in a warning."""
+    found = {name: _number(name, read(name)) for name in OPTIONS}
+    return Factors(**found, currency=read("currency").strip()[:12])
+
+
+def _number(name: str, text: str) -> float | None:
+    if not text.strip():
+        return None
+    least = 1.0 if name == "pue" else 0.0
+    try:
+        value = float(text)
+        if least <= value < math.inf:
+            return value
+    except ValueError:
+        pass
+    log.warning("[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.", name, text, least)
+    return None
+
+
+def configured() -> Factors:
+    """The factors of Airflow's configuration."""
+    from airflow.configuration import conf
+
+    return factors(lambda name: str(conf.get("zeus", name, fallback="") or ""))

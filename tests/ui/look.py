@@ -1,0 +1,34 @@
+"""What the browser tests look at: pixels of charts, widths, addresses of tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from tests.ui.conftest import Watched
+from tests.ui.site import ZEUS_DAG
+
+Visit = Callable[..., Watched]
+DAG_TAB = f"dags/{ZEUS_DAG}/plugin/zeus-cost"
+
+# Distinct colours of a chart's pixels with at least 20 of each: grid, text, lines and points when it is drawn.
+_COLOURS = """(chart) => {
+  const canvas = chart.querySelector("canvas");
+  if (!canvas) return 0;
+  const data = new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+  const counts = new Map();
+  for (const pixel of data) if (pixel >>> 24 === 255) counts.set(pixel, (counts.get(pixel) ?? 0) + 1);
+  return [...counts.values()].filter((count) => count >= 20).length;
+}"""
+TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def run_tab(run_id: str, dag_id: str = ZEUS_DAG) -> str:
+    return f"dags/{dag_id}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run"
+
+
+def drawn(tab: Any, chart: str = "#chart") -> int:
+    """Colours of a chart, once it is drawn."""
+    tab.locator(f"{chart} canvas").first.wait_for()
+    return int(tab.locator(chart).first.evaluate(_COLOURS))
