@@ -75,6 +75,10 @@ class Span:
         else:
             self.energy_j += mark.energy_j - since.energy_j
 
+    def pause(self) -> None:
+        """Leave the open part, if any, at the last mark that counted."""
+        self._since = None
+
     def close(self, mark: Mark) -> None:
         """The open part, if any, ends."""
         self.advance(mark)

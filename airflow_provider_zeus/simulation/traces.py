@@ -155,7 +155,7 @@ class Traces:
             gpu=gpu,
             default_batch_size=default,
             max_epochs=w.max_epochs,
-            max_power_w=max(p.limit_w for measured in self._power(gpu).values() for p in measured),
+            max_power_w=max(p.limit_w for measured in self.power(gpu).values() for p in measured),
             points=points,
             epochs={b: tuple(self._runs[w.training, w.target][b]) for b in points},
         )
@@ -187,7 +187,7 @@ class Traces:
     def _points(self, w: Workload, gpu: str) -> dict[int, tuple[Point, ...]]:
         """Per batch size that was trained too, ascending."""
         trained = self._runs[w.training, w.target]
-        measured = sorted((b, points) for (what, b), points in self._power(gpu).items() if what == w.training)
+        measured = sorted((b, points) for (what, b), points in self.power(gpu).items() if what == w.training)
         return {b: tuple(sorted(points)) for b, points in measured if b in trained}
 
     def _names(self) -> str:
@@ -210,7 +210,8 @@ class Traces:
             found[_training(row), row.number("target_metric", positive=False)][row.whole("batch_size")].append(epochs)
         return found
 
-    def _power(self, gpu: str) -> Mapping[tuple[Training, int], list[Point]]:
+    def power(self, gpu: str) -> Mapping[tuple[Training, int], list[Point]]:
+        """Every curve of a power trace, by training and batch size, as it stands there. Raises JobSpecError."""
         if gpu not in self.gpus:
             raise JobSpecError.of("gpu", gpu, "has no power trace here", f"Use one of {', '.join(self.gpus)}")
         found: dict[tuple[Training, int], list[Point]] = defaultdict(list)

@@ -207,9 +207,8 @@ class LiveAttempt:
 
     def _end_epoch(self) -> None:
         if not self._in_epoch:
-            raise ReportError(
-                "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
-            )
+            said = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
+            raise ReportError(said)
         self._in_epoch = self._adoptable = False
         self._tally.end_epoch()
 
@@ -244,6 +243,8 @@ class LiveAttempt:
             mark = edge(self._device)
             tally.touch(mark, phase_ends=True)
             complete = sweep.pass_edge(mark, tally.samples)
+        elif sweep.active and tally.bare:
+            mark = read(self._device)
         if complete or sweep.watches_next or now_s >= self._tick_s:
             self._tick_s = now_s + TICK_S
             mark = read(self._device)
@@ -251,6 +252,7 @@ class LiveAttempt:
             sweep.watch(mark, tally.samples)
             self._refresh()
             self._check_bound(at_end_of_epoch=False)
+        tally.step_done(mark if sweep.active and tally.bare else None)
         self._due_s = 0.0 if sweep.active else self._tick_s
 
     def _waiting(self) -> float:

@@ -49,11 +49,16 @@ class Sweep:
         else:
             self._settle_on_chosen()
 
-    def stop(self, mark: Mark, samples: int) -> None:
-        """Training steps pause: an epoch ends. What its piece and its settling have had is kept."""
+    def stop(self, mark: Mark, samples: int, *, bare: bool = False) -> None:
+        """Training steps pause: an epoch ends. What its piece and its settling have had is kept.
+
+        ``bare``: they may have paused before, for a validation: training is not looked at up to here.
+        """
         if self.active:
             self._pieces.pause(mark, samples)
             self._leave(mark, samples)
+        elif bare:
+            self._watch.pause()
         else:
             self._look(mark, samples, pauses=True)
 

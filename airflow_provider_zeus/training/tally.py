@@ -11,6 +11,7 @@ from airflow_provider_zeus.training.sweep import Sweep
 
 _POINT_S = 1.0  # between two power points, at least [s]
 _LAST_POINT_S = 0.5  # the same where a phase or a limit ends; what is shorter goes into the next point
+_LONGER = 2.0  # than a step takes: more than its end followed it
 
 
 class Tally:
@@ -23,6 +24,7 @@ class Tally:
         self.samples = 0  # trained so far
         self.epochs_done = 0
         self.training = False  # within the training steps of an epoch
+        self.bare = False  # no loader tells where they end
         self.points: deque[PowerPoint] = deque()  # not yet sent
         self._device, self._sweep, self._limit_found_w = device, sweep, limit_found_w
         self._total, self._train = Span(), Span()
@@ -30,6 +32,8 @@ class Tally:
         self._epoch_mark: Mark | None = None
         self._epoch_from = 0  # samples when the present epoch began
         self._expected: float | None = 0.0  # samples of the present epoch, as far as its loaders told
+        self._last: Mark | None = None  # after the last step, where one was taken
+        self._pace_s = 0.0  # between the last two of them
 
     # ------------------------------------------------------------------ edges
     def start_epoch(self) -> None:
@@ -55,17 +59,25 @@ class Tally:
         self.touch(mark, phase_ends=not first_step_done)
         if first_step_done and self.samples == self._epoch_from:
             mark = self._epoch_mark or mark
-        self.training = True
+        self.training, self.bare = True, first_step_done
+        self._last = None
         self._train.open(mark)
         self._sweep.start(mark, self.samples)
+
+    def step_done(self, mark: Mark | None) -> None:
+        """A step was made. While profiling, where no loader tells whether it was the epoch's last one, with its end."""
+        self._pace_s = mark.time_s - self._last.time_s if mark and self._last else 0.0
+        self._last = mark
 
     def end_training(self) -> None:
         """The training steps of an epoch are over; what follows is validation."""
         if not self.training:
             return
-        mark = edge(self._device)
+        mark, last = edge(self._device), self._last
+        if last is not None and mark.time_s - last.time_s > _LONGER * self._pace_s:
+            mark = last  # what came since was no step
         self.touch(mark, phase_ends=True)
-        self._sweep.stop(mark, self.samples)
+        self._sweep.stop(mark, self.samples, bare=self.bare)
         self._train.close(mark)
         self.training = False
 

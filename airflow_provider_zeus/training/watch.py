@@ -48,6 +48,10 @@ class Watch:
             self._span.close(mark)
         return self._strikes >= STRIKES
 
+    def pause(self) -> None:
+        """Leave out what came since the last look, and what comes until the next one."""
+        self._span.pause()
+
     def _new_stretch(self, since: int = 0) -> None:
         self._span = Span()
         self._samples, self._since = 0, since

@@ -95,6 +95,30 @@ def test_a_change_in_the_middle_is_seen_and_validation_is_none(kit: Kit, known: 
     assert marks[-1] == 1
 
 
+@pytest.mark.parametrize("steps_per_epoch", [5, 17, 50])
+def test_validation_is_no_part_of_a_profile_in_a_loop_of_steps(kit: Kit, steps_per_epoch: int) -> None:
+    """Nobody tells where its training steps end; validation draws twice as much as a step of training."""
+    gpu = other(kit, 1.0)
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            steps(run, steps_per_epoch * 1024)
+            for _ in range(steps_per_epoch // 2):
+                SimulatedGpu.on_step(gpu, 2048)
+            run.report(acc=float(epoch == epochs - 1))
+
+    epochs = 3000 // steps_per_epoch
+    kit.run(incumbent(1024), on=gpu, max_epochs=epochs).train(train)
+    profile = kit.profile()
+    assert not any(s.is_mark for s in profile)
+    assert len(profile) >= 5
+    for s in profile:
+        step_s, power_w = gpu.load.step(gpu.chip, 1024, s.limit_w)
+        assert s.time_s / s.samples == pytest.approx(step_s / 1024, rel=0.001)
+        lag = 0.05 if steps_per_epoch > 5 else 0.1  # of a counter that is up to 100 ms behind, in parts of 0.7 s
+        assert s.energy_j / s.samples == pytest.approx(step_s * power_w / 1024, rel=lag)
+
+
 def test_a_peek_and_a_second_attempt_go_on_with_the_new_profile(kit: Kit, known: tuple[ProfileSample, ...]) -> None:
     run = kit.run(
         explore(1024, bound_epochs=40.0),
@@ -274,7 +298,7 @@ for epoch in run.epochs():
 def test_a_killed_run_leaves_what_it_measured_down_to_pieces_of_a_window(kit: Kit) -> None:
     result = kit.tmp / "result"
     plan = kit.plan(incumbent(1024), heartbeat_s=60.0)
-    environment: dict[str, Any] = {
+    environment = {
         "ZEUS_PLAN": plan.to_json(),
         "ZEUS_RESULT": str(result),
         "PYTHONPATH": ":".join(sys.path),

@@ -1,0 +1,183 @@
+"""The power limit's profiler on measured curves: ``python -m benchmarks.profiler --traces DIR --seeds N --out DIR``.
+
+Every training and batch size of every ``summary_power_<gpu>.csv``, on the limits measured (25 W apart) and on 21 limits
+interpolated between them; eta 0.5 and 1; 1 % and 3 % noise a window. The first window of a limit shows the same noise
+to every search. Then trainings of the run handle with epochs of 10 s, 1 min and 1 h. Writes ``profiler.json`` and
+``profiler.md``. The exit status is 1 where a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from airflow_provider_zeus.errors import ZeusError
+from benchmarks.cores import on_all_cores
+from benchmarks.paper import chosen_traces, table
+from benchmarks.profiler_replay import LONG, SEARCHES, Case, Curve, Overhead, Row, curves_of, overhead, searched
+
+ETAS, NOISES = (0.5, 1.0), (0.01, 0.03)
+GRIDS = {"25 W apart": 0.8, f"{LONG} limits": 0.5}  # share of the grid that may be measured at most
+MEAN, P95 = 0.001, 0.005  # of regret beyond a full sweep's, at most, at eta 0.5
+EPOCHS_S = (10.0, 60.0, 3600.0)
+EPOCHS = 30  # of a training
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 1 where a target is missed, 2 where it cannot be run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    folder = os.environ.get("ZEUS_TRACES")
+    parser.add_argument("--traces", type=Path, default=Path(folder) if folder else None, help="default: ZEUS_TRACES")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
+    parser.add_argument("--out", type=Path, default=Path("profiler"))
+    args = parser.parse_args(arguments)
+    try:
+        curves = curves_of(chosen_traces(args))
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    report = report_of(curves, args.seeds, args.jobs)
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "profiler.json").write_text(json.dumps(report, indent=1) + "\n")
+    text = markdown_of(report)
+    (args.out / "profiler.md").write_text(text)
+    print(text)
+    return int(not all(verdict["met"] for verdict in report["verdicts"]))
+
+
+def report_of(curves: Sequence[Curve], seeds: int, jobs: int | None = None) -> dict[str, Any]:
+    """The whole ``profiler.json``."""
+    grids = dict(zip(GRIDS, (list(curves), [curve.resampled(LONG) for curve in curves]), strict=True))
+    cells = [(grid, eta, noise) for grid in grids for eta in ETAS for noise in NOISES]
+    cases = [Case(curve, eta, noise, seeds) for grid, eta, noise in cells for curve in grids[grid]]
+    found = list(on_all_cores(searched, cases, jobs))
+    rows = []
+    for n, (grid, eta, noise) in enumerate(cells):
+        part = found[n * len(curves) : (n + 1) * len(curves)]
+        rows += [{"grid": grid, "eta": eta, "noise": noise, "search": name, **summary(part, name)} for name in SEARCHES]
+    report = {"source": "simulated", "curves": len(curves), "seeds": seeds, "searches": rows}
+    report["overhead"] = [
+        {"epoch_s": epoch_s, "epochs": EPOCHS, **spread(list(on_all_cores(partial(_overhead, epoch_s), curves, jobs)))}
+        for epoch_s in EPOCHS_S
+    ]
+    return report | {"verdicts": verdicts(rows)}
+
+
+def _overhead(epoch_s: float, curve: Curve) -> Overhead:
+    return overhead(curve, epoch_s, EPOCHS)
+
+
+def summary(found: Sequence[Mapping[str, Row]], name: str) -> dict[str, float]:
+    """One search in one cell; quantiles are of all curves and seeds."""
+    regret = np.array([rows[name].regret for rows in found])
+    beyond = regret - np.array([rows["full sweep"].regret for rows in found])
+    return {
+        "limits": fmean(share for rows in found for share in rows[name].limits),
+        "windows": fmean(share for rows in found for share in rows[name].windows),
+        **{f"regret_{key}": value for key, value in _quantiles(regret).items()},
+        **{f"beyond_{key}": value for key, value in _quantiles(beyond).items()},
+    }
+
+
+def _quantiles(figures: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
+    return {"mean": float(figures.mean()), "p95": float(np.quantile(figures, 0.95)), "max": float(figures.max())}
+
+
+def spread(found: Sequence[Overhead]) -> dict[str, list[float]]:
+    """[mean, median, 95th percentile, maximum] of each figure over the curves."""
+    return {
+        name: [float(f) for f in (np.mean(y), np.median(y), np.quantile(y, 0.95), np.max(y))]
+        for name in Overhead._fields
+        for y in [np.array([getattr(one, name) for one in found])]
+    }
+
+
+def verdicts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each target, and whether the package's own search meets it."""
+    checked = []
+    for row in rows:
+        if row["search"] != "ours":
+            continue
+        targets = {"limits": GRIDS[row["grid"]]}
+        if row["eta"] == 0.5:
+            targets |= {"beyond_mean": MEAN, "beyond_p95": P95}
+        for figure, most in targets.items():
+            where = f"{row['grid']}, eta {row['eta']:g}, noise {row['noise']:.0%}"
+            met = row[figure] <= most
+            checked.append({"where": where, "figure": figure, "most": most, "is": row[figure], "met": met})
+    return checked
+
+
+# ---------------------------------------------------------------------- report
+_FIGURES = {
+    "limits": "limits measured, of the grid",
+    "beyond_mean": "regret beyond a full sweep's, mean",
+    "beyond_p95": "regret beyond a full sweep's, 95th percentile",
+}
+
+
+def markdown_of(report: Mapping[str, Any]) -> str:
+    """``profiler.md``."""
+    lines = [
+        "# Searches for the best power limit",
+        "",
+        f"{report['curves']} measured curves, {report['seeds']} seeds; noise of each window on J and on s per sample.",
+        "Regret is relative to the best limit of the curve, *beyond* is less that of a full sweep under the same noise.",
+        "",
+    ]
+    head = ["grid", "eta", "noise", "search", "limits", "windows", "regret: mean", "p95", "max", "beyond: mean", "p95"]
+    lines += table(head, [_row(row) for row in report["searches"]])
+    lines += [
+        "",
+        "## A whole training against the same one at the optimum from step 1",
+        "",
+        f"{EPOCHS} epochs, each with a validation of a tenth of its length, eta 0.5, 1 % noise a window; mean over the "
+        "curves (median, 95th percentile).",
+        "",
+    ]
+    head = ["epoch", "extra energy", "extra time", "extra cost", "extra J", "extra s", "profile complete after"]
+    lines += table(head, [_overhead_row(row) for row in report["overhead"]])
+    lines += ["", "## Targets", ""]
+    lines += table(
+        ["where", "figure", "at most", "is", "met"],
+        [
+            [v["where"], _FIGURES[v["figure"]], f"{v['most']:.1%}", f"{v['is']:.2%}", "yes" if v["met"] else "NO"]
+            for v in report["verdicts"]
+        ],
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _row(row: Mapping[str, Any]) -> list[str]:
+    figures = [f"{row[name]:.2%}" for name in ("regret_mean", "regret_p95", "regret_max", "beyond_mean", "beyond_p95")]
+    shares = [f"{row['limits']:.0%}", f"{row['windows']:.0%}"]
+    return [row["grid"], f"{row['eta']:g}", f"{row['noise']:.0%}", row["search"], *shares, *figures]
+
+
+def _overhead_row(row: Mapping[str, Any]) -> list[str]:
+    cells = [f"{row['epoch_s']:g} s"]
+    for name, form in (
+        ("energy", "+.2%"),
+        ("time", "+.2%"),
+        ("cost", "+.2%"),
+        ("extra_j", "+.0f"),
+        ("extra_s", "+.1f"),
+    ):
+        mean, median, p95, _ = row[name]
+        cells.append(f"{mean:{form}} ({median:{form}}, {p95:{form}})")
+    mean, median, p95, _ = row["complete_s"]
+    return [*cells, f"{mean:.0f} s ({median:.0f}, {p95:.0f})"]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,300 @@
+"""Searches for the best power limit over measured curves under noise, and what profiling costs a whole training.
+
+Used by ``python -m benchmarks.profiler``. The search called ``ours`` is the package's own
+:class:`~airflow_provider_zeus.training.search.Search`; what it costs is seen on trainings of the run handle itself, on
+the simulated GPU (virtual clock, a counter that moves every 100 ms) with time and power of the curve.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.optimizer.trial import ProfileSample
+from airflow_provider_zeus.power.simulated import SimulatedGpu
+from airflow_provider_zeus.simulation.traces import Traces
+from airflow_provider_zeus.training.pieces import PIECES
+from airflow_provider_zeus.training.run import ZeusRun
+from airflow_provider_zeus.training.search import MOST, Search, Seen
+from benchmarks import limit_replay
+
+WINDOW_S, WINDOW_STEPS = 5.0, 10  # profile_s and profile_steps, as a job has them by default
+LONG = 21  # points of the long grid
+SAMPLES = 10**9  # of an epoch: only their ratio to its time matters
+STEP_S = 0.1  # of the trainings of ``overhead``, at the highest limit
+BATCH_SIZE = 1000  # of theirs, by definition
+VALIDATION = 0.1  # of an epoch's samples, after it
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One training with one batch size on one GPU: an epoch's time [s] and energy [J] by limit [W], ascending."""
+
+    name: str
+    max_power_w: float
+    limits_w: Floats
+    time_s: Floats
+    energy_j: Floats
+
+    def resampled(self, points: int) -> Curve:
+        """With so many limits between the lowest and the highest, none of which is a new minimum."""
+        limits_w = np.linspace(self.limits_w[0], self.limits_w[-1], points)
+        time_s, energy_j = (monotone(self.limits_w, y, limits_w) for y in (self.time_s, self.energy_j))
+        return Curve(self.name, self.max_power_w, limits_w, time_s, energy_j)
+
+    def cost(self, eta: float) -> Floats:
+        """Cost of an epoch [J] at each limit (Eq. 2)."""
+        return np.asarray(eta * self.energy_j + (1 - eta) * self.max_power_w * self.time_s)
+
+
+def curves_of(traces: Traces) -> list[Curve]:
+    """Every curve of the folder that has at least three limits."""
+    found = []
+    for gpu in traces.gpus:
+        power = traces.power(gpu)
+        max_power_w = max(p.limit_w for points in power.values() for p in points)
+        for (training, batch_size), measured in sorted(power.items()):
+            points = sorted({p.limit_w: p for p in measured}.values())
+            if len(points) >= 3:
+                columns = [np.array(column) for column in zip(*points, strict=True)]
+                name = f"{'/'.join(training)}/{gpu}/{batch_size}"
+                found.append(Curve(name, max_power_w, columns[0], columns[1], columns[1] * columns[2]))
+    return found
+
+
+def monotone(x: Floats, y: Floats, at: Floats) -> Floats:
+    """Cubic interpolation that rises and falls only where the points do (Fritsch and Carlson, 1980)."""
+    widths, slopes = np.diff(x), np.diff(y) / np.diff(x)
+    before, after = slopes[:-1], slopes[1:]
+    near, far = widths[:-1] + 2 * widths[1:], 2 * widths[:-1] + widths[1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inner = np.where(before * after > 0, (near + far) / (far / before + near / after), 0.0)
+    tangents = np.concatenate([slopes[:1], inner, slopes[-1:]])
+    i = np.clip(np.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
+    t, h = (at - x[i]) / widths[i], widths[i]
+    rising, falling = t * t * (3 - 2 * t), (1 - t) ** 2 * (1 + 2 * t)
+    bend = h * t * (1 - t) * ((1 - t) * tangents[i] - t * tangents[i + 1])
+    return np.asarray(falling * y[i] + rising * y[i + 1] + bend)
+
+
+# ---------------------------------------------------------------------- searches under noise
+class Found(NamedTuple):
+    """Where a search ended: a position on the grid, and how many limits and windows it measured."""
+
+    at: int
+    limits: int
+    windows: int
+
+
+class Bench:
+    """One curve to be measured: window ``k`` at a limit shows the same noise to every search.
+
+    :param noise: relative standard deviation of a window's J and s per sample, each on its own.
+    """
+
+    def __init__(self, curve: Curve, eta: float, noise: float, seed: int) -> None:
+        self.curve, self.eta = curve, eta
+        self.limits = len(curve.limits_w)
+        rng = np.random.default_rng(np.random.SeedSequence([seed, *curve.name.encode()]))
+        # of a piece; a window is their mean. Axes: time or energy, window, piece, limit
+        self.noise = noise * math.sqrt(PIECES) * rng.standard_normal((2, MOST + 6, PIECES, self.limits))
+
+    @cached_property
+    def once(self) -> Floats:
+        """Cost of each limit as its first window shows it [J]."""
+        off_s, off_j = self.noise[:, 0].mean(axis=1)
+        curve, eta = self.curve, self.eta
+        time_s, energy_j = curve.time_s * (1 + off_s), curve.energy_j * (1 + off_j)
+        return np.asarray(eta * energy_j + (1 - eta) * curve.max_power_w * time_s)
+
+    def pieces(self, at: int, window: int) -> list[ProfileSample]:
+        """A window, as the training measures it: pieces of a second."""
+        time_s, energy_j = float(self.curve.time_s[at]) / SAMPLES, float(self.curve.energy_j[at]) / SAMPLES
+        n = round(WINDOW_S / PIECES / time_s)
+        return [
+            ProfileSample(
+                batch_size=1,
+                limit_w=float(self.curve.limits_w[at]),
+                samples=n,
+                energy_j=n * energy_j * max(1 + float(off_j), 0.05),
+                time_s=n * time_s * max(1 + float(off_s), 0.05),
+                steps=WINDOW_STEPS // PIECES + 1,
+            )
+            for off_s, off_j in self.noise[:, window, :, at].T
+        ]
+
+
+def ours(bench: Bench) -> Found:
+    """The package's own search. A window that noise makes look short counts as a whole one."""
+    limits_w = tuple(float(w) for w in bench.curve.limits_w)
+    weights = Weights(bench.eta, bench.curve.max_power_w)
+    search = Search(limits_w, weights, WINDOW_S * 0.9, WINDOW_STEPS)
+    seen: dict[float, Seen] = {}
+    windows = [0] * bench.limits
+    while (step := search.next_step(seen)) is not None:
+        at = limits_w.index(step.limit_w)
+        for piece in bench.pieces(at, windows[at]):
+            seen.setdefault(step.limit_w, Seen()).add(piece)
+        windows[at] += 1
+    best_w = search.best_w(seen)
+    assert best_w is not None
+    return Found(limits_w.index(best_w), sum(n > 0 for n in windows), sum(windows))
+
+
+def full_sweep(bench: Bench) -> Found:
+    """A window at every limit."""
+    return Found(int(bench.once.argmin()), bench.limits, bench.limits)
+
+
+def first_worse(bench: Bench) -> Found:
+    """Down from the highest limit; stop at the first that is worse than the one before."""
+    at = bench.limits - 1
+    while at > 0 and bench.once[at - 1] < bench.once[at]:
+        at -= 1
+    measured = min(bench.limits - at + 1, bench.limits)
+    return Found(at, measured, measured)
+
+
+def ternary(bench: Bench) -> Found:
+    """Drop a third of the grid after every comparison."""
+    low, high, measured = 0, bench.limits - 1, set[int]()
+    while high - low > 2:
+        left, right = low + (high - low) // 3, high - (high - low) // 3
+        measured |= {left, right}
+        if bench.once[left] <= bench.once[right]:
+            high = right - 1
+        else:
+            low = left + 1
+    measured |= set(range(low, high + 1))
+    return Found(min(measured, key=lambda i: bench.once[i]), len(measured), len(measured))
+
+
+SEARCHES: dict[str, Callable[[Bench], Found]] = {
+    "full sweep": full_sweep,
+    "ours": ours,
+    "stop at the first worse": first_worse,
+    "ternary search": ternary,
+}
+
+
+class Case(NamedTuple):
+    """One cell of the table: every search on one curve, over all seeds."""
+
+    curve: Curve
+    eta: float
+    noise: float
+    seeds: int
+
+
+class Row(NamedTuple):
+    """What one search did in a case; one entry per seed. Regret is relative to the best limit of the curve."""
+
+    regret: list[float]
+    limits: list[float]  # share of the grid
+    windows: list[float]  # per limit of the grid
+
+
+def searched(case: Case) -> dict[str, Row]:
+    """Every search on a case."""
+    cost = case.curve.cost(case.eta)
+    rows: dict[str, Row] = {name: Row([], [], []) for name in SEARCHES}
+    for seed in range(case.seeds):
+        bench = Bench(case.curve, case.eta, case.noise, seed)
+        for name, search in SEARCHES.items():
+            found = search(bench)
+            rows[name].regret.append(float(cost[found.at] / cost.min() - 1))
+            rows[name].limits.append(found.limits / bench.limits)
+            rows[name].windows.append(found.windows / bench.limits)
+    return rows
+
+
+# ---------------------------------------------------------------------- what it costs a training
+class Noisy(SimulatedGpu):
+    """A replayed GPU whose steps scatter, so that windows do by ``NOISE``."""
+
+    NOISE = 0.01
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        exact, rng, sd = self._step, random.Random(0), self.NOISE * math.sqrt(WINDOW_S / STEP_S)
+
+        def scattered(samples: int, limit_w: float) -> tuple[float, float]:
+            step_s, power_w = exact(samples, limit_w)
+            off_s, off_j = max(1 + sd * rng.gauss(0, 1), 0.1), max(1 + sd * rng.gauss(0, 1), 0.1)
+            return step_s * off_s, power_w * off_j / off_s
+
+        self._step = scattered  # type: ignore[assignment]
+
+
+class Overhead(NamedTuple):
+    """A training that profiles beyond the same one at the optimum from step 1."""
+
+    energy: float  # relative
+    time: float
+    cost: float
+    regret: float  # of the limit it ended at
+    extra_j: float
+    extra_s: float
+    complete_s: float  # until the profile was
+
+
+def overhead(curve: Curve, epoch_s: float, epochs: int) -> Overhead:
+    """The first run of a job, of so many epochs of that length at full power; each ends with a validation.
+
+    It is trained until its profile is complete, or to its end; the rest is what the curve says of the limit found.
+    """
+    sample_s = curve.time_s / curve.time_s[-1] * STEP_S / BATCH_SIZE
+    power_w = curve.energy_j / curve.time_s
+    rows = (tuple(map(float, row)) for row in (curve.limits_w, sample_s, power_w))
+    replayed = limit_replay.Curve(curve.name, "profiled", BATCH_SIZE, *rows)
+    steps, checked = round(epoch_s / STEP_S), round(VALIDATION * epoch_s / STEP_S)
+    made, done_s = 0, 0.0
+    with tempfile.TemporaryDirectory() as folder, replayed.opened(Path(folder), Noisy) as gpu:
+        plan = limit_replay.plan(BATCH_SIZE, epochs, Path(folder), max_power_w=curve.max_power_w)
+        run = ZeusRun.from_plan(plan, device=gpu)
+        for _ in run.epochs():
+            for _ in range(steps):
+                run.step()
+                made += 1
+                if not profiling(run):
+                    break
+                done_s = gpu.now_s()
+            else:
+                for _ in range(checked):
+                    gpu.on_step(BATCH_SIZE)
+                made += checked
+                run.report(accuracy=0.0)
+                continue
+            break
+        limit_w, spent_s, spent_j = gpu.limit_w(), gpu.now_s(), gpu.energy_j()
+        run.close()
+    weights = Weights(limit_replay.ETA, curve.max_power_w)
+    at, best = (int(np.abs(curve.limits_w - limit_w).argmin()), int(curve.cost(weights.eta).argmin()))
+    samples, left = epochs * (steps + checked) * BATCH_SIZE, (epochs * (steps + checked) - made) * BATCH_SIZE
+    time_s, energy_j = spent_s + left * sample_s[at], spent_j + left * sample_s[at] * power_w[at]
+    best_s, best_j = samples * sample_s[best], samples * sample_s[best] * power_w[best]
+    return Overhead(
+        energy=float(energy_j / best_j - 1),
+        time=float(time_s / best_s - 1),
+        cost=float(weights.cost(energy_j, time_s) / weights.cost(best_j, best_s) - 1),
+        regret=float(curve.cost(weights.eta)[at] / curve.cost(weights.eta)[best] - 1),
+        extra_j=float(energy_j - best_j),
+        extra_s=float(time_s - best_s),
+        complete_s=done_s,
+    )
+
+
+def profiling(run: ZeusRun) -> bool:
+    """Whether the run's present attempt profiles now."""
+    return run._live is not None and run._live._sweep.active
