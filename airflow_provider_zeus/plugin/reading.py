@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_zeus.errors import StoreError
@@ -11,9 +12,11 @@ from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, store_url
-from airflow_provider_zeus.store.untold import PREFIX, untold_key
+from airflow_provider_zeus.store.untold import PREFIX, Untold, untold_key
 
 log = logging.getLogger(__name__)
+
+MOST_KEPT = 200  # kept costs read for one answer
 
 
 def open_log() -> Store | None:
@@ -37,6 +40,51 @@ def untold(trials: Sequence[Trial]) -> dict[TrialKey, str]:
     return _files(waiting) | _variables(waiting)
 
 
+def unlisted(dag_id: str, run_id: str) -> dict[TrialKey, tuple[Trial, str]]:
+    """Trials of a run that the log does not even hold, since it could not be asked: from the costs that are kept."""
+    found = {}
+    for where, text in _kept_texts():
+        try:
+            kept = Untold.from_json(text)
+        except ValueError:
+            continue  # the next question of its job warns
+        if kept.trial and (kept.trial.origin.dag_id, kept.trial.origin.run_id) == (dag_id, run_id):
+            trial = replace(kept.trial, state=kept.state, reason=kept.reason, observation=kept.report.observation)
+            found[kept.key] = (trial, where)
+    return found
+
+
+def _kept_texts() -> list[tuple[str, str]]:
+    """(where, text) of the costs that are kept; the first of them, where there are very many."""
+    try:
+        variables = AirflowVariables()
+        keys = variables.keys(f"{PREFIX}:")[:MOST_KEPT]
+        texts = [(f"Variable {key}", variables.get(key)) for key in keys]
+    except StoreError as error:
+        log.warning("Costs that are not yet told cannot be looked for: %s", error)
+        texts = []
+    try:
+        files = sorted(_state_dir().glob(f"{PREFIX}-*.json"))[:MOST_KEPT]
+        texts += [(f"file {path}", path.read_text()) for path in files]
+    except OSError as error:
+        log.warning("Costs that are not yet told cannot be looked for in files: %s", error)
+    return [(where, text) for where, text in texts if text]
+
+
+def _state_dir() -> Path:
+    """``[zeus] state_dir``: of use where tasks run on this host or share the folder with it."""
+    from airflow.configuration import conf
+
+    return Path(conf.get("zeus", "state_dir", fallback="") or embedded_path().parent / "zeus")
+
+
+def heartbeat_s() -> float:
+    """Seconds between two reports of a running trial."""
+    from airflow.configuration import conf
+
+    return min(max(conf.getfloat("zeus", "heartbeat_s", fallback=15.0), 2.0), 60.0)
+
+
 def _variables(waiting: dict[str, TrialKey]) -> dict[TrialKey, str]:
     try:
         kept = AirflowVariables().keys(f"{PREFIX}:")
@@ -47,12 +95,9 @@ def _variables(waiting: dict[str, TrialKey]) -> dict[TrialKey, str]:
 
 
 def _files(waiting: dict[str, TrialKey]) -> dict[TrialKey, str]:
-    """Costs kept in ``[zeus] state_dir``, where tasks run on this host or the folder is shared with it."""
-    from airflow.configuration import conf
-
-    folder = Path(conf.get("zeus", "state_dir", fallback="") or embedded_path().parent / "zeus")
+    """Costs kept in files."""
     names = {f"{name.replace(':', '-')}.json": name for name in waiting}
     try:
-        return {waiting[names[p.name]]: f"file {p}" for p in folder.glob(f"{PREFIX}-*.json") if p.name in names}
+        return {waiting[names[p.name]]: f"file {p}" for p in _state_dir().glob(f"{PREFIX}-*.json") if p.name in names}
     except OSError:
         return {}

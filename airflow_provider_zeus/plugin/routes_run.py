@@ -1,11 +1,16 @@
 """The data routes of a run's tab. Loaded by the api-server alone."""
 
 # No "from __future__ import annotations": FastAPI would take its dependencies for query parameters.
+import random
+
 from fastapi import APIRouter  # noqa: TID253 - see above
 
-from airflow_provider_zeus.plugin import reading, run_view
+from airflow_provider_zeus.optimizer.run_saving import RunSaving, Yardstick
+from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.plugin import costs, figures_run, prices, reading, run_view
 from airflow_provider_zeus.plugin.auth import MAY_READ_RUNS
-from airflow_provider_zeus.plugin.run_models import RunAnswer
+from airflow_provider_zeus.plugin.run_models import RunAnswer, RunCharts
+from airflow_provider_zeus.store.base import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}/runs/{run_id}", dependencies=[MAY_READ_RUNS])
 
@@ -14,15 +19,82 @@ router = APIRouter(prefix="/api/dags/{dag_id}/runs/{run_id}", dependencies=[MAY_
 def run_costs(dag_id: str, run_id: str, job_id: str | None = None) -> RunAnswer:
     """What one run of a DAG cost, attempt by attempt, in every Zeus job of it or in one."""
     store = reading.open_log()
-    trials = store.recurrence(dag_id, run_id) if store else []
-    if store is None or not trials:
-        return RunAnswer(store=store.identity if store else "", note=run_view.NO_TRIAL)
+    trials, kept = _trials(store, dag_id, run_id)
     jobs = sorted({t.job_id for t in trials})
-    answer = RunAnswer(store=store.identity, jobs=jobs, job_id=job_id)
+    answer = RunAnswer(store=store.identity if store else "", jobs=jobs, job_id=job_id)
+    if not trials:
+        return answer.model_copy(update={"note": run_view.NO_TRIAL})
     if job_id is not None and job_id not in jobs:
         return answer.model_copy(update={"note": f"This run has no trial of a job {job_id!r}."})
     chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])
-    live = {job: store.settings(job) for job, _, _ in chosen}
-    untold = reading.untold(trials)
-    parts = [run_view.part(own, live[job], untold) for (job, _, _), own in chosen.items()]
-    return answer.model_copy(update={"parts": parts})
+    live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
+    compare = _Compare(store)
+    factors = prices.configured()
+    answer.parts = [
+        run_view.part(own, live[job], kept, compare(own, live[job]), factors) for (job, _, _), own in chosen.items()
+    ]
+    if any(part.live for part in answer.parts):
+        answer.refresh_s = reading.heartbeat_s()
+    return answer
+
+
+@router.get("/charts")
+def run_charts(dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1) -> RunCharts:
+    """Power over time and power-limit curves of one part of a run."""
+    store = reading.open_log()
+    trials = store.recurrence(dag_id, run_id) if store else []
+    own = run_view.parts_of(trials).get((job_id, task_id, map_index))
+    if store is None or not own:
+        return RunCharts(note=run_view.NO_TRIAL)
+    drawn = [(t, store.points(t.key)) for t in own]
+    answer = RunCharts(power=figures_run.power(drawn))
+    seen = [t for t in own if t.observation.where is not None]
+    if seen:
+        job = run_view.job_of(own, store.settings(job_id))
+        weights = costs.weights_of(job, seen[-1].observation)
+        samples = _profile(store, seen[-1])
+        limits = {t.batch_size: t.observation.power_limit_w for t in seen}
+        curves = [figures_run.curve(samples, size, weights, ran_w) for size, ran_w in limits.items()]
+        answer.curves = [curve for curve in reversed(curves) if curve is not None]
+    return answer
+
+
+def _trials(store: Store | None, dag_id: str, run_id: str) -> tuple[list[Trial], dict[TrialKey, str]]:
+    """A run's trials, those that the log does not hold included, and where costs are kept that are not yet told."""
+    trials = store.recurrence(dag_id, run_id) if store else []
+    kept = reading.untold(trials)
+    known = {t.key for t in trials}
+    for key, (trial, where) in reading.unlisted(dag_id, run_id).items():
+        if key not in known:
+            trials.append(trial)
+            kept[key] = where
+    return trials, kept
+
+
+def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
+    where = trial.observation.where
+    version = str(trial.spec.get("job_version", "1"))
+    return [] if where is None else store.profile(trial.job_id, where, version)
+
+
+class _Compare:
+    """Savings of the parts of one answer; parts of one job, device and target share what they are compared with."""
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+        self._made: dict[tuple[str, Where, str, str], Yardstick] = {}
+
+    def __call__(self, own: list[Trial], live: dict[str, object]) -> RunSaving | None:
+        measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
+        if self._store is None or not measured or any(t.state is State.RUNNING for t in own):
+            return None
+        last = measured[-1]
+        where = last.observation.where
+        assert where is not None
+        job = run_view.job_of(own, live)
+        key = (last.job_id, where, job.target, job.job_version)
+        if key not in self._made:
+            complete = self._store.complete(last.job_id, job.default_batch_size, last=job.window)
+            profiles = _profile(self._store, last)
+            self._made[key] = Yardstick.of(complete, job, where, rng=random.Random(0), profiles=profiles)
+        return self._made[key].saving(own)

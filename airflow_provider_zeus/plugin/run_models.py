@@ -4,7 +4,40 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.plugin.models import Detail, Source
+from airflow_provider_zeus.plugin.models import Chart, Detail, Figure, Source
+
+
+class Tile(BaseModel):
+    """One figure at the top of a run."""
+
+    name: str
+    figure: Figure
+    note: str = ""
+    kind: str = ""  # good | bad | warn: said in words too
+    source: Source = Source()  # without a text: the figure comes from no meter
+
+
+class Verdict(BaseModel):
+    """Whether the run was worth it, in a sentence."""
+
+    kind: str  # saved | lost | even | unknown | running
+    word: str
+    text: str
+
+
+class Progress(BaseModel):
+    """How far a running attempt is, as its last heartbeat told."""
+
+    text: str
+    epochs: float | None
+    max_epochs: float | None  # the most it may take: its bound, else the job's
+
+
+class Attempt(Detail):
+    """One attempt of the run."""
+
+    waits: str = ""  # where its cost is kept that is not yet told; empty: nothing waits
+    peek: bool = False  # a few seconds after the kept attempt: not an attempt
 
 
 class Part(BaseModel):
@@ -14,10 +47,19 @@ class Part(BaseModel):
     task_id: str
     map_index: int | None = None  # None: the task is not mapped
     title: str
+    live: bool
+    progress: Progress | None = None
     source: Source
+    batch_size: int  # of the last attempt
+    state: str
+    state_text: str
+    state_why: str
+    verdict: Verdict
+    tiles: list[Tile]
+    notes: list[str] = []
     facts: list[str]
     settings: list[str]  # live settings in force
-    attempts: list[Detail]
+    attempts: list[Attempt]
 
 
 class RunAnswer(BaseModel):
@@ -28,3 +70,12 @@ class RunAnswer(BaseModel):
     jobs: list[str] = []
     job_id: str | None = None  # the one asked for; None: all
     parts: list[Part] = []
+    refresh_s: float | None = None  # ask again after so many seconds; None: nothing runs
+
+
+class RunCharts(BaseModel):
+    """The charts of one part."""
+
+    note: str | None = None  # instead of the charts
+    power: Chart | None = None
+    curves: list[Chart] = []  # one per batch size

@@ -161,25 +161,36 @@ export async function draw(box, option, text) {
   }
   box.setAttribute("role", "img");
   box.setAttribute("aria-label", text);
-  if (!charts.has(box)) sizes.observe(box);
-  charts.set(box, [option, charts.get(box)?.[1]]);
-  redraw(box);
+  const old = charts.get(box)?.[1];
+  charts.set(box, [option, old]);
+  if (old) set(old, option);
+  else {
+    redraw(box);
+    sizes.observe(box);
+  }
   return true;
 }
 
 /** A models.Chart with its heading, its note and its table: figure element, to be appended where it belongs. */
-export function chartBlock({ title, option, text, note, table: rows }, { open = false, id = null } = {}) {
-  const box = element("div", null, { class: "chart", id });
-  const remark = element("figcaption", note, { class: "note" });
-  const block = element("figure", null, {}, element("h3", title), box, remark);
-  if (rows) {
-    const more = element("details", null, open ? { open: "" } : {}, element("summary", "As a table"), table(rows));
-    block.append(more);
-  }
-  draw(box, option, text).then((drawn) => {
+export function chartBlock(chart, { open = false, name = "" } = {}) {
+  const block = element("figure", null, { class: `chart-block ${name}`, "data-title": chart.title });
+  const more = element("details", null, open ? { open: "" } : {}, element("summary", "As a table"), element("div"));
+  const heading = element("h3", chart.title);
+  block.append(heading, element("div", null, { class: "chart" }), element("figcaption", null, { class: "note" }), more);
+  updateChart(block, chart);
+  return block;
+}
+
+/** New data for a block; what is unfolded stays so. */
+export function updateChart(block, { option, text, note, table: rows }) {
+  const remark = block.querySelector("figcaption");
+  const more = block.querySelector("details");
+  remark.textContent = note;
+  more.hidden = !rows;
+  if (rows) more.lastChild.replaceWith(table(rows));
+  draw(block.querySelector(".chart"), option, text).then((drawn) => {
     if (!drawn) remark.textContent = `${MISSING} ${note}`;
   });
-  return block;
 }
 
 /** Before a chart's box is thrown away. */
@@ -203,8 +214,12 @@ function redraw(box) {
   old?.dispose();
   const chart = window.echarts.init(box, chartTheme());
   charts.set(box, [option, chart]);
+  set(chart, option);
+}
+
+function set(chart, option) {
   const tip = (points) => [points].flat().find((point) => point.data?.tip)?.data.tip ?? "";
-  chart.setOption({ ...option, tooltip: { ...option.tooltip, formatter: tip } });
+  chart.setOption({ ...option, tooltip: { ...option.tooltip, formatter: tip } }, { notMerge: true });
 }
 
 function chartTheme() {

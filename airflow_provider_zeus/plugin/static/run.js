@@ -1,35 +1,143 @@
-// The tab of a run.
+// The tab of a run: a part for each of its tasks (and map indexes) with a Zeus job.
 import {
-  api, byId, dagId, element, fetchJson, figure, jobId, present, runId, showJobs, showList, sourceBadges, stateBadge,
-  template,
+  api, byId, chartBlock, dagId, element, fetchJson, figure, forgetIn, jobId, present, runId, showJobs, showList,
+  sourceBadges, stateBadge, table, template, updateChart,
 } from "./kit.js";
 
+const shown = new Map(); // part key -> {section, text of the answer, body}
+let timer = null;
+let answer = null;
+
 export async function show() {
-  const answer = await fetchJson(api("dags", dagId, "runs", runId, "costs", { job_id: jobId }));
-  showJobs(answer.jobs, answer.job_id);
+  answer = await fetchJson(api("dags", dagId, "runs", runId, "costs", { job_id: jobId }));
+  showJobs(answer.jobs, answer.job_id ?? jobId ?? answer.jobs[0]);
   present(answer, fill);
+  document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : refresh()));
+  schedule();
 }
 
-function fill(content, answer) {
-  content.replaceChildren(template("run-view"));
-  byId("parts").replaceChildren(...answer.parts.map((part) => partSection(part)));
-  byId("store").textContent = `Trial log: ${answer.store}`;
+// ---------------------------------------------------------------- live: while a trial runs and somebody looks
+
+function schedule() {
+  clearTimeout(timer);
+  if (answer.refresh_s !== null && !document.hidden) timer = setTimeout(refresh, answer.refresh_s * 1000);
 }
 
-function partSection(part) {
+async function refresh() {
+  if (answer.refresh_s === null || document.hidden) return;
+  try {
+    answer = await fetchJson(api("dags", dagId, "runs", runId, "costs", { job_id: jobId }));
+    present(answer, fill);
+  } catch (problem) {
+    byId("updated").textContent = `Not up to date: ${problem.message}`;
+    byId("updated").hidden = false;
+  }
+  schedule();
+}
+
+function fill(content, { parts, store, refresh_s: every }) {
+  if (!byId("parts")) content.replaceChildren(template("run-view"));
+  const several = parts.length > 1;
+  byId("summary").hidden = !several;
+  if (several) byId("summary").replaceChildren(table(summary(parts)));
+  for (const [i, part] of parts.entries()) showPart(part, several, i === 0);
+  byId("store").textContent = `Trial log: ${store}`;
+  byId("updated").textContent = every === null ? "" : `A training runs; this page asks again every ${every} s.`;
+  byId("updated").hidden = every === null;
+}
+
+function summary(parts) {
+  const find = (part, name) => part.tiles.find((tile) => tile.name === name)?.figure.text ?? "–";
+  return {
+    caption: "Tasks of this run",
+    columns: ["Task", "Job", "Batch size", "Energy", "Time", "Cost", "Verdict", "State", "Source"],
+    numeric: [false, false, true, true, true, true, false, false, false],
+    rows: parts.map((part) => [
+      part.title, part.job_id, part.batch_size, ...["Energy", "Time", "Cost"].map((name) => find(part, name)),
+      part.verdict.word, part.state_text, part.source.text || "–",
+    ]),
+  };
+}
+
+// ---------------------------------------------------------------- a part
+
+function showPart(part, several, open) {
+  const key = JSON.stringify([part.job_id, part.task_id, part.map_index]);
+  const text = JSON.stringify(part);
+  if (!shown.has(key)) {
+    const made = several ? folded(part, open) : plain(part);
+    byId("parts").append(made.outer);
+    shown.set(key, { ...made, text: null, charts: null });
+    if (several) made.outer.addEventListener("toggle", () => showCharts(shown.get(key)));
+  }
+  const own = shown.get(key);
+  if (own.text === text) return;
+  own.text = text;
+  own.part = part;
+  own.head.replaceChildren(`${part.title} `, stateBadge(part.state, part.state_text, part.state_why));
+  if (several) own.head.append(element("span", ` ${part.verdict.word}, ${part.job_id}`, { class: "note" }));
+  own.body.replaceChildren(...partBody(part));
+  showCharts(own);
+}
+
+function plain(part) {
+  const head = element("h2");
+  const body = element("div");
+  const charts = element("div", null, { class: "charts" });
+  return { outer: element("section", null, { class: "part", "aria-label": part.title }, head, body, charts), head, body, box: charts };
+}
+
+function folded(part, open) {
+  const head = element("summary");
+  const body = element("div");
+  const charts = element("div", null, { class: "charts" });
+  const outer = element("details", null, { class: "part", "aria-label": part.title, ...(open ? { open: "" } : {}) }, head, body, charts);
+  return { outer, head, body, box: charts };
+}
+
+function partBody(part) {
   const facts = element("ul", null, { class: "facts", "aria-label": "What the job is after" });
   showList(facts, part.facts);
   const settings = element("ul", null, { class: "facts live", "aria-label": "Live settings" });
   showList(settings, part.settings.map((text) => `Live setting: ${text}`));
-  const attempts = element("ol", null, { class: "attempts" }, ...part.attempts.map(attemptItem));
-  const name = `Task ${part.title}`;
-  return element("section", null, { class: "part", "aria-label": name }, element("h2", name), facts, settings, attempts);
+  return [
+    ...(part.progress ? [progressBar(part.progress)] : []),
+    verdictLine(part.verdict),
+    element("ul", null, { class: "tiles", "aria-label": "What this run cost" }, ...part.tiles.map(tileItem)),
+    ...part.notes.map((text) => element("p", text, { class: "note remark" })),
+    facts,
+    settings,
+    element("h3", part.attempts.length === 1 ? "Its attempt" : "Its attempts, in order"),
+    element("ol", null, { class: "attempts" }, ...part.attempts.map(attemptItem)),
+  ];
 }
 
-function attemptItem(attempt) {
+function progressBar({ text, epochs, max_epochs: most }) {
+  const line = element("p", text, { class: "progress", role: "status" });
+  if (most === null) return line;
+  line.append(element("progress", null, { max: most, value: epochs ?? 0, "aria-label": "Epochs, of the most it may take" }));
+  return line;
+}
+
+const SIGNS = { saved: "✓", lost: "✗", even: "≈", unknown: "?", running: "…" };
+
+function verdictLine({ kind, word, text }) {
+  const sign = element("span", SIGNS[kind], { class: "sign", "aria-hidden": "true" });
+  return element("p", null, { class: `verdict verdict-${kind}` }, sign, element("strong", ` ${word}: `), text);
+}
+
+function tileItem({ name, figure: value, note, kind, source }) {
+  const head = element("div", null, { class: "tile-name" }, name, " ", ...sourceBadges(source));
+  return element("li", null, { class: `tile ${kind}` },
+    head, figure("div", value, { class: "tile-figure" }), element("div", note, { class: "note" }));
+}
+
+function attemptItem(attempt, i) {
   const head = element("p", null, { class: "attempt-head" });
-  head.append(element("strong", `Batch size ${attempt.batch_size}`), " ");
-  head.append(stateBadge(attempt.state, attempt.state_text), " ", ...sourceBadges(attempt.source));
+  const name = attempt.peek ? "A look at batch size" : `${i + 1}. Batch size`;
+  head.append(element("strong", `${name} ${attempt.batch_size}`), " ");
+  head.append(stateBadge(attempt.waits ? "waits" : attempt.state, attempt.state_text), " ", ...sourceBadges(attempt.source));
+  head.append(element("span", ` ${attempt.phase}`, { class: "note" }));
   const figures = element("dl");
   const named = [
     ["Cost", attempt.cost],
@@ -39,7 +147,7 @@ function attemptItem(attempt) {
     ["Epochs", attempt.epochs],
     ["Power limit", attempt.limit],
   ];
-  for (const [name, value] of named) figures.append(element("div", null, {}, element("dt", name), figure("dd", value)));
+  for (const [label, value] of named) figures.append(element("div", null, {}, element("dt", label), figure("dd", value)));
   const where = attempt.device ? `${attempt.where}, on ${attempt.device}` : attempt.where;
   return element("li", null, {},
     head,
@@ -52,4 +160,28 @@ function attemptItem(attempt) {
 
 function sentence(name, text) {
   return element("p", null, {}, element("span", `${name}: `, { class: "note" }), text);
+}
+
+// ---------------------------------------------------------------- charts: of a part that is unfolded
+
+async function showCharts(own) {
+  if (own.outer.open === false || own.charts === own.text) return;
+  own.charts = own.text;
+  const part = own.part;
+  const index = part.map_index === null ? null : part.map_index;
+  const asked = { job_id: part.job_id, task_id: part.task_id, map_index: index };
+  try {
+    const { note, power, curves } = await fetchJson(api("dags", dagId, "runs", runId, "charts", asked));
+    const found = note === null ? [power, ...curves] : [];
+    const blocks = [...own.box.querySelectorAll("figure")];
+    const titles = (list) => JSON.stringify(list);
+    if (titles(blocks.map((block) => block.dataset.title)) === titles(found.map((chart) => chart.title))) {
+      found.forEach((chart, i) => updateChart(blocks[i], chart));
+      return;
+    }
+    forgetIn(own.box);
+    own.box.replaceChildren(...found.map((chart, i) => chartBlock(chart, { open: i > 0, name: i ? "curve" : "power" })));
+  } catch (problem) {
+    own.box.replaceChildren(element("p", `Its charts cannot be shown: ${problem.message}`, { class: "note" }));
+  }
 }
