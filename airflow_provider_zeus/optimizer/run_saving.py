@@ -33,6 +33,7 @@ class RunSaving:
     default_batch_size: int
     full_power_w: float | None  # None: the device has no limit
     kept: bool  # whether a model came out
+    exploration: float | None  # part of the cost that left no model: given up, died, peeks, excess of profiling
     cost: Saved  # Eq. 2
     energy: Saved
     time: Saved
@@ -71,6 +72,7 @@ class Yardstick:
             default_batch_size=self.job.default_batch_size,
             full_power_w=self.base.full_power_w,
             kept=run is not None and run.kept,
+            exploration=run.exploration(weights) if run else None,
             cost=self._against(run, weights, "s" if weights.time_alone else "J", why_not),
             energy=self._against(run, ENERGY, "J", why_not),
             time=self._against(run, TIME, "s", why_not),

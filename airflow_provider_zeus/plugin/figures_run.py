@@ -14,6 +14,7 @@ from airflow_provider_zeus.plugin.words import duration
 
 POWER, LIMIT, CHOSEN = "power drawn", "power limit in force", "limit of the attempt"
 PHASES = {"profile": "profiling", "train": "training", "validate": "validation"}
+FLAT = 0.2  # an axis covers at least this share of its highest value
 _AXIS_END = {"nameLocation": "middle", "nameGap": 28}
 
 Drawn = tuple[Trial, Sequence[PowerPoint]]
@@ -30,8 +31,14 @@ def power(drawn: Sequence[Drawn]) -> Chart:
     option = base(
         grid={"left": 60, "right": 24, "top": 36, "bottom": 66},
         legend={"bottom": 0, "data": [POWER, LIMIT, CHOSEN]},
-        xAxis={"type": "value", "name": f"training time [{unit}]", "max": number(spans[-1][3] / size), **_AXIS_END},
-        yAxis={"type": "value", "name": "W", "min": 0},
+        xAxis={
+            "type": "value",
+            "name": f"training time [{unit}]",
+            "max": number(spans[-1][3] / size),
+            "axisLabel": {"showMaxLabel": False},
+            **_AXIS_END,
+        },
+        yAxis={"type": "value", "name": "power [W]", "min": 0, "nameLocation": "middle", "nameGap": 40},
         series=[_drawn_line(spans, size), _limit_line(spans, size), _chosen_line(spans, size)],
     )
     option["tooltip"]["trigger"] = "axis"
@@ -114,7 +121,7 @@ def _beginnings(spans: Sequence[_Span], size: float) -> list[Option]:
     return [
         {
             "xAxis": number(start / size),
-            "label": {"formatter": f"batch size {trial.batch_size}", "position": "insideEndTop", "rotate": 0},
+            "label": {"formatter": f"batch size {trial.batch_size}", "align": "left", "offset": [2, 0]},
         }
         for _, trial, start, _, _ in firsts
     ]
@@ -228,8 +235,8 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
         legend={"bottom": 0},
         xAxis={"type": "value", "name": "power limit [W]", "scale": True, **_AXIS_END},
         yAxis=[
-            {"type": "value", "name": f"{j_unit} per sample", "scale": True},
-            {"type": "value", "name": f"{s_unit} per sample", "scale": True, "splitLine": {"show": False}},
+            {"name": f"{j_unit} per sample", **_range(joules, j_size)},
+            {"name": f"{s_unit} per sample", **_range(seconds, s_size), "splitLine": {"show": False}},
         ],
         series=[
             _rate(f"energy [{j_unit}]", limits, joules if known else [], j_size, 0, marks),
@@ -247,6 +254,15 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
         note="Of all profiling of this job on this device. Axes do not begin at 0.",
         table=_curve_table(at, limits, weights, batch_size, dict(marks)),
     )
+
+
+def _range(values: Sequence[float], size: float) -> Option:
+    """An axis around the values; one that differ by next to nothing does not blow that up."""
+    low, high = min(values) / size, max(values) / size
+    if high - low >= FLAT * high:
+        return {"type": "value", "scale": True}
+    middle, half = (low + high) / 2, FLAT * high / 2
+    return {"type": "value", "min": float(f"{middle - half:.2g}"), "max": float(f"{middle + half:.2g}")}
 
 
 def _small(most: float, unit: str) -> tuple[float, str]:

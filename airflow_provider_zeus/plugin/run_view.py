@@ -11,7 +11,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.run_saving import RunSaving
 from airflow_provider_zeus.optimizer.trial import Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin import costs, run_words, words
-from airflow_provider_zeus.plugin.models import Figure, Row, Source
+from airflow_provider_zeus.plugin.models import UNKNOWN, Figure, Row, Source
 from airflow_provider_zeus.plugin.prices import Factors
 from airflow_provider_zeus.plugin.run_models import Attempt, Part, Tile
 
@@ -65,7 +65,9 @@ def part(
         state=row.state,
         state_text=row.state_text,
         state_why=row.state_why,
-        verdict=run_words.RUNNING if running else run_words.verdict(ended, why_not),
+        verdict=run_words.RUNNING
+        if running
+        else run_words.verdict(ended, why_not, below=row.state == State.EXHAUSTED.value),
         tiles=_tiles(row, trials, job, factors, run_words.saving_tile(ended, why_not)),
         notes=run_words.notes(trials, waiting),
         facts=words.facts(job, costs.weights_of(job, seen[-1]) if seen else None),
@@ -76,10 +78,11 @@ def part(
 
 def _tiles(row: Row, trials: Sequence[Trial], job: ZeusJob, factors: Factors, saving: Tile) -> list[Tile]:
     source = row.source
+    weighed = "time alone" if row.unit == "s" else f"energy and time at eta {job.eta:g}"
     return [
-        Tile(name="Energy", figure=row.energy, source=source),
-        Tile(name="Time", figure=row.time, note="training, validation included"),
-        Tile(name="Cost", figure=row.cost, note=f"energy and time at eta {job.eta:g}", source=source),
+        Tile(name="Energy", figure=row.energy, note=_why_none(row.energy), source=source),
+        Tile(name="Time", figure=row.time, note=_why_none(row.time) or "training, validation included"),
+        Tile(name="Cost", figure=row.cost, note=_why_none(row.cost) or weighed, source=source),
         *_converted(row, trials, factors, source),
         _batch_size(row, job),
         _limit(row, trials),
@@ -96,9 +99,13 @@ def _converted(row: Row, trials: Sequence[Trial], factors: Factors, source: Sour
     return [Tile(name=name, figure=_as(like, figure), source=source) for name, figure in made if figure is not None]
 
 
+def _why_none(figure: Figure) -> str:
+    return figure.exact if figure.text == UNKNOWN else ""
+
+
 def _known(figure: Figure, trials: Sequence[Trial], name: str) -> float | None:
     """The sum that a figure shows, whole or in part; None where it shows none."""
-    if figure.text == words.missing("").text:
+    if figure.text == UNKNOWN:
         return None
     return math.fsum(getattr(t.observation, name) or 0.0 for t in trials)
 

@@ -22,26 +22,27 @@ def rival(saving: RunSaving) -> str:
     return f"batch size {saving.default_batch_size}, the default, at {power}"
 
 
-def verdict(saving: RunSaving | None, why_not: str = "") -> Verdict:
-    """A loss is said as plainly as a saving; where the interval holds both, that too."""
+def verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = False) -> Verdict:
+    """A loss is said as plainly as a saving; where the interval holds both, that too. ``below``: below its target."""
     if saving is None or saving.cost.saved.value is None:
         reason = why_not if saving is None else saving.cost.saved.reason or ""
         return Verdict(kind="unknown", word="Not known", text=f"Whether it saved anything cannot be told: {reason}.")
-    cost = saving.cost
-    value = saving.cost.saved.value
-    amount = words.cost(abs(value), cost.unit).text
+    value, cost = saving.cost.saved.value, saving.cost
+    amount = f"{words.cost(abs(value), cost.unit).text} {'of time' if cost.unit == 's' else 'of cost'}"
     if not saving.kept:
-        return Verdict(
-            kind="lost", word="Lost", text=f"It spent {amount} of cost and left no model: all of it is lost."
+        return Verdict(kind="lost", word="Lost", text=f"It spent {amount} and left no model: all of it is lost.")
+    side = "saved" if value >= 0 else "lost"
+    parts = [f"It {side} {amount}{_share(cost)} against {rival(saving)}; {interval(saving)}."]
+    if value < 0 and saving.exploration:
+        parts.append(
+            f"{words.cost(saving.exploration, cost.unit).text} of what it spent was exploration and profiling."
         )
-    share = _share(cost)
+    if below:
+        parts.append("Its model is below the target.")
+    word = side.capitalize()
     if _open(cost):
-        side = "saved" if value >= 0 else "lost"
-        text = f"It {side} about {amount} of cost{share} against {rival(saving)}, within what chance explains"
-        return Verdict(kind="even", word="Undecided", text=f"{text}{_range(cost)}.")
-    word, kind, verb = ("Saved", "saved", "saved") if value >= 0 else ("Lost", "lost", "lost")
-    text = f"It {verb} {amount} of cost{share} against {rival(saving)}{_range(cost)}."
-    return Verdict(kind=kind, word=word, text=text)
+        side, word = "even", "Undecided"
+    return Verdict(kind=side, word=word, text=" ".join(parts))
 
 
 def saving_tile(saving: RunSaving | None, why_not: str = "") -> Tile:
@@ -50,30 +51,27 @@ def saving_tile(saving: RunSaving | None, why_not: str = "") -> Tile:
         reason = why_not if saving is None else saving.cost.saved.reason or ""
         return Tile(name="Saving", figure=words.missing(reason), note=f"not known: {reason}")
     cost, value = saving.cost, saving.cost.saved.value
-    said = words.cost(abs(value), cost.unit)
-    figure = Figure(value=value, text=f"{said.text}{_share(cost)}", exact=_exact(saving))
-    interval = _range(cost).strip(" ()") or cost.saved.reason or ""
-    parts = [f"{name} {_signed(s)}" for name, s in (("energy", saving.energy), ("time", saving.time)) if _signed(s)]
-    note = "; ".join(filter(None, [interval, *parts]))
-    name = "Saving" if value >= 0 else "Loss"
-    kind = "warn" if saving.kept and _open(cost) else "good" if value >= 0 else "bad"
-    return Tile(name=name, figure=figure, note=note, kind=kind)
+    said, name = words.cost(abs(value), cost.unit), "Saving" if value >= 0 else "Loss"
+    if not saving.kept:
+        spent = f"spent {words.cost(cost.spent or 0.0, cost.unit).exact} for no model"
+        return Tile(name=name, figure=Figure(value=value, text=said.text, exact=spent), note="no model", kind="bad")
+    ends = (words.cost(v, cost.unit).exact for v in (cost.baseline.value or 0.0, cost.spent or 0.0))
+    exact = "the default's {} minus its own {}".format(*ends)
+    changes = [f"{what} {_change(s)}" for what, s in (("energy", saving.energy), ("time", saving.time)) if _change(s)]
+    return Tile(
+        name=name,
+        figure=Figure(value=value, text=f"{said.text}{_share(cost)}", exact=exact),
+        note="; ".join([interval(saving), ", ".join(changes)]),
+        kind="warn" if _open(cost) else "good" if value >= 0 else "bad",
+    )
 
 
-def _exact(saving: RunSaving) -> str:
-    spent, base = saving.cost.spent or 0.0, saving.cost.baseline.value
-    if base is None or not saving.kept:
-        return f"spent {words.cost(spent, saving.cost.unit).exact} for no model"
-    exact = (words.cost(v, saving.cost.unit).exact for v in (base, spent))
-    return "baseline {} minus spent {}".format(*exact)
-
-
-def _signed(saved: Saved) -> str:
-    """``-12 %`` of energy: less than the default took."""
+def _change(saved: Saved) -> str:
+    """``−12 %`` of energy: less than the default took."""
     base, value = saved.baseline.value, saved.saved.value
     if not base or value is None:
         return ""
-    return f"{-100 * value / base:+.0f} %"
+    return f"{-100 * value / base:+.0f} %".replace("-", "−")
 
 
 def _share(saved: Saved) -> str:
@@ -87,20 +85,17 @@ def _open(saved: Saved) -> bool:
     return low is not None and high is not None and low < 0 < high
 
 
-def _range(saved: Saved) -> str:
-    """The interval in words; empty where there is none, or nothing in it."""
-    low, high = saved.saved.low, saved.saved.high
-    if low is None or high is None or low == high:
-        return ""
-
-    def side(value: float) -> str:
-        return f"{'saving' if value >= 0 else 'loss'} of {words.cost(abs(value), saved.unit).text}"
-
-    if low * high >= 0:
-        ends = sorted((abs(low), abs(high)))
-        near, far = (words.cost(end, saved.unit).text for end in ends)
-        return f" (90 %: {near} to {far})"
-    return f" (90 %: {side(low)} to {side(high)})"
+def interval(saving: RunSaving) -> str:
+    """Where 90 % of the belief lies, or why there is no interval."""
+    saved = saving.cost.saved
+    if saved.low is None or saved.high is None:
+        return f"no interval: {saved.reason or 'not known'}"
+    if saved.low == saved.high:
+        return "no interval: all runs of the default took equally many epochs"
+    low, high = (words.cost(abs(end), saving.cost.unit).text for end in (saved.low, saved.high))
+    if saved.low * saved.high >= 0:
+        return f"90 % interval {low} to {high}" if saved.low >= 0 else f"90 % interval {high} to {low}"
+    return f"90 % interval from a loss of {low} to a saving of {high}"
 
 
 def progress(trial: Trial, job: ZeusJob) -> Progress:

@@ -78,6 +78,7 @@ def api_server(home: Path) -> Iterator[str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:viewer",
+        "AIRFLOW__ZEUS__HEARTBEAT_S": "2",  # how often a page looks after a running trial
         "NO_PROXY": "127.0.0.1",
         "no_proxy": "127.0.0.1",
     }

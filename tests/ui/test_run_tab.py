@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.ui.look import TOO_WIDE, Visit, run_tab
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.store import open_store
+from tests.ui import runs
+from tests.ui.conftest import Watched
+from tests.ui.look import TOO_WIDE, Visit, drawn, run_tab
 from tests.ui.site import ZEUS_DAG, Site
+
+SEEN = """(seen) => {
+  Object.defineProperty(document, "hidden", { value: !seen, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.fixture(scope="module")
+def kinds(site: Site) -> None:
+    """Runs that no healthy training makes."""
+    runs.every_kind()
+
+
+def page(run: str) -> str:
+    return f"zeus/page?dag_id={runs.DAG}&run_id={quote(run, safe='')}"
+
+
+def whole(at: Watched, name: str, charts: str = ".part .power") -> Any:
+    """The page, its charts there; a picture of all of it."""
+    at.page.locator(charts).first.wait_for()
+    at.page.wait_for_load_state("networkidle")
+    height = at.page.evaluate("document.documentElement.scrollHeight")
+    at.page.set_viewport_size({"width": at.page.viewport_size["width"], "height": max(height + 20, 600)})
+    at.page.wait_for_timeout(300)
+    at.shoot(name)
+    return at.page
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 800)])
@@ -19,9 +50,116 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site, theme: str, width: 
     assert "Why it was chosen: Pruning exploration, round 1: 16 is the next batch size" in given_up.inner_text()
     assert "Why it ended: It was given up: " in given_up.inner_text()
     assert "Why it ended: It reached its target after 8 epochs" in kept.inner_text()
+    assert tab.locator(".verdict").inner_text().startswith("✗ Lost: It lost "), "exploring cost more than it saved"
+    assert "of what it spent was exploration and profiling." in tab.locator(".verdict").inner_text()
+    assert drawn(tab, ".power .chart") >= 4
+    assert tab.locator(".curve").count() == 2, "a curve for each batch size"
+    assert drawn(tab, ".curve .chart") >= 4
     assert tab.evaluate(TOO_WIDE) <= 0
+    at.page.set_viewport_size({"width": width, "height": 1900})
+    at.page.wait_for_timeout(300)
     at.shoot(f"run-{theme}-{width}")
     assert at.fine()
+
+
+def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
+    at = visit(page("saved"))
+    tab = whole(at, "run-saved")
+    assert tab.locator(".verdict").inner_text().startswith("✓ Saved: It saved ")
+    tiles = dict(zip(tab.locator(".tile-name").all_inner_texts(), tab.locator(".tile").all(), strict=True))
+    assert list(tiles) == [
+        "Energy GPU counter",
+        "Time",
+        "Cost GPU counter",
+        "Batch size",
+        "Power limit",
+        "Saving GPU counter",
+    ]
+    assert "90 % interval" in tiles["Saving GPU counter"].inner_text()
+    assert tiles["Energy GPU counter"].locator(".tile-figure").get_attribute("title").startswith("1,600.000 J = ")
+    curve = tab.get_by_role("region", name="Power limits at batch size 16, per sample")
+    assert curve.get_by_role("row").count() == 5
+    assert "optimum" in curve.get_by_role("row", name="250 W").inner_text()
+    tab.locator(".power summary").focus()
+    tab.keyboard.press("Enter")
+    power = tab.get_by_role("region", name="Mean power by attempt, phase and power limit")
+    assert "profiling" in power.get_by_role("row").nth(1).inner_text()
+    label = tab.locator(".power .chart").get_attribute("aria-label")
+    assert label.startswith("Power over 22 s of training in 1 attempt: mean ")
+    assert at.fine()
+
+
+def test_a_loss_is_said_as_plainly(visit: Visit, kinds: None) -> None:
+    at = visit(page("lost"), theme="dark")
+    tab = whole(at, "run-lost")
+    assert tab.locator(".verdict").inner_text().startswith("✗ Lost: It lost ")
+    assert tab.locator(".tile.bad .tile-name").inner_text() == "Loss GPU counter"
+    assert at.fine()
+
+
+def test_what_is_wrong_with_a_run_is_seen(visit: Visit, kinds: None) -> None:
+    below = whole(visit(page("below")), "run-below")
+    assert below.locator(".part h2 .badge").inner_text() == "below target"
+    assert below.locator(".verdict").inner_text().endswith("Its model is below the target.")
+    dead = whole(visit(page("dead")), "run-dead")
+    assert "left no model: all of it is lost" in dead.locator(".verdict").inner_text()
+    assert "Why it ended: It failed: the process was killed (signal 9)." in dead.locator(".attempts").inner_text()
+    none = whole(visit(page("nosource")), "run-nosource")
+    assert none.locator(".tile .badge.no-source").first.inner_text() == "no source"
+    assert "set [zeus] cpu_watts" in none.locator(".tile").first.inner_text(), "the remedy"
+    assert "nothing measured it there" in none.locator(".power").inner_text()
+
+
+def test_every_mapped_task_is_shown_and_unfolds(visit: Visit, kinds: None) -> None:
+    at = visit(page("mapped"))
+    tab = whole(at, "run-mapped")
+    assert tab.get_by_role("region", name="Tasks of this run").get_by_role("row").count() == 4
+    assert [d.get_attribute("aria-label") for d in tab.locator("details.part").all()] == [
+        f"train [{i}]" for i in range(3)
+    ]
+    last = tab.locator("details.part").nth(2)
+    assert last.locator("figure").count() == 0, "charts are fetched when somebody looks"
+    last.locator("> summary").focus()
+    tab.keyboard.press("Enter")
+    last.locator(".power canvas").first.wait_for()
+    assert at.fine()
+
+
+def test_a_running_trial_is_followed_until_it_ends(visit: Visit, kinds: None) -> None:
+    asked: list[str] = []
+    at = visit(page("running"), before=lambda p: p.on("request", lambda r: asked.append(r.url)))
+    tab = whole(at, "run-running")
+    assert "epoch 2.3 of at most 10, accuracy 0.62 (target: at least 0.8)" in tab.locator(".progress").inner_text()
+    tab.locator(".power summary").click()
+    trial = next(t for t in open_store().recurrence(runs.DAG, "running"))
+    open_store().heartbeat(trial.key, runs.so_far(trial, 31_000, metric=0.7))
+    tab.get_by_text("epoch 3.1 of at most 10").wait_for(timeout=10_000)
+    assert tab.locator(".power details").get_attribute("open") is not None, "what is unfolded stays so"
+    tab.evaluate(SEEN, False)
+    tab.wait_for_timeout(500)
+    asked.clear()
+    tab.wait_for_timeout(3000)
+    assert asked == [], "nobody looks"
+    runs.told(trial, State.CONVERGED, samples=40_000)
+    tab.evaluate(SEEN, True)
+    tab.get_by_text("reached target").first.wait_for(timeout=10_000)
+    assert not tab.locator("#updated").is_visible()
+    tab.wait_for_load_state("networkidle")
+    asked.clear()
+    tab.wait_for_timeout(3000)
+    assert asked == [], "it is over"
+    assert at.fine()
+
+
+def test_a_page_that_cannot_be_renewed_says_so_and_stays(visit: Visit, kinds: None) -> None:
+    trial = runs.asked("stalls")
+    open_store().heartbeat(trial.key, runs.so_far(trial, 11_000))
+    at = visit(page("stalls"))
+    at.page.locator(".progress").wait_for()
+    at.page.route("**/zeus/api/**", lambda route: route.fulfill(status=401, json={"detail": "Token Expired"}))
+    at.page.get_by_text("Not up to date: Your login has ended.").wait_for(timeout=10_000)
+    assert at.page.locator(".tile").count() == 6
+    runs.told(trial, State.FAILED, samples=11_000)
 
 
 def test_the_button_of_a_task_instance_leads_to_its_runs_tab(visit: Visit, site: Site) -> None:
@@ -29,4 +167,17 @@ def test_the_button_of_a_task_instance_leads_to_its_runs_tab(visit: Visit, site:
     at.page.get_by_role("link", name="Zeus cost").click()
     assert at.tab().locator("h1").inner_text() == f"Zeus cost of run {site.runs[2]}"
     assert at.page.url.endswith("/plugin/zeus-cost-run")
+    assert at.fine()
+
+
+def test_the_charts_follow_the_theme_while_open(visit: Visit, site: Site) -> None:
+    at = visit(run_tab(site.runs[1]))
+    tab = at.tab()
+    drawn(tab, ".power .chart")
+    text = "() => getComputedStyle(document.body).color"
+    light = tab.evaluate(text)
+    at.page.evaluate("document.documentElement.classList.replace('light', 'dark')")
+    tab.locator("html[data-theme=dark]").wait_for()
+    assert tab.evaluate(text) != light
+    assert drawn(tab, ".power .chart") >= 4
     assert at.fine()

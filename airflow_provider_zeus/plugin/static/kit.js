@@ -174,7 +174,7 @@ export async function draw(box, option, text) {
 /** A models.Chart with its heading, its note and its table: figure element, to be appended where it belongs. */
 export function chartBlock(chart, { open = false, name = "" } = {}) {
   const block = element("figure", null, { class: `chart-block ${name}`, "data-title": chart.title });
-  const more = element("details", null, open ? { open: "" } : {}, element("summary", "As a table"), element("div"));
+  const more = element("details", null, open ? { open: "open" } : {}, element("summary", "As a table"), element("div"));
   const heading = element("h3", chart.title);
   block.append(heading, element("div", null, { class: "chart" }), element("figcaption", null, { class: "note" }), more);
   updateChart(block, chart);

@@ -91,7 +91,7 @@ function folded(part, open) {
   const head = element("summary");
   const body = element("div");
   const charts = element("div", null, { class: "charts" });
-  const outer = element("details", null, { class: "part", "aria-label": part.title, ...(open ? { open: "" } : {}) }, head, body, charts);
+  const outer = element("details", null, { class: "part", "aria-label": part.title, ...(open ? { open: "open" } : {}) }, head, body, charts);
   return { outer, head, body, box: charts };
 }
 
@@ -152,7 +152,7 @@ function attemptItem(attempt, i) {
   return element("li", null, {},
     head,
     sentence("Why it was chosen", attempt.why),
-    sentence("Why it ended", attempt.ended),
+    sentence(attempt.state === "running" && !attempt.waits ? "Now" : "Why it ended", attempt.ended),
     figures,
     element("p", where, { class: "note" }),
   );
