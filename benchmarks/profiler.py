@@ -132,7 +132,7 @@ def markdown_of(report: Mapping[str, Any]) -> str:
         "# Searches for the best power limit",
         "",
         f"{report['curves']} measured curves, {report['seeds']} seeds; noise of each window on J and on s per sample.",
-        "Regret is relative to the best limit of the curve, *beyond* is less that of a full sweep under the same noise.",
+        "Regret is relative to the best limit of the curve, *beyond* is less a full sweep's under the same noise.",
         "",
     ]
     head = ["grid", "eta", "noise", "search", "limits", "windows", "regret: mean", "p95", "max", "beyond: mean", "p95"]

@@ -23,10 +23,10 @@ HALF_WIDTH = 0.02  # of J and s per sample at one limit, 95 %: aimed at,
 LONGEST = 3  # in so many windows at most
 CLEARLY = 3.0  # standard deviations: so much dearer than the best needs no second look
 DOUBT = 1.65  # standard deviations that a limit may be cheaper than it looks, one-sided 95 %
-IN_DOUBT = 5  # windows that a limit in doubt has before the grid around the best is refined
-ENOUGH = 0.005  # relative difference that is too little to matter
-MOST = 20  # windows of one limit in all
-NOISE = 0.005  # of a window at least [relative standard deviation], whatever its scatter says
+IN_DOUBT = 8  # windows that a limit in doubt has before the grid around the best is refined
+ENOUGH = 0.003  # relative difference that is too little to matter
+MOST = 30  # windows of one limit in all
+NOISE = 0.003  # of a window at least [relative standard deviation], whatever its scatter says
 TICK_S = 0.1  # a counter of energy is refreshed at least so often (NVML: every 20 to 100 ms)
 
 
