@@ -54,7 +54,11 @@ class Table:
 
 
 def belief_table(
-    trials: Iterable[Trial], job: ZeusJob, *, profiles: Sequence[ProfileSample] = (), where: Where | None = None
+    trials: Iterable[Trial] | Evidence,
+    job: ZeusJob,
+    *,
+    profiles: Sequence[ProfileSample] = (),
+    where: Where | None = None,
 ) -> Table:
     """What the log says of every batch size on one device (``where``; default: the newest).
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 
 from airflow_provider_zeus.optimizer.belief import Belief, prior
-from airflow_provider_zeus.optimizer.fold import learn, same_target
+from airflow_provider_zeus.optimizer.fold import learn, same_target, with_rates
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Phase, State, Trial, Where
 
@@ -29,6 +29,7 @@ class Evidence:
     trials: tuple[Trial, ...]
     where: Where | None  # None: no trial has named its device yet
     left_out: dict[str, int]
+    folded: Belief | None = None  # the fold of these trials, where somebody has it already
 
     @property
     def device(self) -> DeviceInfo | None:
@@ -46,20 +47,38 @@ class Evidence:
     def of_target(self) -> Evidence:
         """Without the runs to another target, whose epochs and totals do not compare."""
         kept = tuple(t for t in self.trials if same_target(t, self.job))
-        return replace(self, trials=kept, left_out=_counted(self.left_out, "of another target", self.trials, kept))
+        if len(kept) == len(self.trials):
+            return self
+        left_out = _counted(self.left_out, "of another target", self.trials, kept)
+        return replace(self, trials=kept, left_out=left_out, folded=None)
 
     def belief(self, job: ZeusJob | None = None) -> Belief:
         """The fold of the trials under the job, or under a changed one."""
+        if self.folded is not None and job in (None, self.job):
+            return self.folded
         return reduce(learn, self.trials, prior(job or self.job))
 
+    def at(self, job: ZeusJob, moved: Callable[[Trial], Trial]) -> Evidence:
+        """The same trials with what they drew re-costed by ``moved``, under a job that weighs it otherwise.
 
-def evidence(trials: Iterable[Trial], job: ZeusJob, where: Where | None = None) -> Evidence:
+        Their epochs and their ends stay as they are, and so does what was folded of them.
+        """
+        trials = tuple(moved(t) for t in self.trials)
+        folded = None if self.folded is None else with_rates(replace(self.folded, job=job), trials)
+        return replace(self, job=job, trials=trials, folded=folded)
+
+
+def evidence(trials: Iterable[Trial] | Evidence, job: ZeusJob, where: Where | None = None) -> Evidence:
     """What of a log may be read for ``job``; nothing is raised for what is odd in it.
+
+    An :class:`Evidence` made for the same job is taken as it is, so that several answers share one.
 
     Left out and counted are: a second row of one trial (the one told last stays), a state or phase that this
     version does not know, another ``job_version``. A figure that is no finite number, or below 0, counts as missing.
     Old trials of another policy, another eta or another batch-size list stay: they are history and are re-costed.
     """
+    if isinstance(trials, Evidence):
+        return trials
     found = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
     once = list({t.number: t for t in found}.values())
     left_out = _counted({}, "written twice", found, once)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -42,6 +42,18 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     if trial.state in _ENDED and same_target(trial, job) and trial.origin.run_type in job.learn_from:
         _learn_epochs(belief, trial, changes)
     return replace(belief, **changes)  # type: ignore[arg-type]
+
+
+def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
+    """The belief with what these trials drew in place of what it learnt: they are its own trials, re-costed."""
+    known = replace(belief, rates={}, peeked={})
+    for trial in trials:
+        if trial.state is not State.RUNNING:
+            changes: dict[str, object] = {}
+            _learn_rates(known, trial, changes)
+            told = {name: changes[name] for name in ("rates", "peeked") if name in changes}
+            known = replace(known, **told) if told else known  # type: ignore[arg-type]
+    return known
 
 
 def same_target(trial: Trial, job: ZeusJob) -> bool:

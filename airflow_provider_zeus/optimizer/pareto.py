@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from airflow_provider_zeus.optimizer.evidence import evidence
+from airflow_provider_zeus.optimizer.evidence import Evidence, evidence
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.limits import Profiles
 from airflow_provider_zeus.optimizer.trial import Observation, ProfileSample, State, Trial, Where
@@ -36,7 +36,11 @@ class Front:
 
 
 def pareto(
-    trials: Iterable[Trial], job: ZeusJob, *, profiles: Sequence[ProfileSample] = (), where: Where | None = None
+    trials: Iterable[Trial] | Evidence,
+    job: ZeusJob,
+    *,
+    profiles: Sequence[ProfileSample] = (),
+    where: Where | None = None,
 ) -> Front:
     """(TTA [s], ETA [J]) of the runs that reached the job's target on one device (default: the newest).
 

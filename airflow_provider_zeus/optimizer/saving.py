@@ -42,6 +42,16 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One run of it, in the unit of the cost."""
+
+    run: Recurrence
+    spent: float | None
+    exploration: float | None
+    baseline: Estimate  # of all steps drawn together: their intervals add up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
     """Against the default at full power, on one device. Everything is None with its reason where nothing is known."""
 
@@ -56,12 +66,13 @@ class Saving:
     break_even_in: (
         int | None
     )  # where not yet: further runs until then if each saves ``per_run``; None: never, or unknown
+    steps: tuple[Step, ...]  # oldest first
     where: Where | None
     left_out: dict[str, int]
 
 
 def saving(
-    trials: Iterable[Trial],
+    trials: Iterable[Trial] | Evidence,
     job: ZeusJob,
     *,
     rng: random.Random,
@@ -79,7 +90,8 @@ def saving(
     base = Baseline.of(log, Profiles.of(profiles), rng)
     cost = _against(base, runs, weights, "s" if weights.time_alone else "J")
     per_run = _per_run(log, base, weights, rng)
-    even = _break_even(runs, base, weights)
+    steps = _steps(base, runs, weights)
+    even = _break_even(steps)
     return Saving(
         default_batch_size=job.default_batch_size,
         full_power_w=base.full_power_w,
@@ -90,6 +102,7 @@ def saving(
         per_run=per_run,
         break_even_run=even,
         break_even_in=_break_even_in(cost, per_run) if even is None else None,
+        steps=steps,
         where=log.where,
         left_out=left_out,
     )
@@ -139,11 +152,26 @@ def _per_run(log: Evidence, base: Baseline, weights: Weights, rng: random.Random
     return estimate.without_interval(ONE_RUN) if min(len(epochs), len(base.epochs)) == 1 else estimate
 
 
-def _break_even(runs: Sequence[Recurrence], base: Baseline, weights: Weights) -> int | None:
+def _steps(base: Baseline, runs: Sequence[Recurrence], weights: Weights) -> tuple[Step, ...]:
+    """Run by run; one without a model has no baseline, so that it is all loss."""
+    mean = Estimate.missing(base.why_not) if base.why_not else base.mean_epochs()
+    why_not = "the size of its slice or its energy is not known"
+    return tuple(
+        Step(
+            run=r,
+            spent=r.spent(weights),
+            exploration=r.exploration(weights),
+            baseline=mean.times(base.epoch_cost(r.samples_per_epoch, weights) if r.kept else 0.0, why_not),
+        )
+        for r in runs
+    )
+
+
+def _break_even(steps: Sequence[Step]) -> int | None:
     """Run (from 1) from which on the sum of costs stays at or below the baseline's."""
-    pairs = [(r.spent(weights), base.run(r.samples_per_epoch, weights).value if r.kept else 0.0) for r in runs]
+    pairs = [(s.spent, s.baseline.value) for s in steps]
     saved = [theirs - ours for ours, theirs in pairs if ours is not None and theirs is not None]
-    if not saved or len(saved) < len(pairs) or base.why_not:
+    if not saved or len(saved) < len(pairs):
         return None
     behind = [total < 0 for total in accumulate(saved)]
     if behind[-1]:

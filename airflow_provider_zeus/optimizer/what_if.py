@@ -73,7 +73,7 @@ class WhatIf:
 
 
 def what_if(
-    trials: Iterable[Trial],
+    trials: Iterable[Trial] | Evidence,
     job: ZeusJob,
     *,
     eta: float | None = None,
@@ -114,7 +114,7 @@ def _prospect(log: Evidence, job: ZeusJob, profiled: Profiles, prices: Prices) -
     device = log.device
     weights = Weights.of(job, device)
     best = {b: profiled.best_w(b, weights) for b in profiled.sums}
-    log = _at_best_limits(replace(log, job=job), profiled, best)
+    log = _at_best_limits(log, job, profiled, best)
     belief = log.belief()
     samples = [s for at in profiled.sums.values() for s in at.values()]
     held = {"pause_exploration": True}
@@ -142,7 +142,7 @@ def _prospect(log: Evidence, job: ZeusJob, profiled: Profiles, prices: Prices) -
     )
 
 
-def _at_best_limits(log: Evidence, profiled: Profiles, best: dict[int, float | None]) -> Evidence:
+def _at_best_limits(log: Evidence, job: ZeusJob, profiled: Profiles, best: dict[int, float | None]) -> Evidence:
     """The log as if each run of this device had had the limit of Eq. 7; a run that cannot be re-costed stays."""
 
     def moved(trial: Trial) -> Trial:
@@ -152,7 +152,7 @@ def _at_best_limits(log: Evidence, profiled: Profiles, best: dict[int, float | N
         there = profiled.recosted(trial.batch_size, trial.observation, limit_w)
         return trial if there is None else replace(trial, observation=there)
 
-    return replace(log, trials=tuple(moved(t) for t in log.trials))
+    return log.at(job, moved)
 
 
 def _limit(log: Evidence, b: int, best: dict[int, float | None]) -> tuple[float | None, str]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.optimizer.belief_table import belief_table
 from airflow_provider_zeus.optimizer.evidence import evidence
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, State, Trial
+from airflow_provider_zeus.optimizer.pareto import pareto
+from airflow_provider_zeus.optimizer.saving import saving
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample, State, Trial
+from airflow_provider_zeus.optimizer.what_if import what_if
 from tests.strategies import A40, REPRODUCIBLE, V100, jobs_and_logs
 from tests.unit.optimizer.world import World, job_of
 
@@ -109,3 +114,18 @@ def test_any_order_and_any_number_of_copies_is_the_same_evidence(
     assert twice.left_out.get("written twice", 0) == len(copies)
     assert twice.belief() == once.belief()
     assert all(t.state in State for t in twice.trials)
+
+
+@REPRODUCIBLE
+@given(jobs_and_logs(), st.sampled_from([0.0, 0.3, 1.0]))
+def test_answers_that_share_one_fold_are_the_same_answers(made: tuple[ZeusJob, list[Trial]], eta: float) -> None:
+    job, log = made
+    shared = evidence(log, job)
+    shared = replace(shared, folded=shared.belief())
+    profiles = [
+        ProfileSample(batch_size=b, limit_w=200.0, samples=9, energy_j=9.0, time_s=1.0) for b in job.batch_sizes
+    ]
+    assert belief_table(shared, job) == belief_table(log, job)
+    assert pareto(shared, job) == pareto(log, job)
+    assert what_if(shared, job, eta=eta, profiles=profiles) == what_if(log, job, eta=eta, profiles=profiles)
+    assert saving(shared, job, rng=random.Random(1)) == saving(log, job, rng=random.Random(1))
