@@ -67,7 +67,7 @@ class Yardstick:
         runs, left_out = recurrences(log)
         weights = Weights.of(self.job, log.device)
         run = runs[0] if runs else None
-        why_not = "; ".join(left_out) or "no attempt of this run was measured"
+        why_not = f"its attempts do not compare ({'; '.join(left_out)})" if left_out else "none of it was measured"
         return RunSaving(
             default_batch_size=self.job.default_batch_size,
             full_power_w=self.base.full_power_w,

@@ -8,11 +8,11 @@ from itertools import groupby
 from airflow_provider_zeus.optimizer.cost import Weights, best_limit
 from airflow_provider_zeus.optimizer.limits import SAME_W, Profiles
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, Trial
-from airflow_provider_zeus.plugin.figures import COLOURS, LINE, SHADE, Option, base, number, scale
+from airflow_provider_zeus.plugin.figures import COLOURS, LINE, SHADE, Option, base, number, plain, scale
 from airflow_provider_zeus.plugin.models import Chart, Table
 from airflow_provider_zeus.plugin.words import duration
 
-POWER, LIMIT, CHOSEN = "power drawn", "power limit in force", "limit of the attempt"
+POWER, LIMIT, CHOSEN = "power drawn", "power limit in force", "chosen limit"
 PHASES = {"profile": "profiling", "train": "training", "validate": "validation"}
 FLAT = 0.2  # an axis covers at least this share of its highest value
 _AXIS_END = {"nameLocation": "middle", "nameGap": 28}
@@ -29,7 +29,7 @@ def power(drawn: Sequence[Drawn]) -> Chart:
         return Chart(title=title, note=_no_power([t for t, _ in drawn]))
     size, unit = scale(spans[-1][3], "s")
     option = base(
-        grid={"left": 60, "right": 24, "top": 36, "bottom": 66},
+        grid={"left": 60, "right": 24, "top": 28, "bottom": 66},
         legend={"bottom": 0, "data": [POWER, LIMIT, CHOSEN]},
         xAxis={
             "type": "value",
@@ -87,7 +87,7 @@ def _step(spans: Sequence[_Span], size: float, values: Sequence[float | None], t
 def _drawn_line(spans: Sequence[_Span], size: float) -> Option:
     tips = [
         f"{duration(start).text} to {duration(end).text}, batch size {trial.batch_size}\n"
-        f"{PHASES.get(p.phase, p.phase)}: {_watts(p.power_w)}, limit {_watts(_limit_of(trial, p))}"
+        f"{plain(PHASES.get(p.phase, p.phase))}: {_watts(p.power_w)}, limit {_watts(_limit_of(trial, p))}"
         for _, trial, start, end, p in spans
     ]
     return {
@@ -231,12 +231,12 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
         marks.append((ran_w, f"run’s {ran_w:,.0f} W"))
     (j_size, j_unit), (s_size, s_unit) = _small(max(joules), "J"), _small(max(seconds), "s")
     option = base(
-        grid={"left": 64, "right": 64, "top": 48, "bottom": 66},
+        grid={"left": 64, "right": 64, "top": 30, "bottom": 66},
         legend={"bottom": 0},
         xAxis={"type": "value", "name": "power limit [W]", "scale": True, **_AXIS_END},
         yAxis=[
-            {"name": f"{j_unit} per sample", **_range(joules, j_size)},
-            {"name": f"{s_unit} per sample", **_range(seconds, s_size), "splitLine": {"show": False}},
+            {"name": f"energy [{j_unit}]", **_range(joules, j_size)},
+            {"name": f"time [{s_unit}]", **_range(seconds, s_size), "splitLine": {"show": False}},
         ],
         series=[
             _rate(f"energy [{j_unit}]", limits, joules if known else [], j_size, 0, marks),
@@ -248,7 +248,7 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
         f"{limits[-1]:,.0f} W; the optimum is {best[0]:,.0f} W. The table holds the same figures."
     )
     return Chart(
-        title=f"Power limits at batch size {batch_size}",
+        title=f"Power limits at batch size {batch_size}, per sample",
         option=option,
         text=text,
         note="Of all profiling of this job on this device. Axes do not begin at 0.",
@@ -259,10 +259,12 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
 def _range(values: Sequence[float], size: float) -> Option:
     """An axis around the values; one that differ by next to nothing does not blow that up."""
     low, high = min(values) / size, max(values) / size
+    axis: Option = {"type": "value", "scale": True, "nameLocation": "middle", "nameGap": 44}
     if high - low >= FLAT * high:
-        return {"type": "value", "scale": True}
+        return axis
     middle, half = (low + high) / 2, FLAT * high / 2
-    return {"type": "value", "min": float(f"{middle - half:.2g}"), "max": float(f"{middle + half:.2g}")}
+    ends = {"min": number(middle - half), "max": number(middle + half)}
+    return {**axis, **ends, "axisLabel": {"showMinLabel": False, "showMaxLabel": False}}
 
 
 def _small(most: float, unit: str) -> tuple[float, str]:
@@ -327,7 +329,7 @@ def _curve_table(
             ]
         )
     return Table(
-        caption=f"Power limits at batch size {size}, per sample",
+        caption=f"Energy and time per sample at batch size {size}",
         columns=["Limit", "Energy", "Time", "Mean power", "Cost", "Mark"],
         numeric=[True, True, True, True, True, False],
         rows=rows,

@@ -63,14 +63,15 @@ class Factors:
         if energy_j is None:
             return Figure(exact="its energy is not known")
         grams = self._kwh(energy_j) * self.g_co2e_per_kwh
-        text = f"{grams / 1000:,.3g} kg CO₂e" if grams >= 1000 else f"{grams:,.3g} g CO₂e"
+        size, unit = (1000.0, "kg") if grams >= 1000 else (1.0, "g")
+        text = f"{float(f'{grams / size:.3g}'):,.9g} {unit} CO₂e"
         kwh = f"{self._kwh(energy_j):,.6g} kWh{self._with_pue()}"
         return Figure(value=grams, text=text, exact=f"{grams:,.8g} g = {kwh} at {self.g_co2e_per_kwh:g} g/kWh")
 
     def amount(self, value: float) -> str:
-        """An amount of money: two decimals, more digits where it is smaller than that."""
-        text = f"{value:,.2f}" if abs(value) >= 1 or value == 0 else f"{value:,.2g}"
-        return f"{text} {self.currency}".strip()
+        """An amount of money: two decimals, or as many as give two digits."""
+        digits = 2 if value == 0 else max(2, 1 - math.floor(math.log10(abs(value))))
+        return f"{value:,.{digits}f} {self.currency}".strip()
 
     def _kwh(self, energy_j: float) -> float:
         return energy_j / J_PER_KWH * (self.pue or 1.0)

@@ -13,6 +13,7 @@ from airflow_provider_zeus.plugin import words
 from airflow_provider_zeus.plugin.models import Figure
 from airflow_provider_zeus.plugin.run_models import Progress, Tile, Verdict
 
+NOTABLE = 0.05  # share of a cost that is worth a sentence
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is told at its end.")
 
 
@@ -33,7 +34,7 @@ def verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = False)
         return Verdict(kind="lost", word="Lost", text=f"It spent {amount} and left no model: all of it is lost.")
     side = "saved" if value >= 0 else "lost"
     parts = [f"It {side} {amount}{_share(cost)} against {rival(saving)}; {interval(saving)}."]
-    if value < 0 and saving.exploration:
+    if value < 0 and (saving.exploration or 0.0) >= NOTABLE * (cost.spent or 0.0):
         parts.append(
             f"{words.cost(saving.exploration, cost.unit).text} of what it spent was exploration and profiling."
         )
@@ -60,8 +61,8 @@ def saving_tile(saving: RunSaving | None, why_not: str = "") -> Tile:
     changes = [f"{what} {_change(s)}" for what, s in (("energy", saving.energy), ("time", saving.time)) if _change(s)]
     return Tile(
         name=name,
-        figure=Figure(value=value, text=f"{said.text}{_share(cost)}", exact=exact),
-        note="; ".join([interval(saving), ", ".join(changes)]),
+        figure=Figure(value=value, text=said.text, exact=exact),
+        note="; ".join(filter(None, [_share(cost).strip(" ()"), interval(saving), ", ".join(changes)])),
         kind="warn" if _open(cost) else "good" if value >= 0 else "bad",
     )
 
@@ -75,8 +76,11 @@ def _change(saved: Saved) -> str:
 
 
 def _share(saved: Saved) -> str:
+    """Of the default's cost."""
     base, value = saved.baseline.value, saved.saved.value
-    return f" ({100 * abs(value) / base:.0f} %)" if base and value is not None else ""
+    if not base or value is None:
+        return ""
+    return f" ({100 * abs(value) / base:.0f} % {'less' if value >= 0 else 'more'})"
 
 
 def _open(saved: Saved) -> bool:

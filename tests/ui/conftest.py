@@ -98,7 +98,9 @@ def visit(site: Site, chromium: Any, login: Any) -> Iterator[Callable[..., Watch
     contexts = []
 
     def open_page(address: str, *, width: int = 1400, theme: str = "light", before: Any = None) -> Watched:
-        context = chromium.new_context(storage_state=login, viewport={"width": width, "height": 900})
+        context = chromium.new_context(
+            storage_state=login, viewport={"width": width, "height": 900}, color_scheme=theme
+        )
         contexts.append(context)
         context.add_init_script(f"localStorage.setItem('theme', '{theme}')")
         watched = Watched(context.new_page())

@@ -77,7 +77,7 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     ]
     assert "90 % interval" in tiles["Saving GPU counter"].inner_text()
     assert tiles["Energy GPU counter"].locator(".tile-figure").get_attribute("title").startswith("1,600.000 J = ")
-    curve = tab.get_by_role("region", name="Power limits at batch size 16, per sample")
+    curve = tab.get_by_role("region", name="Energy and time per sample at batch size 16")
     assert curve.get_by_role("row").count() == 5
     assert "optimum" in curve.get_by_role("row", name="250 W").inner_text()
     tab.locator(".power summary").focus()

@@ -32,6 +32,8 @@ def test_energy_by_the_kwh_and_time_by_the_gpu_hour() -> None:
 
 def test_a_small_amount_is_no_zero() -> None:
     assert Factors(price_per_kwh=0.25).amount(0.000123) == "0.00012"
+    assert Factors(price_per_kwh=0.25).amount(0.0000123) == "0.000012"
+    assert Factors(price_per_kwh=0.25).amount(0.3) == "0.30"
     assert Factors(price_per_kwh=0.25).amount(0.0) == "0.00"
     assert Factors(price_per_kwh=0.25, currency="EUR").amount(-1234.5) == "-1,234.50 EUR"
 

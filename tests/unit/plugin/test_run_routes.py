@@ -1,0 +1,202 @@
+"""The routes of a run's tab inside Airflow's own app, with logins on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.plugin import run_view
+from airflow_provider_zeus.store import untold
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.store.base import Store
+from tests.unit.plugin.auth_manager import SECRET
+from tests.unit.plugin.kit import JOB, ran
+from tests.unit.store.store_kit import DictPort, report, request
+
+RUN = "/zeus/api/dags/{}/runs/{}"
+
+
+def costs(browser: Any, run_id: str = "run1", dag_id: str = "d", **asked: Any) -> Any:
+    return browser.get(f"{RUN.format(dag_id, quote(run_id, safe=''))}/costs", params=asked)
+
+
+def charts(browser: Any, run_id: str = "run1", dag_id: str = "d", **asked: Any) -> Any:
+    asked = {"job_id": "d.train", "task_id": "train", **asked}
+    return browser.get(f"{RUN.format(dag_id, quote(run_id, safe=''))}/charts", params=asked)
+
+
+def asked(store: Store, run_id: str, n: int, **changes: Any) -> Any:
+    origin = replace(request(n).origin, run_id=run_id, **changes)
+    job_id = f"d.{origin.task_id}"
+    return store.ask(request(n, ti_id=f"ti-{n}", origin=origin, job=JOB, job_id=job_id)).trial
+
+
+# --- who may see it
+
+
+def test_charts_need_login_and_permission_as_costs_do(viewer: Any, anonymous: Any, store: Store) -> None:
+    ran(store, 1, profile=2, points=3)
+    ran(store, 1, dag_id=SECRET, job_id="theirs")
+    assert charts(anonymous).status_code == 401
+    assert charts(viewer, dag_id=SECRET, job_id="theirs").status_code == 403
+    through = charts(viewer, job_id="theirs").json()
+    assert (through["power"], through["curves"], through["note"]) == (None, [], run_view.NO_TRIAL)
+    assert charts(viewer, dag_id="~").status_code == 404
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "<script>alert(1)</script>", "' OR 1=1 --", "../d", "x" * 5000])
+def test_forged_names_give_nothing(viewer: Any, store: Store, bad: str) -> None:
+    ran(store, 1)
+    for asked_ in ({"job_id": bad}, {"task_id": bad}):
+        answer = charts(viewer, **asked_)
+        assert (answer.status_code, answer.json()["note"]) == (200, run_view.NO_TRIAL)
+    assert charts(viewer, run_id=bad).status_code in (200, 404)
+
+
+@pytest.mark.parametrize("bad", ["x", "1.5", "99999999999999999999999"])
+def test_a_map_index_is_a_number(viewer: Any, store: Store, bad: str) -> None:
+    ran(store, 1)
+    assert charts(viewer, map_index=bad).status_code in (200, 422)
+
+
+# --- what it answers
+
+
+def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
+    ran(store, 1, profile=2, points=3)
+    ran(store, 2, profile=1, points=5)
+    answer = costs(viewer, "run2").json()
+    (part,) = answer["parts"]
+    assert [t["name"] for t in part["tiles"]][:5] == ["Energy", "Time", "Cost", "Batch size", "Power limit"]
+    assert part["tiles"][5]["name"] in ("Saving", "Loss")
+    assert part["verdict"]["kind"] in ("saved", "lost", "even")
+    assert (answer["refresh_s"], part["live"]) == (None, False)
+    found = charts(viewer, "run2").json()
+    assert found["power"]["option"]["series"][0]["data"]
+    assert [c["title"] for c in found["curves"]] == [f"Power limits at batch size {part['batch_size']}, per sample"]
+
+
+def test_every_task_and_map_index_is_a_part(viewer: Any, store: Store) -> None:
+    for n, (task, index) in enumerate([("train", 0), ("train", 1), ("other", -1)], 1):
+        trial = asked(store, "run1", n, task_id=task, map_index=index)
+        store.tell(trial.key, State.CONVERGED, report(trial.batch_size, points=2))
+    answer = costs(viewer).json()
+    assert [(p["job_id"], p["title"]) for p in answer["parts"]] == [
+        ("d.other", "other"),
+        ("d.train", "train [0]"),
+        ("d.train", "train [1]"),
+    ]
+    assert answer["jobs"] == ["d.other", "d.train"]
+    assert [p["title"] for p in costs(viewer, job_id="d.other").json()["parts"]] == ["other"]
+    assert charts(viewer, map_index=1).json()["power"]["option"]
+    assert charts(viewer, map_index=7).json()["note"] == run_view.NO_TRIAL
+
+
+def test_a_running_trial_is_asked_for_again(viewer: Any, store: Store) -> None:
+    trial = asked(store, "run1", 1)
+    store.heartbeat(trial.key, report(trial.batch_size, epochs=2.5, profile=1, points=2))
+    answer = costs(viewer).json()
+    assert (answer["refresh_s"], answer["parts"][0]["progress"]["epochs"]) == (15.0, 2.5)
+    found = charts(viewer).json()
+    assert found["power"]["option"]
+    assert found["curves"], "what still runs has profiled already"
+
+
+def test_looking_writes_nothing(viewer: Any, store: Store, home: Path) -> None:
+    trial = store.ask(request(1, lease_s=-1, job=JOB)).trial  # its lease is over: a question would close it
+    before = (home / "zeus.db").read_bytes()
+    assert costs(viewer).json()["parts"][0]["state"] == "abandoned"
+    charts(viewer)
+    assert (home / "zeus.db").read_bytes() == before
+    assert store.trials("d.train")[0].key == trial.key
+
+
+def test_prices_are_read_for_each_answer(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(store, 1, energy_j=3.6e6)
+    monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.30")
+    monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
+    tiles = {t["name"]: t["figure"]["text"] for t in costs(viewer).json()["parts"][0]["tiles"]}
+    assert tiles["Money"] == "0.30 EUR"
+    assert "Carbon" not in tiles
+
+
+# --- costs that are not yet told
+
+
+def test_where_a_cost_waits_is_shown(viewer: Any, store: Store) -> None:
+    variables = AirflowVariables()
+    trial = asked(store, "run1", 1)
+    where = untold.remember(variables, trial.key, State.CONVERGED, report(), "d.train")
+    try:
+        (part,) = costs(viewer).json()["parts"]
+    finally:
+        variables.delete(untold.untold_key(trial.key))
+    assert (part["live"], part["state_text"]) == (False, "not yet told")
+    assert where in part["attempts"][0]["ended"]
+
+
+def test_a_cost_in_a_file_is_shown_too(viewer: Any, store: Store, home: Path) -> None:
+    class Down(DictPort):
+        def set(self, key: str, text: str) -> None:
+            raise StoreError("no API")
+
+    trial = asked(store, "run1", 1)
+    where = untold.remember(Down(), trial.key, State.CONVERGED, report(), "d.train", state_dir=home / "zeus")
+    assert where.startswith("file ")
+    (part,) = costs(viewer).json()["parts"]
+    assert (part["state_text"], part["attempts"][0]["waits"]) == ("not yet told", where)
+
+
+def test_a_run_that_the_log_never_heard_of_is_shown_from_what_is_kept(viewer: Any, store: Store) -> None:
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    elsewhere = SqlStore(
+        f"sqlite:///{Path(str(store.identity.removeprefix('sqlite:'))).parent / 'other.db'}", create=True
+    )
+    trial = asked(elsewhere, "run9", 9)  # stands for the trial that a task without a store begins
+    elsewhere.close()
+    variables = AirflowVariables()
+    news = report(32, energy_j=1234.0)
+    untold.remember(variables, trial.key, State.CONVERGED, news, "d.train", trial=trial)
+    variables.set("zeus-untold:broken:1", "no JSON")
+    try:
+        (part,) = costs(viewer, "run9").json()["parts"]
+        other = costs(viewer, "run9", dag_id="another").json()
+    finally:
+        variables.delete(untold.untold_key(trial.key))
+        variables.delete("zeus-untold:broken:1")
+    assert part["tiles"][0]["figure"]["text"] == "1.23 kJ"
+    assert part["attempts"][0]["state_text"] == "not yet told"
+    assert "not yet told" in part["verdict"]["text"]
+    assert other["note"] == run_view.NO_TRIAL, "a run of another DAG's"
+
+
+# --- how much it asks
+
+
+def test_as_many_questions_for_a_long_history_as_for_a_short_one(viewer: Any, store: Store) -> None:
+    import sqlalchemy as sa
+
+    counted: list[str] = []
+
+    def count(*executed: Any) -> None:
+        counted.append(executed[2])
+
+    ran(store, 1)
+    sa.event.listen(sa.Engine, "before_cursor_execute", count)
+    try:
+        costs(viewer)
+        few = len(counted)
+        for n in range(2, 40):
+            ran(store, n)
+        counted.clear()
+        costs(viewer, "run20")
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", count)
+    assert 0 < len(counted) <= few

@@ -1,0 +1,233 @@
+"""The tab of a run: tiles, verdict, attempts and progress, as data."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.optimizer.estimate import Estimate
+from airflow_provider_zeus.optimizer.run_saving import RunSaving, Saved, Yardstick
+from airflow_provider_zeus.optimizer.trial import Phase, ProfileSample, State, Trial
+from airflow_provider_zeus.plugin import run_view, run_words
+from airflow_provider_zeus.plugin.prices import Factors
+from airflow_provider_zeus.plugin.run_models import Part, Tile
+from tests.unit.plugin.kit import JOB, trial
+
+NONE = Factors()
+WHERE = ("V100", 1, "simulated")
+PROFILE = [
+    ProfileSample(batch_size=32, limit_w=w, samples=1000, energy_j=j, time_s=s)
+    for w, j, s in ((200.0, 80.0, 1.1), (300.0, 100.0, 1.0))
+]
+
+
+def part(
+    *trials: Trial, kept: Any = None, factors: Factors = NONE, saving: RunSaving | None = None, **live: Any
+) -> Part:
+    return run_view.part(list(trials), live, kept or {}, saving, factors)
+
+
+def tile(of: Part, name: str) -> Tile:
+    return next(t for t in of.tiles if t.name == name)
+
+
+def saved(low: float | None, value: float, high: float | None, *, base: float = 1000.0, **changes: Any) -> RunSaving:
+    one = Saved(
+        unit="J",
+        spent=base - value,
+        baseline=Estimate(base),
+        saved=Estimate(value, low, high, None if low is not None else "one complete run is no spread"),
+    )
+    values: dict[str, Any] = {"kept": True, "exploration": 0.0, "full_power_w": 300.0, "default_batch_size": 32}
+    return RunSaving(**{**values, "cost": one, "energy": one, "time": replace(one, unit="s"), **changes})
+
+
+# --- tiles
+
+
+def test_the_tiles_of_a_run() -> None:
+    run = part(
+        trial(1, "r", 64, State.GIVEN_UP, energy_j=500.0, time_s=5.0), trial(2, "r", 32, energy_j=700.0, time_s=7.0)
+    )
+    assert [(t.name, t.figure.text) for t in run.tiles] == [
+        ("Energy", "1.2 kJ"),
+        ("Time", "12 s"),
+        ("Cost", "2.4 kJ"),
+        ("Batch size", "32"),
+        ("Power limit", "200 W"),
+        ("Saving", "–"),
+    ]
+    assert tile(run, "Batch size").note == "the default; 64 given up before"
+    assert tile(run, "Power limit").note == "of at most 300 W"
+    assert {t.name for t in run.tiles if t.source.text} == {"Energy", "Cost"}
+    assert tile(run, "Energy").source.kind == "simulated"
+    assert (run.batch_size, run.state_text, run.live, run.progress) == (32, "reached target", False, None)
+
+
+def test_below_the_target_is_said_at_the_batch_size() -> None:
+    run = part(trial(1, "r", 64, State.EXHAUSTED))
+    assert (tile(run, "Batch size").note, tile(run, "Batch size").kind) == ("default 32; below target", "warn")
+
+
+def test_without_a_source_the_tile_says_why() -> None:
+    gone = {"energy_j": None, "energy_source": None, "power_limit_w": None}
+    why = {"energy_j": "set [zeus] cpu_watts", "power_limit_w": "a CPU has none"}
+    run = part(trial(1, "r", reasons=why, **gone))
+    energy = tile(run, "Energy")
+    assert (energy.figure.text, energy.note, energy.source.kind) == ("–", "set [zeus] cpu_watts", "no-source")
+    assert tile(run, "Cost").note == "time alone"
+    assert tile(run, "Power limit").note == "a CPU has none"
+
+
+def test_several_gpus_are_one_sum_and_it_is_said() -> None:
+    run = part(trial(1, "r", device_count=4, max_power_w=1200.0))
+    assert run.notes == ["Energy is that of all 4 GPUs together: the log holds no figures per GPU."]
+    assert tile(run, "Power limit").note == "each GPU, of at most 300 W"
+
+
+def test_money_and_carbon_only_where_their_factors_are_set() -> None:
+    priced = Factors(price_per_kwh=0.5, price_per_gpu_hour=3.6, g_co2e_per_kwh=100.0, currency="EUR")
+    run = part(trial(1, "r", energy_j=3.6e6, time_s=1000.0, device_count=2), factors=priced)
+    assert tile(run, "Money").figure.text == "2.50 EUR"
+    assert tile(run, "Money").source.kind == "simulated"
+    assert tile(run, "Carbon").figure.text == "100 g CO₂e"
+    assert [t.name for t in part(trial(1, "r"), factors=Factors(g_co2e_per_kwh=1.0)).tiles].count("Money") == 0
+
+
+def test_a_conversion_is_as_incomplete_as_its_figure() -> None:
+    priced = Factors(price_per_kwh=1.0)
+    begun = part(trial(1, "r", state=State.RUNNING, energy_j=3.6e6), factors=priced)
+    assert tile(begun, "Money").figure.text == "1.00 so far"
+    lost = trial(1, "r", state=State.ABANDONED, energy_j=None, time_s=None)
+    assert tile(part(lost, trial(2, "r", energy_j=3.6e6), factors=priced), "Money").figure.text == "≥ 1.00"
+    mixed = trial(1, "r", energy_source="rapl"), trial(2, "r")
+    assert tile(part(*mixed, factors=priced), "Money").figure.text == "–", "different sources are not added"
+
+
+# --- verdict
+
+
+def test_a_saving_a_loss_and_what_chance_explains() -> None:
+    good, bad, open_ = saved(100.0, 200.0, 300.0), saved(-300.0, -200.0, -100.0), saved(-50.0, 20.0, 90.0)
+    assert (run_words.verdict(good).kind, run_words.verdict(good).word) == ("saved", "Saved")
+    assert run_words.verdict(good).text == (
+        "It saved 200 J of cost (20 % less) against batch size 32, the default, at full power (300 W); 90 % interval "
+        "100 J to 300 J."
+    )
+    assert (run_words.verdict(bad).kind, run_words.verdict(bad).word) == ("lost", "Lost")
+    assert "It lost 200 J of cost (20 % more)" in run_words.verdict(bad).text
+    assert "90 % interval 100 J to 300 J" in run_words.verdict(bad).text
+    assert (run_words.verdict(open_).kind, run_words.verdict(open_).word) == ("even", "Undecided")
+    assert "90 % interval from a loss of 50 J to a saving of 90 J" in run_words.verdict(open_).text
+    assert [run_words.saving_tile(s).kind for s in (good, bad, open_)] == ["good", "bad", "warn"]
+    assert [run_words.saving_tile(s).name for s in (good, bad, open_)] == ["Saving", "Loss", "Saving"]
+    assert run_words.saving_tile(good).note == "20 % less; 90 % interval 100 J to 300 J; energy −20 %, time −20 %"
+
+
+def test_where_there_is_no_interval_the_reason_is_there() -> None:
+    assert "no interval: one complete run is no spread." in run_words.verdict(saved(None, 200.0, None)).text
+    assert "no interval: all runs of the default" in run_words.verdict(saved(200.0, 200.0, 200.0)).text
+
+
+def test_a_loss_names_what_exploration_took_and_a_target_missed() -> None:
+    lost = saved(-300.0, -200.0, -100.0, exploration=400.0)
+    assert "400 J of what it spent was exploration and profiling." in run_words.verdict(lost).text
+    assert "exploration" not in run_words.verdict(saved(1.0, 2.0, 3.0, exploration=400.0)).text
+    assert "exploration" not in run_words.verdict(saved(-3.0, -2.0, -1.0, exploration=4.0)).text, "a trifle"
+    assert run_words.verdict(saved(1.0, 2.0, 3.0), below=True).text.endswith("Its model is below the target.")
+
+
+def test_no_model_and_nothing_known() -> None:
+    gone = saved(-800.0, -800.0, -800.0, base=0.0, kept=False)
+    assert run_words.verdict(gone).text == "It spent 800 J of cost and left no model: all of it is lost."
+    assert (run_words.saving_tile(gone).figure.text, run_words.saving_tile(gone).note) == ("800 J", "no model")
+    unknown = run_words.verdict(None, "the run has not ended")
+    assert (unknown.kind, unknown.text) == (
+        "unknown",
+        "Whether it saved anything cannot be told: the run has not ended.",
+    )
+
+
+def test_the_verdict_of_real_trials() -> None:
+    none = {"rest_j": 0.0, "rest_s": 0.0}
+    base = [
+        trial(n, f"d{n}", 32, epochs=e, energy_j=100.0 * e, time_s=e, power_limit_w=300.0, **none)
+        for n, e in ((1, 4.0), (2, 6.0))
+    ]
+    own = trial(9, "r", 16, epochs=2.0, energy_j=200.0, time_s=2.0, **none)
+    yard = Yardstick.of(base, JOB, WHERE, rng=random.Random(0), profiles=PROFILE)
+    run = part(own, saving=yard.saving([own]))
+    assert run.verdict.kind == "saved"
+    assert tile(run, "Saving").figure.text == "600 J"
+    assert tile(run, "Saving").source.kind == "simulated"
+
+
+# --- live, untold, several
+
+
+def test_a_running_trial_tells_how_far_it_is() -> None:
+    run = part(trial(1, "r", 32, State.RUNNING, epochs=3.25, metric=0.5), saving=saved(1.0, 2.0, 3.0))
+    assert run.live
+    assert run.progress is not None
+    assert run.progress.text == "Running: batch size 32, epoch 3.2 of at most 10, accuracy 0.5 (target: at least 0.8)."
+    assert (run.progress.epochs, run.progress.max_epochs) == (3.25, 10.0)
+    assert run.verdict.word == "Running"
+    assert tile(run, "Saving").note == "not known: the run has not ended"
+    begun = trial(1, "r", 32, State.RUNNING, epochs=None, metric=None)
+    assert "no epoch has been reported yet" in part(begun).progress.text  # type: ignore[union-attr]
+
+
+def test_a_bounded_attempt_says_that_it_may_be_given_up() -> None:
+    running = trial(1, "r", 32, State.RUNNING, epochs=1.0)
+    bounded = replace(running, planned=replace(running.planned, bound_epochs=4.5))
+    assert "epoch 1 of at most 4.5, then it is given up" in part(bounded).progress.text  # type: ignore[union-attr]
+
+
+def test_a_cost_that_waits_is_no_running_trial() -> None:
+    waiting = trial(1, "r", 32, State.RUNNING, energy_j=None, time_s=None)
+    run = part(waiting, kept={waiting.key: "Variable zeus-untold:ti-1:1"})
+    (attempt,) = run.attempts
+    assert (run.live, run.state_text, attempt.state_text) == (False, "not yet told", "not yet told")
+    assert attempt.ended == "It ended; its cost is not yet told to the log and is kept in Variable zeus-untold:ti-1:1."
+    assert run.notes[-1].startswith("The cost of one attempt is not yet told")
+    assert "not yet told" in run.verdict.text
+
+
+def test_tasks_mapped_tasks_and_jobs_are_parts_of_their_own() -> None:
+    log = [
+        trial(1, "r"),
+        trial(2, "r", map_index=1),
+        trial(3, "r", map_index=0),
+        trial(4, "r", task_id="other", job_id="a"),
+        trial(5, "r"),
+    ]
+    parts = run_view.parts_of(log)
+    assert {key: [t.number for t in own] for key, own in parts.items()} == {
+        ("a", "other", -1): [4],
+        ("d.train", "train", -1): [1, 5],
+        ("d.train", "train", 0): [3],
+        ("d.train", "train", 1): [2],
+    }
+    assert [part(*own).title for own in parts.values()] == ["other", "train", "train [0]", "train [1]"]
+
+
+def test_the_present_eta_costs_an_old_run_and_its_own_target_stays() -> None:
+    run = part(trial(1, "r", energy_j=900.0, time_s=1.0), eta=1.0)
+    assert (tile(run, "Cost").figure.text, tile(run, "Cost").note) == ("900 J", "energy and time at eta 1")
+    assert "Target accuracy >= 0.8" in run.facts
+    assert run.settings == ["eta set to 1.0"]
+
+
+def test_a_peek_is_no_attempt() -> None:
+    run = part(trial(1, "r", 32), trial(2, "r", 64, State.GIVEN_UP, phase=Phase.PEEK))
+    assert [(a.batch_size, a.peek) for a in run.attempts] == [(32, False), (64, True)]
+    assert run.batch_size == 32
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_has_a_page(state: State) -> None:
+    for changes in ({}, {"energy_j": None, "time_s": None, "epochs": None, "device_model": None}):
+        assert part(trial(1, "r", state=state, **changes)).verdict.text
