@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,15 @@ from tests.unit.simulation.tiny import write
 
 # cost of a sample at eta 0.5 and 200 W, [J]: 0.5 x s x (W + 200) = 27, 18, 18.9, 20
 CURVE = Curve("toy", "toy", 10, (125.0, 150.0, 175.0, 200.0), (0.2, 0.1, 0.1, 0.1), (70.0, 160.0, 178.0, 200.0))
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """The benchmark quiets the package's log for its process, which is that of all tests."""
+    log = logging.getLogger("airflow_provider_zeus")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 def test_a_curve_is_met_at_its_limits_and_straight_between_them() -> None:
