@@ -235,8 +235,8 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
         legend={"bottom": 0},
         xAxis={"type": "value", "name": "power limit [W]", "scale": True, **_AXIS_END},
         yAxis=[
-            {"name": f"energy [{j_unit}]", **_range(joules, j_size)},
-            {"name": f"time [{s_unit}]", **_range(seconds, s_size), "splitLine": {"show": False}},
+            {"name": f"energy [{j_unit}]", **_range(joules, j_size, 0.5)},
+            {"name": f"time [{s_unit}]", **_range(seconds, s_size, 0.3), "splitLine": {"show": False}},
         ],
         series=[
             _rate(f"energy [{j_unit}]", limits, joules if known else [], j_size, 0, marks),
@@ -256,14 +256,16 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
     )
 
 
-def _range(values: Sequence[float], size: float) -> Option:
-    """An axis around the values; one that differ by next to nothing does not blow that up."""
+def _range(values: Sequence[float], size: float, height: float) -> Option:
+    """An axis around the values; where they differ by next to nothing it does not blow that up, and they lie at
+    ``height`` of it, so that two such lines do not hide each other.
+    """
     low, high = min(values) / size, max(values) / size
     axis: Option = {"type": "value", "scale": True, "nameLocation": "middle", "nameGap": 44}
     if high - low >= FLAT * high:
         return axis
-    middle, half = (low + high) / 2, FLAT * high / 2
-    ends = {"min": number(middle - half), "max": number(middle + half)}
+    middle, span = (low + high) / 2, FLAT * high
+    ends = {"min": number(middle - height * span), "max": number(middle + (1 - height) * span)}
     return {**axis, **ends, "axisLabel": {"showMinLabel": False, "showMaxLabel": False}}
 
 

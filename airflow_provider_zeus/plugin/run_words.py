@@ -34,10 +34,9 @@ def verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = False)
         return Verdict(kind="lost", word="Lost", text=f"It spent {amount} and left no model: all of it is lost.")
     side = "saved" if value >= 0 else "lost"
     parts = [f"It {side} {amount}{_share(cost)} against {rival(saving)}; {interval(saving)}."]
-    if value < 0 and (saving.exploration or 0.0) >= NOTABLE * (cost.spent or 0.0):
-        parts.append(
-            f"{words.cost(saving.exploration, cost.unit).text} of what it spent was exploration and profiling."
-        )
+    explored = saving.exploration or 0.0
+    if value < 0 and explored >= NOTABLE * (cost.spent or 0.0):
+        parts.append(f"{words.cost(explored, cost.unit).text} of what it spent was exploration and profiling.")
     if below:
         parts.append("Its model is below the target.")
     word = side.capitalize()
