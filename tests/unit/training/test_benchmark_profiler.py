@@ -92,6 +92,7 @@ def test_a_case_counts_regret_limits_and_windows() -> None:
     rows = searched(Case(HUMP, 1.0, 0.0, 2))
     assert list(rows) == list(SEARCHES)
     assert rows["full sweep"] == ([0.0, 0.0], [1.0, 1.0], [1.0, 1.0])
+    assert rows["full sweep, as long as ours"] == rows["full sweep"]
     assert rows["stop at the first worse"].regret == pytest.approx([0.6, 0.6])
     noisy = searched(Case(HUMP, 1.0, 0.05, 5))["ours"]
     assert max(noisy.windows) <= MOST
