@@ -13,6 +13,7 @@ from airflow_provider_zeus.plugin.models import Chart, Table
 from airflow_provider_zeus.plugin.words import duration
 
 POWER, LIMIT, CHOSEN = "power drawn", "power limit in force", "chosen limit"
+SHADED = "Shaded: windows in which power limits were profiled. "
 PHASES = {"profile": "profiling", "train": "training", "validate": "validation"}
 FLAT = 0.2  # an axis covers at least this share of its highest value
 _AXIS_END = {"nameLocation": "middle", "nameGap": 28}
@@ -46,7 +47,7 @@ def power(drawn: Sequence[Drawn]) -> Chart:
         title=title,
         option=option,
         text=_said(spans),
-        note="Shaded: windows in which power limits were profiled. Each step is a mean over its time.",
+        note=f"{SHADED if _windows(spans, 'profile') else ''}Each step is a mean over its time.",
         table=_power_table(spans),
     )
 
@@ -307,11 +308,22 @@ def _rate(
             "symbol": "none",
             "lineStyle": {"color": LINE},
             "data": [
-                {"xAxis": w, "lineStyle": {"type": ("solid", "dotted")[i]}, "label": {"formatter": label, "rotate": 0}}
+                {
+                    "xAxis": w,
+                    "lineStyle": {"type": ("solid", "dotted")[i]},
+                    "label": {"formatter": label, **_aside(w, [other for other, _ in marks])},
+                }
                 for i, (w, label) in enumerate(marks)
             ],
         }
     return series
+
+
+def _aside(w: float, marks: Sequence[float]) -> Option:
+    """Labels of two marks go away from each other."""
+    if len(marks) < 2:
+        return {}
+    return {"align": "left", "offset": [-4, 0]} if w == max(marks) else {"align": "right", "offset": [4, 0]}
 
 
 def _curve_table(

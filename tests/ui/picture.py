@@ -1,4 +1,4 @@
-"""Takes the picture of the manual, ``docs/images/zeus-cost-dag.png``: ``python -m tests.ui.picture``.
+"""Takes the pictures of the manual, ``docs/images/zeus-cost-*.png``: ``python -m tests.ui.picture``.
 
 A year of weekly retrainings: the provider's real loop in Airflow, on the simulated GPU. What a batch size needs is made
 up: too small or too large a batch never reaches the target in time, those between differ, and weeks differ.
@@ -10,24 +10,30 @@ import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import tests.conftest  # an Airflow home of its own, before Airflow is imported
-from tests.integration.jobs import job, loop
+from airflow_provider_zeus.optimizer.trial import State
+from tests.integration.jobs import job, log_of, loop
 from tests.ui.browser import FLAGS, find_browser
 from tests.ui.site import PASSWORD, USER, api_server, run_dag
 
-IMAGE = Path(__file__).parents[2] / "docs" / "images" / "zeus-cost-dag.png"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 DAG_ID, WEEKS, MONDAY = "churn_model_weekly", 30, datetime(2026, 1, 5, tzinfo=UTC)
 EPOCHS = {16: 45, 32: 14, 64: 11, 128: 9, 256: 11, 512: 21, 1024: 70}
-SIZE, SCALE = {"width": 1400, "height": 950}, 1200 / 1400
+WIDTH, SCALE = 1400, 1200 / 1400
 
 
-def history() -> None:
-    """A run per week."""
+def history() -> str:
+    """A run per week; the id of the first one that tried another batch size than the default and kept it."""
     from airflow.sdk import DAG, task
 
     spec = job(
-        batch_sizes=list(EPOCHS), max_epochs=60, target="accuracy >= 0.84", data_slice="{{ dag_run.conf['week'] }}"
+        batch_sizes=list(EPOCHS),
+        max_epochs=60,
+        target="accuracy >= 0.84",
+        profile_s=1.0,
+        data_slice="{{ dag_run.conf['week'] }}",
     )
     weeks = random.Random(7)
     with DAG(DAG_ID, schedule="@weekly", start_date=MONDAY, catchup=False) as dag:
@@ -42,38 +48,46 @@ def history() -> None:
     for n in range(WEEKS):
         end = MONDAY + timedelta(weeks=n)
         run_dag(dag, logical_date=end, run_after=end, run_conf={"week": f"{end:%G-W%V}"})
+    tried = (t for t in log_of(f"{DAG_ID}.train") if t.batch_size != spec.default_batch_size)
+    return next(t.origin.run_id for t in tried if t.state is State.CONVERGED)
 
 
-def take(url: str, path: Path) -> None:
-    """The tab of the DAG in Airflow's UI."""
+def take(url: str, run_id: str) -> None:
+    """The tabs of the DAG and of a run in Airflow's UI."""
     from playwright.sync_api import sync_playwright
 
+    IMAGES.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser().path, args=FLAGS)
-        page = browser.new_page(viewport=SIZE, device_scale_factor=SCALE)
+        page = browser.new_page(viewport={"width": WIDTH, "height": 950}, device_scale_factor=SCALE)
         page.goto(url)
         page.fill("input[name=username]", USER)
         page.fill("input[name=password]", PASSWORD)
         page.click("button[type=submit]")
         page.get_by_role("link", name="Dags").first.wait_for()
         page.evaluate("localStorage.setItem('theme', 'light')")
-        page.goto(f"{url}/dags/{DAG_ID}/plugin/zeus-cost")
-        page.frame_locator("iframe[title='Zeus cost']").locator("#chart canvas").first.wait_for()
-        page.wait_for_timeout(2000)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=path)
+        for name, address, height in (
+            ("zeus-cost-dag", f"dags/{DAG_ID}/plugin/zeus-cost", 950),
+            ("zeus-cost-run", f"dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run", 1530),
+        ):
+            page.set_viewport_size({"width": WIDTH, "height": height})
+            page.goto(f"{url}/{address}")
+            page.frame_locator("iframe[title='Zeus cost']").locator("canvas").first.wait_for()
+            page.wait_for_timeout(2000)
+            page.screenshot(path=IMAGES / f"{name}.png")
         browser.close()
 
 
 def main() -> None:
-    """Run the year, take the picture."""
+    """Run the year, take the pictures."""
     from airflow.utils import db
 
     db.initdb()
-    history()
+    run_id = history()
     with api_server(Path(tests.conftest._HOME)) as url:
-        take(url, IMAGE)
-    print(f"{IMAGE}: {IMAGE.stat().st_size / 1024:.0f} KiB")
+        take(url, run_id)
+    for image in sorted(IMAGES.glob("zeus-cost-*.png")):
+        print(f"{image}: {image.stat().st_size / 1024:.0f} KiB")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,8 @@ def test_each_point_holds_over_what_it_covers_and_attempts_follow_one_another() 
         (10, "batch size 32"),
     ]
     assert drawn(chart)["xAxis"]["name"] == "training time [s]"
+    assert chart.note.startswith("Shaded: ")
+    assert "Shaded" not in figures_run.power([(trial(1, "r"), SECOND)]).note
 
 
 def test_the_power_table_says_the_same() -> None:
