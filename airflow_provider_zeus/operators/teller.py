@@ -156,6 +156,7 @@ def _attempt_xcom(job: ZeusJob, line: Line, untold: str | None) -> dict[str, Any
         "cost": observed_cost(o, Weights.of(job, device)),
         "untold": untold,
         **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id")},
+        "notes": dict(line.notes),
     }
 
 

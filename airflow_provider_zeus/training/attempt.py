@@ -22,12 +22,11 @@ from airflow_provider_zeus.training.profiler import Profiler
 from airflow_provider_zeus.training.signals import AttemptOver, raise_again
 from airflow_provider_zeus.training.sweep import Sweep, taken
 from airflow_provider_zeus.training.tally import Tally
+from airflow_provider_zeus.training.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0  # how often a running epoch is checked against its bound [s of the device's clock]
-_MUCH_WAITING = 30.0  # of training time spent waiting for data [%], above which a power limit hardly matters
-_LONG_S = 1.0  # of training, for that share to tell something
 
 
 class LiveAttempt:
@@ -75,8 +74,7 @@ class LiveAttempt:
         self._adoptable = False  # steps began the present epoch before epochs() did
         self.passes = 0  # of loaders, begun
         self._due_s = self._tick_s = 0.0
-        self._waited_s = self._looped_s = 0.0
-        self._said_waiting = False
+        self._waiting = Waiting()
         self.snapshot = Observation()
         self._refresh()
 
@@ -125,14 +123,7 @@ class LiveAttempt:
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """The data are at their end; so many seconds of the pass were spent waiting for them."""
         self._tally.end_training()
-        self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
-        if not self._said_waiting and self._looped_s >= _LONG_S and self._waiting() > _MUCH_WAITING:
-            self._said_waiting = True
-            log.warning(
-                "Zeus: %.0f %% of the training time is spent waiting for data: it is input-bound, and the power limit "
-                "hardly matters. More workers in run.data_loader(..., num_workers=n) may help.",
-                self._waiting(),
-            )
+        self._waiting.add(waited_s, looped_s)
 
     def report(self, target: Target, metric: float) -> None:
         """An epoch ended with this metric; raises AttemptOver when a bound or ``max_epochs`` is passed."""
@@ -179,6 +170,12 @@ class LiveAttempt:
         """Profile samples of this attempt."""
         return self._sweep.measured
 
+    @property
+    def notes(self) -> dict[str, float]:
+        """Figures beside the observation: share of waiting for data; to observe, what the optimum would have saved."""
+        share = self._waiting.share
+        return {**({} if share is None else {"data_wait": share}), **self._sweep.missed(self._tally.samples)}
+
     def stop(self) -> None:
         """The attempt ends. What an epoch under way has drawn up to now is counted, where the device still answers."""
         if self._in_epoch:
@@ -187,8 +184,7 @@ class LiveAttempt:
                 self._tally.touch(read(self._device))
         self._sweep.keep()
         self._sweep.say_what_was_missed(self._tally.samples)
-        if self._looped_s >= _LONG_S:
-            log.info("Zeus: %.0f %% of this attempt's training time was spent waiting for data.", self._waiting())
+        self._waiting.say()
         self._refresh()
 
     def settle(self) -> None:
@@ -254,10 +250,6 @@ class LiveAttempt:
             self._check_bound(at_end_of_epoch=False)
         tally.step_done(mark if sweep.active and tally.bare else None)
         self._due_s = 0.0 if sweep.active else self._tick_s
-
-    def _waiting(self) -> float:
-        """Share of the training time that was spent waiting for data [%], as the loaders' passes told."""
-        return 100 * self._waited_s / self._looped_s
 
     def _refresh(self) -> None:
         """Take the sums of the last edge into ``snapshot``, which the heartbeat's thread sends."""

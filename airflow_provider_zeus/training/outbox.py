@@ -37,6 +37,8 @@ class Outbox:
                 profile, points = live.take_news()
                 fields |= {"attempt": live.number, "batch_size": live.planned.batch_size, "peek": live.peek}
                 fields |= {"profile": profile, "points": points}
+                if kind == "end":
+                    fields["notes"] = live.notes
             self.put(Line(kind=kind, start_id=self._start_id, **fields))
 
     def put(self, line: Line) -> None:

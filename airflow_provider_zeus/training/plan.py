@@ -111,10 +111,11 @@ class Line:
     observation: Observation | None = None
     profile: tuple[ProfileSample, ...] = ()  # new since the last line
     points: tuple[PowerPoint, ...] = ()  # new since the last line
+    notes: Mapping[str, float] = field(default_factory=dict)  # in ``end``: figures beside the observation
 
     def to_json(self) -> str:
         """One line of JSON, without the line feed."""
-        data = {k: v for k, v in asdict(self).items() if v is not None and v != ()}
+        data = {k: v for k, v in asdict(self).items() if v is not None and v not in ((), {})}
         if self.observation is not None:
             data["observation"] = {k: v for k, v in self.observation.to_dict().items() if v is not None}
         return json.dumps({"v": SCHEMA, **data}, allow_nan=False)
@@ -132,6 +133,7 @@ class Line:
                 data["observation"] = Observation.from_dict(data["observation"])
             data["profile"] = tuple(ProfileSample(**s) for s in data.get("profile", ()))
             data["points"] = tuple(PowerPoint(**p) for p in data.get("points", ()))
+            data["notes"] = {str(name): float(value) for name, value in data.get("notes", {}).items()}
             line = cls(**data)
             for part in (line, line.observation or Observation(), *line.profile, *line.points):
                 _check_figures(part)

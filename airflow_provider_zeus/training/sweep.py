@@ -131,22 +131,35 @@ class Sweep:
         """Cost [J] of a sample at the chosen limit; None while the walk is not over, or where there is none."""
         return self._profiler.cost_at(self._chosen_w()) if self._profiler.walked and self._may_set() else None
 
+    def missed(self, samples: int) -> dict[str, float]:
+        """To observe: what these samples would have saved at the best limit; nothing where that is not known."""
+        best_w = self._profiler.best_w
+        best, found = self._profiler.rates_at(best_w), self._profiler.rates_at(self._chosen_w())
+        if not self._observe or best_w is None or best is None or found is None or samples <= 0:
+            return {}
+        return {
+            "optimum_w": best_w,
+            "optimum_saves_j": samples * (found[0] - best[0]),
+            "optimum_saves_s": samples * (found[1] - best[1]),
+            "optimum_saves_energy": 1 - best[0] / found[0],
+            "optimum_saves_time": 1 - best[1] / found[1],
+        }
+
     def say_what_was_missed(self, samples: int) -> None:
-        """To observe: what these samples would have saved at the best limit."""
-        best_w, found_w = self._profiler.best_w, self._chosen_w()
-        best, found = self._profiler.rates_at(best_w), self._profiler.rates_at(found_w)
-        if not self._observe or best is None or found is None or samples <= 0:
+        """The same as a line of the log."""
+        missed = self.missed(samples)
+        if not missed:
             return
         log.info(
             "Zeus observed: at %g W instead of %g W these %d samples would have saved %+.4g J (%+.1f %%) and %+.4g s "
             "(%+.1f %%).%s",
-            best_w,
-            found_w,
+            missed["optimum_w"],
+            self._chosen_w(),
             samples,
-            samples * (found[0] - best[0]),
-            100 * (1 - best[0] / found[0]),
-            samples * (found[1] - best[1]),
-            100 * (1 - best[1] / found[1]),
+            missed["optimum_saves_j"],
+            100 * missed["optimum_saves_energy"],
+            missed["optimum_saves_s"],
+            100 * missed["optimum_saves_time"],
             "" if self._profiler.walked else " The profile is not complete yet.",
         )
 

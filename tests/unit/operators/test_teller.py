@@ -139,6 +139,7 @@ class Live:
     def __init__(self, number: int, trial: Trial) -> None:
         self.number, self.planned, self.ended = number, trial.decision.attempts[number - 1], False
         self.news: Any = (), ()
+        self.notes = {"data_wait": 0.1}
         self.peek = None
 
     def take_news(self) -> Any:

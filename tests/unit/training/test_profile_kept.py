@@ -16,7 +16,7 @@ from airflow_provider_zeus.optimizer.trial import ProfileSample, since_anew, sum
 from airflow_provider_zeus.power.meter import Mark
 from airflow_provider_zeus.power.simulated import SimulatedGpu
 from airflow_provider_zeus.training.pieces import Pieces
-from airflow_provider_zeus.training.plan import read_result
+from airflow_provider_zeus.training.plan import Line, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.watch import Watch
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, peek, steps
@@ -248,6 +248,10 @@ def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest
     assert saved_j == pytest.approx(2_048_000 * (rates[250.0][0] - rates[limit_w][0]), rel=0.05)
     assert saved_s == pytest.approx(2_048_000 * (rates[250.0][1] - rates[limit_w][1]), rel=0.02)
     assert saved_j > 0 > saved_s
+    notes = kit.ends()[-1].notes
+    assert (notes["optimum_w"], notes["optimum_saves_j"]) == (limit_w, pytest.approx(saved_j, rel=0.001))
+    assert notes["optimum_saves_energy"] == pytest.approx(1 - rates[limit_w][0] / rates[250.0][0], abs=0.03)
+    assert Line.from_json(kit.ends()[-1].to_json()).notes == notes
     assert kit.last().power_limit_w == 250.0
     caplog.clear()
     kit.run(incumbent(1024)).train(loop)
@@ -269,7 +273,6 @@ def test_energy_as_the_objective_profiles_though_time_alone_is_the_cost(kit: Kit
 
 
 def test_the_share_of_waiting_is_said_at_the_end(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("torch")
     caplog.set_level(logging.INFO, "airflow_provider_zeus")
 
     def train(run: ZeusRun) -> None:
@@ -279,6 +282,16 @@ def test_the_share_of_waiting_is_said_at_the_end(kit: Kit, caplog: pytest.LogCap
 
     kit.run().train(train)
     assert caplog.text.count("20 % of this attempt's training time was spent waiting for data") == 1
+    assert kit.ends()[-1].notes == {"data_wait": pytest.approx(0.2)}
+
+
+def test_notes_that_are_no_figures_make_no_line() -> None:
+    line = Line(kind="end", start_id="a", notes={"data_wait": 0.2})
+    assert Line.from_json(line.to_json()) == line
+    assert "notes" not in Line(kind="end", start_id="a").to_json()
+    for wrong in ('"much"', "[0.2]", '{"data_wait": "much"}', '{"data_wait": null}'):
+        with pytest.raises(ValueError, match=r"could not convert|not a result line"):
+            Line.from_json(line.to_json().replace('{"data_wait": 0.2}', wrong))
 
 
 KILLED = """
