@@ -7,7 +7,7 @@ from itertools import groupby
 
 from airflow_provider_zeus.optimizer.cost import Weights, best_limit
 from airflow_provider_zeus.optimizer.limits import SAME_W, Profiles
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, Trial
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.figures import COLOURS, LINE, SHADE, Option, base, number, plain, scale
 from airflow_provider_zeus.plugin.models import Chart, Table
 from airflow_provider_zeus.plugin.words import duration
@@ -147,10 +147,8 @@ def _limit_line(spans: Sequence[_Span], size: float) -> Option:
 
 
 def _chosen_line(spans: Sequence[_Span], size: float) -> Option:
-    values = [
-        None if trial.observation.power_limit_w is None else trial.observation.power_limit_w * _count(trial)
-        for _, trial, _, _, _ in spans
-    ]
+    last = {n: point for n, *_, point in spans}
+    values = [_chosen(trial, last[n]) for n, trial, *_ in spans]
     return {
         "type": "line",
         "name": CHOSEN,
@@ -160,6 +158,13 @@ def _chosen_line(spans: Sequence[_Span], size: float) -> Option:
         "itemStyle": {"color": COLOURS[2]},
         "data": [{"value": point["value"]} for point in _step(spans, size, values, [""] * len(spans))],
     }
+
+
+def _chosen(trial: Trial, last: PowerPoint) -> float | None:
+    """The limit [W] that an attempt was left with; None while it is still looking for one."""
+    limit_w = trial.observation.power_limit_w
+    looking = trial.state is State.RUNNING and last.phase == "profile"
+    return None if limit_w is None or looking else limit_w * _count(trial)
 
 
 def _windows(spans: Sequence[_Span], phase: str) -> list[tuple[float, float]]:

@@ -70,7 +70,7 @@ class RunAnswer(BaseModel):
     jobs: list[str] = []
     job_id: str | None = None  # the one asked for; None: all
     parts: list[Part] = []
-    refresh_s: float | None = None  # ask again after so many seconds; None: nothing runs
+    refresh_s: float | None = None  # ask again after so many seconds; None: nothing will change
 
 
 class RunCharts(BaseModel):

@@ -137,7 +137,8 @@ def _limit(row: Row, trials: Sequence[Trial]) -> Tile:
         return Tile(name="Power limit", figure=row.limit, note=row.limit.exact)
     most = None if seen.max_power_w is None else seen.max_power_w / (seen.device_count or 1)
     each = "each GPU" if (seen.device_count or 1) > 1 else ""
-    parts = [each, "" if most is None else f"of at most {most:,.0f} W"]
+    now = "now" if seen is trials[-1].observation and trials[-1].state is State.RUNNING else ""
+    parts = [now, each, "" if most is None else f"of at most {most:,.0f} W"]
     return Tile(name="Power limit", figure=words.watts(seen.power_limit_w or 0.0), note=", ".join(filter(None, parts)))
 
 

@@ -89,6 +89,7 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_a_loss_is_said_as_plainly(visit: Visit, kinds: None) -> None:
     at = visit(page("lost"), theme="dark")
     tab = whole(at, "run-lost")
@@ -151,6 +152,17 @@ def test_a_running_trial_is_followed_until_it_ends(visit: Visit, kinds: None) ->
     assert at.fine()
 
 
+@pytest.mark.slow
+def test_a_run_that_has_not_begun_is_waited_for(visit: Visit, kinds: None) -> None:
+    at = visit(page("later"))
+    at.page.get_by_text("This run has no Zeus trial").wait_for()
+    trial = runs.asked("later")
+    at.page.get_by_text("Running: batch size").wait_for(timeout=10_000)
+    runs.told(trial, State.CONVERGED)
+    assert at.fine()
+
+
+@pytest.mark.slow
 def test_a_page_that_cannot_be_renewed_says_so_and_stays(visit: Visit, kinds: None) -> None:
     trial = runs.asked("stalls")
     open_store().heartbeat(trial.key, runs.so_far(trial, 11_000))
@@ -170,6 +182,7 @@ def test_the_button_of_a_task_instance_leads_to_its_runs_tab(visit: Visit, site:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_the_charts_follow_the_theme_while_open(visit: Visit, site: Site) -> None:
     at = visit(run_tab(site.runs[1]))
     tab = at.tab()

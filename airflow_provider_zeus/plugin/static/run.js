@@ -1,12 +1,14 @@
 // The tab of a run: a part for each of its tasks (and map indexes) with a Zeus job.
 import {
-  api, byId, chartBlock, dagId, element, fetchJson, figure, forgetIn, jobId, present, runId, showJobs, showList,
-  sourceBadges, stateBadge, table, template, updateChart,
+  api, byId, chartBlock, dagId, element, fetchJson, figure, forgetIn, jobId, present, runId, say, showJobs, showList,
+  sourceBadges, stateBadge, table, template, tileItem, updateChart, verdictLine,
 } from "./kit.js";
 
 const shown = new Map(); // part key -> {section, text of the answer, body}
 let timer = null;
 let answer = null;
+let waited = 0; // looks at a run that has not begun
+const LONGEST_WAIT = 40;
 
 export async function show() {
   answer = await fetchJson(api("dags", dagId, "runs", runId, "costs", { job_id: jobId }));
@@ -20,19 +22,22 @@ export async function show() {
 
 function schedule() {
   clearTimeout(timer);
+  if (answer.note && ++waited > LONGEST_WAIT) return;
   if (answer.refresh_s !== null && !document.hidden) timer = setTimeout(refresh, answer.refresh_s * 1000);
 }
 
 async function refresh() {
-  if (answer.refresh_s === null || document.hidden) return;
+  if (answer.refresh_s === null || document.hidden) return undefined;
   try {
     answer = await fetchJson(api("dags", dagId, "runs", runId, "costs", { job_id: jobId }));
     present(answer, fill);
+    showJobs(answer.jobs, answer.job_id ?? jobId ?? answer.jobs[0]);
   } catch (problem) {
+    if (!byId("updated")) return say(problem.message, true);
     byId("updated").textContent = `Not up to date: ${problem.message}`;
     byId("updated").hidden = false;
   }
-  schedule();
+  return schedule();
 }
 
 function fill(content, { parts, store, refresh_s: every }) {
@@ -117,19 +122,6 @@ function progressBar({ text, epochs, max_epochs: most }) {
   if (most === null) return line;
   line.append(element("progress", null, { max: most, value: epochs ?? 0, "aria-label": "Epochs, of the most it may take" }));
   return line;
-}
-
-const SIGNS = { saved: "✓", lost: "✗", even: "≈", unknown: "?", running: "…" };
-
-function verdictLine({ kind, word, text }) {
-  const sign = element("span", SIGNS[kind], { class: "sign", "aria-hidden": "true" });
-  return element("p", null, { class: `verdict verdict-${kind}` }, sign, element("strong", ` ${word}: `), text);
-}
-
-function tileItem({ name, figure: value, note, kind, source }) {
-  const head = element("div", null, { class: "tile-name" }, name, " ", ...sourceBadges(source));
-  return element("li", null, { class: `tile ${kind}` },
-    head, figure("div", value, { class: "tile-figure" }), element("div", note, { class: "note" }));
 }
 
 function attemptItem(attempt, i) {

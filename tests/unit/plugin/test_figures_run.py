@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State
 from airflow_provider_zeus.plugin import figures_run
 from airflow_provider_zeus.plugin.models import Chart
 from tests.unit.plugin.kit import trial
@@ -70,6 +70,12 @@ def test_the_limits_of_several_gpus_stand_beside_their_power() -> None:
     chart = figures_run.power([(trial(1, "r", device_count=2), points((1.0, 380.0, 200.0, "train")))])
     assert line(chart, figures_run.LIMIT)[0] == [0, 400]
     assert line(chart, figures_run.CHOSEN)[0] == [0, 400]
+
+
+def test_no_limit_is_chosen_while_one_is_looked_for() -> None:
+    running = trial(1, "r", state=State.RUNNING)
+    assert {w for _, w in line(figures_run.power([(running, FIRST[:2])]), figures_run.CHOSEN)} == {None}
+    assert {w for _, w in line(figures_run.power([(running, FIRST)]), figures_run.CHOSEN)} == {200}
 
 
 def test_a_gap_stays_a_gap() -> None:

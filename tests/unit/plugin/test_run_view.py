@@ -175,6 +175,7 @@ def test_a_running_trial_tells_how_far_it_is() -> None:
     assert run.progress.text == "Running: batch size 32, epoch 3.2 of at most 10, accuracy 0.5 (target: at least 0.8)."
     assert (run.progress.epochs, run.progress.max_epochs) == (3.25, 10.0)
     assert run.verdict.word == "Running"
+    assert tile(run, "Power limit").note == "now, of at most 300 W"
     assert tile(run, "Saving").note == "not known: the run has not ended"
     begun = trial(1, "r", 32, State.RUNNING, epochs=None, metric=None)
     assert "no epoch has been reported yet" in part(begun).progress.text  # type: ignore[union-attr]
