@@ -111,8 +111,21 @@ def test_what_is_wrong_with_a_run_is_seen(visit: Visit, kinds: None) -> None:
     assert "nothing measured it there" in none.locator(".power").inner_text()
 
 
+def test_text_from_outside_stays_text(visit: Visit, kinds: None) -> None:
+    odd, task = "<img src=x onerror=alert(1)>{b|x}", "<script>alert(2)</script>"
+    trial = runs.asked(odd, task=task)
+    runs.told(trial, State.FAILED, why="<b onclick=alert(3)>{c|y}</b>", device_model="<svg onload=alert(4)>")
+    at = visit(page(odd))
+    tab = whole(at, "run-odd")
+    assert tab.locator("h1").inner_text() == f"Zeus cost of run {odd}"
+    assert tab.locator("main :is(img, script, b, svg)").count() == 0
+    shown = tab.locator("main").inner_text()
+    assert all(text in shown for text in (task, "<b onclick=alert(3)>{c|y}</b>", "<svg onload=alert(4)>"))
+    assert at.fine()
+
+
 def test_every_mapped_task_is_shown_and_unfolds(visit: Visit, kinds: None) -> None:
-    at = visit(page("mapped"))
+    at = visit(page("mapped"), theme="dark")
     tab = whole(at, "run-mapped")
     assert tab.get_by_role("region", name="Tasks of this run").get_by_role("row").count() == 4
     assert [d.get_attribute("aria-label") for d in tab.locator("details.part").all()] == [
@@ -123,6 +136,10 @@ def test_every_mapped_task_is_shown_and_unfolds(visit: Visit, kinds: None) -> No
     last.locator("> summary").focus()
     tab.keyboard.press("Enter")
     last.locator(".power canvas").first.wait_for()
+    tab.set_viewport_size({"width": 800, "height": 1500})
+    tab.wait_for_timeout(300)
+    assert tab.evaluate(TOO_WIDE) <= 0, "only tables scroll sideways"
+    at.shoot("run-mapped-800")
     assert at.fine()
 
 
