@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import EXPLORING, DeviceInfo, Observation, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin import words
 from airflow_provider_zeus.plugin.models import Detail, Figure, Row, Total, Tried
 
@@ -65,6 +65,7 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
         cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit), mixed),
         unit=unit,
         phase=words.phase(first.planned.phase),
+        explored=first.planned.bounded or first.planned.phase in EXPLORING,
         why=first.planned.why,
         state=last.state.value,
         state_text=_state_text(last, untold),

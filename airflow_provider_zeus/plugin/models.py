@@ -72,6 +72,7 @@ class Row(BaseModel):
     cost: Figure
     unit: str  # of the cost: J, or s where time alone counts
     phase: str  # of the first attempt: why this run was what it was
+    explored: bool = False  # its first attempt was one at a batch size not yet proven, or might have been given up
     why: str
     state: str  # of the last attempt
     state_text: str

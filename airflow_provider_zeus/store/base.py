@@ -103,10 +103,11 @@ class Store(Protocol):
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""
 
-    def runs(self, dag_id: str, job_id: str, *, last: int) -> list[Trial]:
+    def runs(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> list[Trial]:
         """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number.
 
-        The newest run is the one with the newest trial; what another DAG's runs did in the job is left out.
+        ``skip``: so many newer runs are passed over. The newest run is the one with the newest trial; what another
+        DAG's runs did in the job is left out.
         """
 
     def jobs(self, dag_id: str | None = None) -> list[str]:

@@ -101,10 +101,10 @@ class SqlStore:
         with transaction(self._engine) as connection:
             return self._read(connection, sql_trials.of_run(connection, dag_id, run_id))
 
-    def runs(self, dag_id: str, job_id: str, *, last: int) -> list[Trial]:
+    def runs(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> list[Trial]:
         """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
         with transaction(self._engine) as connection:
-            return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last))
+            return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""

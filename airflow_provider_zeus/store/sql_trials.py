@@ -59,7 +59,12 @@ _RUN = (
 )
 _in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job)
 _NEWEST_RUNS = (
-    sa.select(_T.c.run_id).where(*_in_dag).group_by(_T.c.run_id).order_by(sa.func.max(_T.c.number).desc()).limit(_last)
+    sa.select(_T.c.run_id)
+    .where(*_in_dag)
+    .group_by(_T.c.run_id)
+    .order_by(sa.func.max(_T.c.number).desc())
+    .limit(_last)
+    .offset(sa.bindparam("skip"))
 )
 _RUNS = sa.select(_T).where(*_in_dag, _T.c.run_id.in_(_NEWEST_RUNS)).order_by(_T.c.number)
 _LIMITS = (
@@ -153,9 +158,9 @@ def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Trial]:
     return _trials(connection.execute(_RUN, {"dag": dag_id, "run": run_id}))
 
 
-def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int) -> list[Trial]:
-    """Trials that a job has in the newest ``last`` runs of one DAG, in order of number."""
-    return _trials(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last}))
+def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Trial]:
+    """Trials that a job has in the newest ``last`` runs of one DAG behind ``skip`` newer ones, in order of number."""
+    return _trials(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
 
 
 def _trials(result: sa.CursorResult[tuple[object, ...]]) -> list[Trial]:

@@ -120,10 +120,10 @@ class VariableStore:
         found = [t for job_id in self.jobs() for t in self.trials(job_id)]
         return [t for t in found if (t.origin.dag_id, t.origin.run_id) == (dag_id, run_id)]
 
-    def runs(self, dag_id: str, job_id: str, *, last: int) -> list[Trial]:
+    def runs(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> list[Trial]:
         """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
         found = [t for t in self.trials(job_id) if t.origin.dag_id == dag_id]
-        newest = list(dict.fromkeys(t.origin.run_id for t in reversed(found)))[:last]
+        newest = list(dict.fromkeys(t.origin.run_id for t in reversed(found)))[skip : skip + last]
         return [t for t in found if t.origin.run_id in newest]
 
     def jobs(self, dag_id: str | None = None) -> list[str]:

@@ -1,41 +1,84 @@
-// The tab of a DAG.
+// The tab of a DAG: what its job saved, charts, what-if, and the table of its runs.
 import {
-  api, byId, dagId, draw, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs, showList,
-  sourceBadges, stateBadge, template,
+  airflow, api, byId, chartBlock, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
+  showList, sourceBadges, stateBadge, template, tileItem, verdictLine,
 } from "./kit.js";
+import { showWhatIf } from "./dag_whatif.js";
+import { sortable } from "./dag_sort.js";
 
-const MOST_RUNS = 1000;
+const PAGE = 1000; // the longest page of the table
 let limit = null;
+let skip = 0;
 
 export async function show() {
-  const answer = await fetchJson(api("dags", dagId, "costs", { job_id: jobId, limit }));
+  const table = fetchJson(api("dags", dagId, "costs", { job_id: jobId }));
+  const charts = fetchJson(api("dags", dagId, "charts", { job_id: jobId }));
+  charts.catch(() => undefined); // told below, after the table
+  const answer = await table;
   showJobs(answer.jobs, answer.job_id ?? jobId);
   present(answer, fill);
+  if (!answer.note) await showCharts(charts, answer.job_id);
 }
 
 function fill(content, answer) {
   content.replaceChildren(template("dag-view"));
   showList(byId("facts"), answer.facts);
   showList(byId("settings"), answer.settings.map((text) => `Live setting: ${text}`));
-  byId("rows").replaceChildren(...answer.rows.map((row) => tableRow(row, answer.job_id)));
-  byId("totals").replaceChildren(...answer.totals.map(totalRow));
-  byId("more").hidden = !answer.more || limit === MOST_RUNS;
-  byId("more").addEventListener("click", () => {
-    limit = MOST_RUNS;
-    show();
-  });
   byId("store").textContent = `Trial log: ${answer.store}`;
-  showChart(answer);
+  for (const kind of ["csv", "json"]) byId(`export-${kind}`).href = api("dags", dagId, "export", { kind, job_id: answer.job_id });
+  byId("more").addEventListener("click", () => turn(PAGE, 0));
+  byId("older").addEventListener("click", () => turn(PAGE, skip + (limit ?? 0)));
+  byId("newer").addEventListener("click", () => turn(PAGE, Math.max(skip - PAGE, 0)));
+  sortable(byId("runs"));
+  fillTable(answer);
 }
 
-async function showChart(answer) {
-  const note = byId("chart-note");
-  note.textContent = [answer.chart_legend, answer.left_out].filter(Boolean).join(" ");
-  if (!(await draw(byId("chart"), answer.chart, answer.chart_text))) {
-    note.textContent =
-      "The chart library is missing here; “pip install -e .” or “make demo” in the provider's checkout brings it. " +
-      "The table below is complete without it.";
-  } else if (!answer.chart) note.textContent = `No run of known cost yet. ${answer.left_out}`;
+// ---------------------------------------------------------------- charts
+
+async function showCharts(waiting, job) {
+  const box = byId("charts");
+  try {
+    const answer = await waiting;
+    byId("summary-line").replaceChildren(verdictLine(answer.verdict));
+    byId("tiles").replaceChildren(...answer.tiles.map(tileItem));
+    byId("whose").replaceChildren(`Figures of ${answer.whose || "an unknown device"} `, ...sourceBadges(answer.source));
+    showList(byId("left-out"), answer.left_out);
+    const wide = [["cost", answer.cost], ["saved", answer.saved]];
+    const half = [["belief", answer.belief], ["front", answer.front]];
+    box.replaceChildren(...[...wide, ...half].map(([name, chart]) => chartBlock(chart, { name })));
+    box.removeAttribute("aria-busy");
+    await showWhatIf(byId("what-if"), job, box.querySelector(".front"));
+  } catch (problem) {
+    box.removeAttribute("aria-busy");
+    box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }));
+  }
+}
+
+// ---------------------------------------------------------------- the table of runs
+
+async function turn(newLimit, newSkip) {
+  const status = byId("page-note");
+  try {
+    const answer = await fetchJson(api("dags", dagId, "costs", { job_id: jobId, limit: newLimit, skip: newSkip }));
+    [limit, skip] = [newLimit, newSkip];
+    if (answer.note) status.textContent = answer.note;
+    else fillTable(answer);
+  } catch (problem) {
+    status.textContent = problem.message;
+  }
+}
+
+function fillTable(answer) {
+  byId("rows").replaceChildren(...answer.rows.map((row) => tableRow(row, answer.job_id)));
+  byId("totals").replaceChildren(...answer.totals.map(totalRow));
+  for (const head of byId("runs").querySelectorAll("[aria-sort]")) head.setAttribute("aria-sort", "none");
+  byId("more").hidden = !answer.more || limit !== null;
+  byId("older").hidden = !answer.more || limit === null;
+  byId("newer").hidden = skip === 0;
+  const first = answer.skipped + 1;
+  const last = answer.skipped + answer.rows.length;
+  byId("page-note").textContent =
+    answer.more || skip ? `Rows ${first.toLocaleString()} to ${last.toLocaleString()}, newest first; sums are of these.` : "";
 }
 
 function batchSizes({ attempts, peeks }) {
@@ -53,20 +96,35 @@ function batchSizes({ attempts, peeks }) {
   return list;
 }
 
+/** The task in Airflow's own UI: its log (the first tab), its XComs. */
+function taskLinks({ run_id: run, task_id: task, map_index: index }) {
+  const path = ["dags", dagId, "runs", run, "tasks", task, ...(index === null ? [] : ["mapped", String(index)])];
+  const link = (text, ...more) =>
+    element("a", text, { href: airflow(...path, ...more), target: "_top", "aria-label": `${text} of run ${run}` });
+  return [link("Log"), " ", link("XCom", "xcom")];
+}
+
 function tableRow(row, job) {
   const began = new Date(row.began_at * 1000);
   const name = row.map_index === null ? row.run_id : `${row.run_id} [${row.map_index}]`;
-  const run = element("th", null, { scope: "row" });
+  const run = element("th", null, { scope: "row", "data-sort": row.began_at });
   run.append(element("a", name, { href: pageAddress(dagId, { run: row.run_id, job }), title: name }));
   run.append(element("time", began.toLocaleString(), { datetime: began.toISOString(), title: row.run_type }));
+  const figures = [row.limit, row.epochs, row.energy, row.time, row.cost].map((value) => {
+    const cell = figureCell(value);
+    cell.dataset.sort = value.value ?? "";
+    return cell;
+  });
+  const sizes = element("td", null, { "data-sort": row.attempts.at(-1)?.batch_size ?? "" }, batchSizes(row));
   return element("tr", null, {},
     run,
     element("td", row.slice_text || "–", { class: "slice", title: row.data_slice }),
-    element("td", null, {}, batchSizes(row)),
-    ...[row.limit, row.epochs, row.energy, row.time, row.cost].map(figureCell),
+    sizes,
+    ...figures,
     element("td", row.phase, { title: row.why }),
     element("td", null, {}, stateBadge(row.state, row.state_text, row.state_why)),
     element("td", null, {}, ...sourceBadges(row.source)),
+    element("td", null, {}, ...taskLinks(row)),
   );
 }
 
@@ -75,6 +133,6 @@ function totalRow(total) {
   return element("tr", null, {},
     element("th", `Sum of ${runs}, ${total.source.text}`, { scope: "row", colspan: "5" }),
     ...[total.energy, total.time, total.cost].map(figureCell),
-    element("td", null, { colspan: "3" }),
+    element("td", null, { colspan: "4" }),
   );
 }

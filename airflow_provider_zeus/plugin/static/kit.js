@@ -71,7 +71,8 @@ export async function fetchJson(address, options = {}) {
     // no JSON: a proxy in between answered
   }
   if (response.ok) return body;
-  throw new Error(body.problem ?? PROBLEMS[response.status] ?? `This cannot be read (status ${response.status}).`);
+  const refused = Array.isArray(body.detail) ? body.detail.map(({ loc, msg }) => `${loc.at(-1)}: ${msg}`).join("; ") : null;
+  throw new Error(body.problem ?? refused ?? PROBLEMS[response.status] ?? `This cannot be read (status ${response.status}).`);
 }
 
 /** The one line in place of the view: loading, empty, or a problem. null: the view is there. */
@@ -112,6 +113,21 @@ export function stateBadge(state, text, title) {
 /** Where figures come from; nothing while nothing was measured. */
 export function sourceBadges(source) {
   return source.text ? [badge(source.text, source.kind, source.why)] : [];
+}
+
+const SIGNS = { saved: "✓", lost: "✗", even: "≈", unknown: "?", running: "…" };
+
+/** A Verdict: a sentence with a sign before it. */
+export function verdictLine({ kind, word, text }) {
+  const sign = element("span", SIGNS[kind], { class: "sign", "aria-hidden": "true" });
+  return element("p", null, { class: `verdict verdict-${kind}` }, sign, element("strong", ` ${word}: `), text);
+}
+
+/** A Tile: one figure with its name, badge and note. */
+export function tileItem({ name, figure: value, note, kind, source }) {
+  const head = element("div", null, { class: "tile-name" }, name, " ", ...sourceBadges(source));
+  return element("li", null, { class: `tile ${kind}` },
+    head, figure("div", value, { class: "tile-figure" }), element("div", note, { class: "note" }));
 }
 
 export function showList(list, texts) {

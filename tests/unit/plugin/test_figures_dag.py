@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin import costs, figures_dag
+from airflow_provider_zeus.plugin.dag_known import Mark
+from airflow_provider_zeus.plugin.figures_dag import Line
 from airflow_provider_zeus.plugin.models import Row
 from tests.unit.plugin.kit import JOB, trial
 
@@ -17,8 +19,8 @@ def rows(*trials: Trial) -> list[Row]:
     return costs.rows_of(trials, JOB)
 
 
-def chart(*trials: Trial, **marked: str) -> dict[str, Any]:
-    option = figures_dag.cost_chart(rows(*trials), **marked)
+def chart(*trials: Trial, **more: Any) -> dict[str, Any]:
+    option = figures_dag.cost_chart(rows(*trials), **more).option
     assert option is not None
     return json.loads(json.dumps(option, allow_nan=False))
 
@@ -44,11 +46,10 @@ def test_given_up_and_kept_differ_by_more_than_colour() -> None:
 
 
 def test_nothing_to_draw() -> None:
-    assert figures_dag.cost_chart([]) is None
-    assert figures_dag.chart_text([]) == figures_dag.left_out([]) == ""
-    running = rows(trial(1, "a", state=State.RUNNING))
-    assert figures_dag.cost_chart(running) is None
-    assert figures_dag.left_out(running) == "Not in the chart: 1 run still running."
+    assert figures_dag.cost_chart([]).option is None
+    running = figures_dag.cost_chart(rows(trial(1, "a", state=State.RUNNING)))
+    assert running.option is None
+    assert running.note == "No run of known cost yet. Not in the chart: 1 run still running."
 
 
 def test_what_does_not_compare_is_left_out_and_said() -> None:
@@ -78,11 +79,31 @@ def test_time_alone_is_drawn_in_time() -> None:
     assert dots(chart(*log))["32"][0]["value"] == [0, 1.5]
 
 
-def test_the_marked_run_is_pointed_out() -> None:
-    option = chart(trial(1, "a"), trial(2, "b"), marked="b")
-    (mark,) = [s["markLine"] for s in option["series"] if "markLine" in s]
-    assert (mark["data"], mark["label"]["formatter"]) == ([{"xAxis": 1}], "this run")
-    assert len(chart(trial(1, "a"), marked="b")["series"]) == 2, "an unknown run marks nothing"
+def test_explored_and_exploited_differ_by_more_than_colour() -> None:
+    option = chart(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b", 32, phase=Phase.INCUMBENT))
+    assert [p["symbol"] for p in dots(option)["32"]] == ["emptyCircle", "circle"]
+    table = figures_dag.cost_chart(rows(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b"))).table
+    assert table is not None
+    assert [row[table.columns.index("Explored")] for row in table.rows] == ["exploited", "explored"]
+
+
+def test_what_is_forgotten_is_marked_where_it_is_forgotten() -> None:
+    mark = Mark(("b", "train", -1), "data {changed}", "The data changed.")
+    gone = Mark(("nowhere", "train", -1), "x", "Not on this page.")
+    option = chart(trial(1, "a"), trial(2, "b"), marks=[mark, gone])
+    (line,) = [s["markLine"]["data"] for s in option["series"] if "markLine" in s]
+    assert line == [{"xAxis": 1, "label": {"formatter": "data (changed)"}}]
+    assert "The data changed." in figures_dag.cost_chart(rows(trial(1, "a")), marks=[mark]).note
+
+
+def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
+    log = (trial(1, "a"), trial(2, "b"))
+    default = Line("default 32", {("a", "train", -1): 7_200.0, ("b", "train", -1): 3_600.0})
+    option = chart(*log, lines=[default, Line("best fixed 64", {("elsewhere", "train", -1): 1.0}, dash="dotted")])
+    (line,) = [s for s in option["series"] if s["name"] == "default 32"]
+    size, _ = figures_dag.scale(7_200.0, "J")
+    assert line["data"] == [[0, 7_200.0 / size], [1, 3_600.0 / size]]
+    assert option["legend"]["data"] == ["32", "default 32"], "a line of no run that is shown is left out"
 
 
 def test_text_from_outside_stays_text() -> None:
@@ -101,6 +122,8 @@ def test_a_long_history_gets_a_slider_and_no_labels() -> None:
 
 
 def test_the_chart_in_words() -> None:
-    text = figures_dag.chart_text(rows(trial(1, "a", 64, energy_j=100.0), trial(2, "b", 32, energy_j=900.0)))
-    assert "Cost of 2 runs" in text
-    assert "Newest: 1.8 kJ with batch size 32. Cheapest: 1.4 kJ with batch size 64." in text
+    shown = figures_dag.cost_chart(rows(trial(1, "a", 64, energy_j=100.0), trial(2, "b", 32, energy_j=900.0)))
+    assert "Cost of 2 runs" in shown.text
+    assert "Newest: 1.8 kJ with batch size 32. Cheapest: 1.4 kJ with batch size 64." in shown.text
+    assert shown.table is not None
+    assert [row[:2] for row in shown.table.rows] == [["slice b", "32"], ["slice a", "64"]]

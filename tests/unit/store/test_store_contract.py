@@ -601,6 +601,9 @@ def test_the_newest_runs_of_a_dag_come_with_all_their_trials(store: Store) -> No
     assert [t.number for t in store.runs("d", "d.train", last=10)] == [1, 2, 3, 5]
     assert [t.number for t in store.runs("other", "d.train", last=10)] == [4]
     assert store.runs("d", "d.train", last=10)[-1] == again
+    assert [t.number for t in store.runs("d", "d.train", last=1, skip=1)] == [3]
+    assert [t.number for t in store.runs("d", "d.train", last=10, skip=1)] == [2, 3]
+    assert store.runs("d", "d.train", last=10, skip=3) == []
     assert store.runs("d", "nothing", last=10) == store.runs("nowhere", "d.train", last=10) == []
 
 

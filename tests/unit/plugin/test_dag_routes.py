@@ -1,0 +1,228 @@
+"""The routes of a DAG's tab inside Airflow's own app: charts, what-if, export; who may see them, and odd requests."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.optimizer.trial import State, TrialKey
+from airflow_provider_zeus.plugin import dag_view
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.rows import to_row
+from tests.unit.plugin.auth_manager import SECRET
+from tests.unit.plugin.kit import ran
+
+BASE = "/zeus/api/dags/{}/{}"
+ROUTES = ("costs", "charts", "what-if", "export?kind=csv", "export?kind=json")
+
+
+def path(route: str, dag_id: str = "d") -> str:
+    return BASE.format(dag_id, route)
+
+
+def answer(viewer: Any, route: str, **params: Any) -> Any:
+    got = viewer.get(path(route), params=params)
+    assert got.status_code == 200, got.text
+    return got.json()
+
+
+def at_full_power(store: Store, n: int, **changes: Any) -> None:
+    """A run at the device's highest limit: what the default draws there is known."""
+    ran(store, n, power_limit_w=300.0, **changes)
+
+
+# --- charts
+
+
+def test_the_charts_are_there_with_tables_and_a_badge(viewer: Any, store: Store) -> None:
+    for n in range(1, 6):
+        at_full_power(store, n)
+    found = answer(viewer, "charts")
+    for name in ("cost", "saved", "belief", "front"):
+        assert found[name]["option"], name
+        assert found[name]["table"]["rows"], name
+        assert found[name]["text"], name
+    assert found["source"]["kind"] == "simulated"
+    assert found["whose"] == "V100"
+    assert {t["name"] for t in found["tiles"]} >= {"Spent on exploration", "Break-even"}
+    assert all(
+        t["source"]["kind"] == "simulated" for t in found["tiles"] if t["figure"]["value"] and t["source"]["text"]
+    )
+    assert found["verdict"]["kind"] in ("saved", "lost", "even")
+
+
+def test_figures_of_another_source_are_not_added(viewer: Any, store: Store) -> None:
+    at_full_power(store, 1)
+    at_full_power(store, 2)
+    before = answer(viewer, "charts")["saved"]["table"]["rows"]
+    at_full_power(store, 3, energy_source="nvml_counter")
+    found = answer(viewer, "charts")
+    assert found["source"]["kind"] == "source"
+    assert any("another device or by another energy source" in text for text in found["left_out"])
+    assert len(found["saved"]["table"]["rows"] if found["saved"]["table"] else []) < len(before) + 1
+
+
+def test_money_and_carbon_only_where_they_are_set(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in (1, 2, 3):
+        at_full_power(store, n)
+    assert not [t for t in answer(viewer, "charts")["tiles"] if "money" in t["name"] or "CO₂e" in t["name"]]
+    monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
+    monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
+    monkeypatch.setenv("AIRFLOW__ZEUS__G_CO2E_PER_KWH", "400")
+    names = [t["name"] for t in answer(viewer, "charts")["tiles"]]
+    assert [n.partition(": ")[2] for n in names[-2:]] == ["money", "CO₂e"]
+
+
+# --- what-if
+
+
+def test_what_if_moves_the_weight_and_writes_nothing(viewer: Any, store: Store, home: Path) -> None:
+    for n in range(1, 7):
+        ran(store, n)
+    log = store.trials("d.train")
+    today = answer(viewer, "what-if")
+    moved = answer(viewer, "what-if", eta=1, price_per_kwh=0.3, g_co2e_per_kwh=400)
+    assert [a["value"] for a in today["asked"]] == [0.5, None, None, None]
+    assert [a["value"] for a in moved["asked"]] == [1.0, 0.3, None, 400.0]
+    assert today["text"] != moved["text"]
+    assert "eta 1" in moved["text"]
+    assert moved["text"].count("CO₂e") == 1
+    assert moved["table"]["rows"][0] == ["eta", "0.5", "1"]
+    assert store.trials("d.train") == log
+    assert answer(viewer, "what-if") == today
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("eta", "1.01"),
+        ("eta", "-0.1"),
+        ("eta", "nan"),
+        ("eta", "much"),
+        ("price_per_kwh", "-1"),
+        ("price_per_kwh", "inf"),
+        ("price_per_gpu_hour", "1e99"),
+        ("g_co2e_per_kwh", "-0.5"),
+    ],
+)
+def test_nonsense_is_refused_in_words(viewer: Any, store: Store, name: str, value: str) -> None:
+    ran(store, 1)
+    got = viewer.get(path("what-if"), params={name: value})
+    assert got.status_code == 422
+    (problem,) = got.json()["detail"]
+    assert problem["loc"] == ["query", name]
+    assert problem["msg"].startswith("Input should be")
+
+
+# --- export
+
+
+def test_the_csv_is_the_stores_rows(viewer: Any, store: Store) -> None:
+    for n in (1, 2, 3):
+        ran(store, n)
+    got = viewer.get(path("export?kind=csv"))
+    lines = list(csv.DictReader(io.StringIO(got.text)))
+    rows = [to_row(t) for t in store.trials("d.train")]
+    assert len(lines) == 3
+    for line, row in zip(lines, rows, strict=True):
+        assert list(line) == list(row)
+        for name, value in row.items():
+            held = json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
+            assert line[name] == held, name
+    assert got.headers["Content-Type"] == "text/csv; charset=utf-8"
+    disposition = got.headers["Content-Disposition"]
+    assert disposition.startswith('attachment; filename="zeus-d.train-2')
+    assert disposition.endswith('.csv"')
+
+
+def test_the_json_is_the_stores_rows(viewer: Any, store: Store) -> None:
+    for n in (1, 2, 3):
+        ran(store, n)
+    ran(store, 4, dag_id="other")  # another DAG's run in the same job is not for readers of this one
+    found = answer(viewer, "export", kind="json")
+    kept = [t for t in store.trials("d.train") if t.origin.dag_id == "d"]
+    assert found["trials"] == json.loads(json.dumps([to_row(t) for t in kept]))
+    assert (found["job_id"], found["more"]) == ("d.train", False)
+    part = answer(viewer, "export", kind="json", limit=1, skip=1)
+    assert ([t["run_id"] for t in part["trials"]], part["more"]) == (["run2"], True)
+
+
+def test_a_spreadsheet_computes_nothing_of_it(viewer: Any, store: Store) -> None:
+    ran(store, 1, run_id="=1+1", state=State.FAILED, reason="@SUM(A1)")
+    (line,) = csv.DictReader(io.StringIO(viewer.get(path("export?kind=csv")).text))
+    assert (line["run_id"], line["reason"]) == ("'=1+1", "'@SUM(A1)")
+    assert answer(viewer, "export", kind="json")["trials"][0]["run_id"] == "=1+1"
+
+
+def test_the_file_name_takes_any_job(viewer: Any, store: Store) -> None:
+    ran(store, 1, job_id='../a "b"\nß')
+    name = viewer.get(path("export?kind=csv")).headers["Content-Disposition"]
+    assert name.startswith('attachment; filename="zeus-.._a_b_-2')
+
+
+# --- pages
+
+
+def test_older_runs_come_page_by_page(viewer: Any, store: Store) -> None:
+    for n in range(1, 6):
+        ran(store, n)
+    pages = [answer(viewer, "costs", limit=2, skip=skip) for skip in (0, 2, 4)]
+    assert [[r["run_id"] for r in page["rows"]] for page in pages] == [["run5", "run4"], ["run3", "run2"], ["run1"]]
+    assert [(page["more"], page["skipped"]) for page in pages] == [(True, 0), (True, 2), (False, 4)]
+    assert answer(viewer, "costs", limit=2, skip=5)["note"] == "There is no older run."
+    assert viewer.get(path("costs"), params={"skip": -1}).status_code == 422
+
+
+# --- who, and odd logs
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_closed_dag_is_closed_here_too(viewer: Any, anonymous: Any, store: Store, route: str) -> None:
+    ran(store, 1, dag_id=SECRET)
+    assert viewer.get(path(route, SECRET)).status_code == 403
+    assert anonymous.get(path(route)).status_code == 401
+    assert viewer.post(path(route)).status_code == 405
+    got = viewer.get(path(f"{route}{'&' if '?' in route else '?'}job_id=d.train"))  # the job of a DAG that one may not read
+    assert got.status_code == (404 if "export" in route else 200)
+    assert "run1" not in got.text
+
+
+@pytest.mark.parametrize("route", ROUTES[1:3])
+def test_a_dag_without_a_job_says_so(viewer: Any, store: Store, route: str) -> None:
+    assert answer(viewer, route)["note"] == dag_view.NO_JOB
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": State.FAILED, "reason": "it died"},
+        {"energy_j": None, "energy_source": None},
+        {"time_s": None, "energy_j": None},
+        {"epochs": None},
+        {"device_model": None},
+        {"samples_per_epoch": None, "samples": None},
+        {"state": State.EXHAUSTED},
+    ],
+)
+def test_an_odd_log_is_answered(viewer: Any, store: Store, changes: dict[str, Any]) -> None:
+    ran(store, 1, **changes)
+    found = answer(viewer, "charts")
+    assert found["verdict"]["text"]
+    assert answer(viewer, "what-if", eta=0.2)["text"]
+    ran(store, 2)
+    assert answer(viewer, "charts")["cost"]["option"]
+
+
+def test_a_running_trial_alone(viewer: Any, store: Store) -> None:
+    from tests.unit.store.store_kit import request
+
+    asked = store.ask(request(1)).trial
+    assert asked.key == TrialKey("ti-1")
+    found = answer(viewer, "charts")
+    assert found["verdict"]["kind"] == "unknown"
+    assert "still running" in found["cost"]["note"]
