@@ -33,6 +33,11 @@ def number(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+def watts(power_w: float | None) -> str:
+    """Whole watts, for a tip or a table."""
+    return "–" if power_w is None else f"{power_w:,.0f} W"
+
+
 def plain(text: str) -> str:
     """Text that ECharts takes for nothing but text: braces begin styles and templates there."""
     return text.replace("{", "(").replace("}", ")")

@@ -7,7 +7,7 @@ from fastapi import APIRouter  # noqa: TID253 - see above
 
 from airflow_provider_zeus.optimizer.run_saving import RunSaving, Yardstick
 from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial, TrialKey, Where
-from airflow_provider_zeus.plugin import costs, figures_run, prices, reading, run_view
+from airflow_provider_zeus.plugin import costs, figures_run, figures_run_curve, prices, reading, run_view
 from airflow_provider_zeus.plugin.auth import MAY_READ_RUNS
 from airflow_provider_zeus.plugin.run_models import RunAnswer, RunCharts
 from airflow_provider_zeus.store.base import Store
@@ -54,7 +54,7 @@ def run_charts(dag_id: str, run_id: str, job_id: str, task_id: str, map_index: i
         weights = costs.weights_of(job, seen[-1].observation)
         samples = _profile(store, seen[-1])
         limits = {t.batch_size: t.observation.power_limit_w for t in seen}
-        curves = [figures_run.curve(samples, size, weights, ran_w) for size, ran_w in limits.items()]
+        curves = [figures_run_curve.curve(samples, size, weights, ran_w) for size, ran_w in limits.items()]
         answer.curves = [curve for curve in reversed(curves) if curve is not None]
     return answer
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State
+from airflow_provider_zeus.optimizer.trial import PowerPoint, State
 from airflow_provider_zeus.plugin import figures_run
 from airflow_provider_zeus.plugin.models import Chart
 from tests.unit.plugin.kit import trial
@@ -100,64 +97,3 @@ def test_500_points_stay_small() -> None:
 def test_text_from_outside_is_no_template() -> None:
     odd = figures_run.power([(trial(1, "r"), points((1.0, 1.0, 1.0, "{a|x}")))])
     assert "{" not in drawn(odd)["series"][0]["data"][1]["tip"]
-
-
-# --- the curve
-
-SAMPLES = [
-    ProfileSample(batch_size=32, limit_w=w, samples=1000, energy_j=j, time_s=s)
-    for w, j, s in ((300.0, 95.0, 1.0), (150.0, 100.0, 1.5), (200.0, 80.0, 1.1))
-] + [ProfileSample(batch_size=64, limit_w=200.0, samples=10, energy_j=1.0, time_s=1.0)]
-
-
-def curve(ran_w: float | None = 200.0, eta: float = 1.0, samples: Any = SAMPLES) -> Chart:
-    chart = figures_run.curve(samples, 32, Weights(eta, 300.0), ran_w)
-    assert chart is not None
-    return chart
-
-
-def test_joules_and_seconds_per_sample_against_the_limit() -> None:
-    energy, time = drawn(curve())["series"]
-    assert (energy["name"], time["name"]) == ("energy [mJ]", "time [ms]")
-    assert [p["value"] for p in energy["data"]] == [[150, 100], [200, 80], [300, 95]]
-    assert [p["value"] for p in time["data"]] == [[150, 1.5], [200, 1.1], [300, 1]]
-    assert (energy["symbol"], time["symbol"]) == ("circle", "rect"), "not by colour alone"
-    assert (energy["yAxisIndex"], time["yAxisIndex"]) == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("eta", "ran_w", "marks"),
-    [
-        (1.0, 200.0, ["optimum 200 W"]),
-        (0.0, 200.0, ["optimum 300 W", "run’s 200 W"]),
-        (1.0, None, ["optimum 200 W"]),
-    ],
-)
-def test_the_optimum_is_marked_and_where_the_run_was(eta: float, ran_w: float | None, marks: list[str]) -> None:
-    found = drawn(curve(ran_w, eta))["series"][0]["markLine"]["data"]
-    assert [m["label"]["formatter"] for m in found] == marks
-
-
-def test_the_curve_as_a_table() -> None:
-    table = curve().table
-    assert table is not None
-    assert table.rows == [
-        ["150 W", "0.1 J", "0.0015 s", "67 W", "0.1 J", ""],
-        ["200 W", "0.08 J", "0.0011 s", "73 W", "0.08 J", "optimum"],
-        ["300 W", "0.095 J", "0.001 s", "95 W", "0.095 J", ""],
-    ]
-
-
-def test_next_to_no_difference_is_not_blown_up() -> None:
-    flat = [
-        ProfileSample(batch_size=32, limit_w=w, samples=1000, energy_j=j, time_s=1.0)
-        for w, j in ((150.0, 100.0), (300.0, 100.1))
-    ]
-    axis = drawn(curve(samples=flat))["yAxis"][0]
-    assert axis["max"] - axis["min"] == pytest.approx(0.2 * 100.1, rel=0.01)
-    assert "min" not in drawn(curve())["yAxis"][0]
-
-
-def test_what_was_never_profiled_has_no_curve() -> None:
-    assert figures_run.curve([], 32, Weights(1.0, 300.0), 200.0) is None
-    assert figures_run.curve(SAMPLES, 16, Weights(1.0, 300.0), 200.0) is None
