@@ -24,7 +24,7 @@ from airflow_provider_zeus.optimizer.trial import DeviceInfo, Where
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.surrogate import Surrogate
 
-VERSION = "3"  # of the fold; a checkpoint of another version is not read
+VERSION = "4"  # of the fold; a checkpoint of another version is not read
 STOPPED_USED = 32  # newest stopped runs that the surrogate is conditioned on
 RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # model of a trial that ended before it could name its device
@@ -89,9 +89,10 @@ class Belief:
         *before, reached = [[run[1:] for run in self.converged[start:end]] for start, end in bounds]
         era = self.era
         stopped = [(b, epochs, self.beside(n)) for n, b, epochs in self.stopped if n >= era][-STOPPED_USED:]
+        most = float(self.job.max_epochs or 1)
         sizes = sorted({*self.job.batch_sizes, *(b for b, _ in reached), *(b for b, _, _ in stopped)})
         jumps = [math.fsum(c.jump**2 for c in self.changes[i:]) for i in range(len(self.changes))]
-        return fit(sizes, self.job.default_batch_size, reached, stopped, list(zip(before, jumps, strict=True)))
+        return fit(sizes, self.job.default_batch_size, reached, stopped, list(zip(before, jumps, strict=True)), most)
 
     def beside(self, number: int) -> list[tuple[int, float]]:
         """(batch size, epochs) of the runs of this era that reached the target on the same slice of the data."""

@@ -68,14 +68,14 @@ def same_target(trial: Trial, job: ZeusJob) -> bool:
 
 
 def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    """A death is a run that nobody came back from, or a training of an unproven batch size that raised an error.
+    """A death is a run that nobody came back from, or an error of an unproven batch size.
 
-    Not an error before the training began, nor one at the default: those are not the batch size's doing.
+    Not one at the default, nor at a size that is no exploration: those are not the batch size's doing. Since the run
+    after a death takes the incumbent, between two deaths of an unproven size another one has always lived.
     """
     b, model = trial.batch_size, trial.observation.device_model or UNKNOWN
     unproven = trial.planned.phase in EXPLORING and b != belief.job.default_batch_size
-    raised = trial.state is State.FAILED and trial.observation.time_s is not None
-    death = trial.state is State.ABANDONED or (raised and unproven)
+    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven)
     changes["ends"] = _with(belief.ends, (b, model), (trial.number, death), 2)
     if trial.observation.out_of_memory:
         changes["too_large"] = belief.too_large | {(b, model)}
@@ -129,6 +129,8 @@ def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: b
     if all(runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped) if runs):
         return {name: kept, "slices": slices, **_change(belief, run, reached=reached)}
     known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
+    if any(r[0] == run[0] for r, _ in known):  # the same trial again
+        return {}
     again = replace(belief, converged=(), stopped=(), slices=slices, changes=(), surprises=())
     for r, ok in sorted([*known, (run, reached)]):
         again = replace(again, **_with_run(again, r, slices, reached=ok))  # type: ignore[arg-type]
@@ -146,7 +148,7 @@ def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
     deviation = math.log(max(epochs, 0.5)) - float(surrogate.mean[i])
     if not reached and deviation <= 0:  # it was stopped before that could be told
         return {}
-    surprise = Surprise(n, deviation, float(surrogate.cov[i, i] + surrogate.noise[i]))
+    surprise = Surprise(n, deviation, float(surrogate.cov[i, i] + surrogate.noise[i]), reached)
     surprises = (*belief.surprises, surprise)[-SURPRISES:]
     change = change_among(surprises)
     if change is None:

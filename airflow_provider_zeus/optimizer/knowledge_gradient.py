@@ -8,7 +8,7 @@ measurement, and measurements that may be cut off. For each candidate b and each
 ``gain`` is how much cheaper than the incumbent the best batch size would be *under the belief after that outcome*,
 ``H`` how many recurrences will use the answer, ``C_inc`` the incumbent's cost. The best (b, c) runs where it beats what
 the incumbent's own run teaches. So one number says what to try and when to give up, and the incumbent is never stopped.
-Deterministic. Equations and sources: ``docs/policy.md``. Needs numpy; imported lazily.
+Deterministic. Equations and sources: ``docs/knowledge-gradient.md``. Needs numpy; imported lazily.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from airflow_provider_zeus.optimizer.surrogate import Indices, Surrogate, Vector, normal_cdf
 
-P_FAIL = 0.05  # prior chance that a batch size never tried does not reach the target at all
-HORIZON = 14.0  # recurrences that will use an answer
-SECOND_LOOK, FIRST_LOOK_AT = 3.0, 32  # at recurrence 32, 64, 128 ... the horizon counts threefold
+HORIZON = 15.0  # recurrences that will use an answer
+SECOND_LOOK, FIRST_LOOK_AT = 2.5, 32  # at recurrence 32, 64, 128 ... the horizon counts 2.5 x
 OCTAVES = 1.0  # candidates lie so near to a batch size that has converged, or are its neighbours in the list
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
 
@@ -48,6 +47,7 @@ class Outlook:
     epoch_cost_variance: Vector  # 0 where it was measured
     feasible: Mask
     converged: Mask
+    trusted: Mask  # of those that converged and may run: what may be the incumbent
     chance: Vector  # that a complete run reaches the target
     max_epochs: float
     age: int  # recurrences since the last change
@@ -60,11 +60,11 @@ class Outlook:
         return mean
 
     def incumbent(self) -> int:
-        """Index of the size with the lowest believed cost per success, among those that converged and may run."""
+        """Index of the trusted size with the lowest believed cost per success."""
         s = self.surrogate
         inside = normal_cdf((math.log(self.max_epochs + 0.5) - s.mean) / s.run_sd)
         per_success = self.log_cost - np.log(np.maximum(inside, 1e-6) * self.chance)
-        return int(np.where(self.converged & self.feasible, per_success, np.inf).argmin())
+        return int(np.where(self.trusted, per_success, np.inf).argmin())
 
     def horizon(self) -> float:
         """How often the answer of an experiment will be used, H."""

@@ -11,8 +11,8 @@ import numpy as np
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.drift import SURPRISES
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.knowledge_gradient import Choice, Outlook, best, candidates, dearest_epoch
-from airflow_provider_zeus.optimizer.scene import NEAR_AFTER, Scene
+from airflow_provider_zeus.optimizer.knowledge_gradient import Choice, Outlook, best, dearest_epoch
+from airflow_provider_zeus.optimizer.scene import NEAR_AFTER, Scene, reach
 from airflow_provider_zeus.optimizer.surrogate import hardness
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Phase, ProfileSample
 
@@ -43,7 +43,7 @@ def _attempts(scene: Scene, held: str | None) -> tuple[Attempts, Attempts]:
         return (_first(scene, held),), () if held else _peeks(scene, None)
     outlook = scene.outlook()
     if outlook is None:
-        return (_incumbent(scene.usual(), "No EpochCost is known on any device"),), ()
+        return (_unpriced(scene),), ()
     index = outlook.incumbent()
     b = scene.all_sizes[index]
     if held is None and scene.belief.newest[1]:
@@ -88,6 +88,14 @@ def _incumbent(b: int, reason: str) -> Attempt:
     return Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
 
 
+def _unpriced(scene: Scene) -> Attempt:
+    """The default where it converged, else what needed fewest epochs: nothing is known of what an epoch costs."""
+    needed, usual = dict(zip(scene.all_sizes, scene.belief.surrogate.mean, strict=True)), scene.usual()
+    b = min(scene.converged, key=lambda b: (b != usual, needed[b], b))
+    why = f"No EpochCost is known on any device; {b}, which reached the target, runs."
+    return Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
+
+
 def _tried(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> Attempt:
     """An exploratory attempt that is worth its cost."""
     text, cost = scene.weights.text, np.exp(outlook.log_cost)
@@ -108,17 +116,20 @@ def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -
     """A batch size that nobody ran for a window: it may have become better without a sign."""
     b, text = scene.all_sizes[choice.index], scene.weights.text
     limit = choice.give_up_at + scene.costs.get(b, 0.0) / 2  # to the nearest whole epoch: of two or three each counts
-    last = max((n for n, size, _ in (*scene.belief.stopped, *scene.belief.converged) if size == b), default=0)
-    since = sum(n > last for n, _, _ in scene.belief.converged)
-    window = scene.job.window
-    seen = (
-        f"no run among the last {since}" if since >= min(NEAR_AFTER, window) else f"one alone among the last {window}"
-    )
     why = (
-        f"{b} has had {seen} converged ones and is tried, in case it has become cheaper than {incumbent}; it is given "
-        f"up above {text(limit)}."
+        f"{b} {_why_back(scene, b)} and is tried, in case it is cheaper than {incumbent}; it is given up above "
+        f"{text(limit)}."
     )
     return _bounded(scene, Attempt(batch_size=b, phase=Phase.RETURN, why=why), limit)
+
+
+def _why_back(scene: Scene, b: int) -> str:
+    if b in scene.missed():
+        return "missed the target in its newest run, which may have been chance,"
+    since = sum(n > scene.newest().get(b, 0) for n, _, _ in scene.belief.converged)
+    if since >= min(NEAR_AFTER, scene.job.window):
+        return f"has had no run among the last {since} converged ones"
+    return f"has had one run alone among the last {scene.job.window} converged ones"
 
 
 def _bounded(scene: Scene, attempt: Attempt, limit: float, dearest: float | None = None) -> Attempt:
@@ -155,7 +166,7 @@ def _peeks(scene: Scene, tried: int | None) -> Attempts:
     if not scene.job.peek:
         return ()
     b = scene.usual() if tried is None else tried
-    within = scene.within if b in scene.converged else candidates(scene.all_sizes, scene.converged | {b})
+    within = scene.within if b in scene.converged else reach(scene.all_sizes, scene.feasible, scene.converged | {b})
     near = [s for s, reached in zip(scene.all_sizes, within, strict=True) if reached and s not in scene.costs]
     return tuple(
         Attempt(batch_size=s, phase=Phase.PEEK, why=f"{s} is within reach of {b}: a look at its EpochCost.")

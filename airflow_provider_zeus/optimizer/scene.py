@@ -15,18 +15,24 @@ from airflow_provider_zeus.optimizer.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.exploration import start_at
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.knowledge_gradient import (
-    P_FAIL,
     RELIABILITY_RUNS,
     Choice,
     Outlook,
     candidates,
 )
-from airflow_provider_zeus.optimizer.surrogate import Vector
+from airflow_provider_zeus.optimizer.surrogate import P_FAIL, Vector
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample
 
 NEAR, NEAR_AFTER = 1.1, 60  # a size believed to cost up to 1.1 x the incumbent runs again after so many recurrences
 RETURN_WITHIN = 0.75  # what has not run for a window is given up at .75 x the incumbent's cost,
 RETURN_DEAR = 1.5  # if it is believed to cost more than 1.5 x as much; else at beta x
+
+
+def reach(sizes: Sequence[int], feasible: frozenset[int], converged: frozenset[int]) -> tuple[bool, ...]:
+    """Per batch size: whether it may be tried next. What does not fit or keeps dying is passed over."""
+    walked = tuple(b for b in sizes if b in feasible)
+    near = dict(zip(walked, candidates(walked, converged), strict=True))
+    return tuple(near.get(b, False) for b in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,8 @@ class Scene:
         converged = frozenset(b for _, b, _ in belief.converged) & feasible
         sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
         elsewhere = epoch_costs_elsewhere(belief, device, weights)
-        return cls(job, belief, weights, sizes, feasible, converged, candidates(sizes, converged), costs, elsewhere)
+        within = reach(sizes, feasible, converged)
+        return cls(job, belief, weights, sizes, feasible, converged, within, costs, elsewhere)
 
     def outlook(self) -> Outlook | None:
         """None where nothing is known of EpochCost."""
@@ -63,12 +70,14 @@ class Scene:
             costs = found
         else:
             return None
+        trusted = self.converged - self.missed() or self.converged
         return Outlook(
             surrogate=self.belief.surrogate,
             log_epoch_cost=costs[0],
             epoch_cost_variance=costs[1],
             feasible=np.array([b in self.feasible for b in self.all_sizes]),
             converged=np.array([b in self.converged for b in self.all_sizes]),
+            trusted=np.array([b in trusted for b in self.all_sizes]),
             chance=self._chance(),
             max_epochs=float(self.job.max_epochs or 1),
             age=self.belief.age(),
@@ -95,27 +104,25 @@ class Scene:
         return np.array([chances[b] for b in self.all_sizes])
 
     def returning(self, outlook: Outlook, incumbent: int) -> Choice | None:
-        """A size in reach that nobody ran for long: it may have become better, and nothing that runs would tell.
+        """A size in reach that may be better than what is known of it, and nothing that runs would tell.
 
         The one believed cheapest, given up soon where it would have to have become much better. A size nearly as cheap
         as the incumbent is soon looked after, since that costs little; any other one when a window has passed. One
         whose only run within the window was cheaper than the incumbent runs once more: a single run is not believed
-        against all neighbours.
+        against all neighbours. So does one that has reached the target before and missed it in its newest run: that
+        may have been chance.
         """
         belief = self.belief
         lately = belief.converged[-NEAR_AFTER][0] if len(belief.converged) >= NEAR_AFTER else 0
-        oldest = belief.window_start()
-        if not lately and not oldest:
+        oldest, newest, missed = belief.window_start(), self.newest(), self.missed()
+        if not lately and not oldest and not missed:
             return None
         near, cost = outlook.log_cost[incumbent] + math.log(NEAR), np.exp(outlook.log_epoch_cost)
         usual = math.exp(outlook.log_cost[incumbent])
-        newest = {b: n for n, b, _ in belief.converged}  # by number: the last one stays
-        for n, b, _ in belief.stopped:
-            newest[b] = max(n, newest.get(b, 0))
         alone = self._alone(oldest) if oldest else {}
 
         def due(i: int, b: int) -> bool:
-            if b in newest and newest[b] < lately and outlook.log_cost[i] < near:
+            if b in missed or (b in newest and newest[b] < lately and outlook.log_cost[i] < near):
                 return True
             return bool(oldest) and (newest.get(b, 0) < oldest or alone.get(b, math.inf) * cost[i] < usual)
 
@@ -129,6 +136,19 @@ class Scene:
         index = min(waiting, key=lambda i: float(outlook.log_cost[i]))
         dear = outlook.log_cost[index] > outlook.log_cost[incumbent] + math.log(RETURN_DEAR)
         return Choice(index, 0.0, usual * (RETURN_WITHIN if dear else self.job.beta))
+
+    def newest(self) -> dict[int, int]:
+        """Number of the newest run of each batch size."""
+        newest = {b: n for n, b, _ in self.belief.converged}  # by number: the last one stays
+        for n, b, _ in self.belief.stopped:
+            newest[b] = max(n, newest.get(b, 0))
+        return newest
+
+    def missed(self) -> frozenset[int]:
+        """Batch sizes that have converged, and whose newest run went to its end without the target."""
+        most, newest = float(self.job.max_epochs or 1), self.newest()
+        ended = {b for n, b, epochs in self.belief.stopped if epochs >= most and newest[b] == n}
+        return self.converged & ended
 
     def _alone(self, oldest: int) -> dict[int, float]:
         """Epochs of batch sizes whose only run from this trial on reached the target."""

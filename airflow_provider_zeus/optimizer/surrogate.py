@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from airflow_provider_zeus.optimizer.drift import JUMP
 
+P_FAIL = 0.05  # chance that a run never reaches its target, whatever was predicted for it
+
 Vector = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Runs = Sequence[tuple[int, float]]  # (batch size, epochs)
@@ -69,6 +71,7 @@ def fit(
     reached: Runs,
     stopped: Sequence[tuple[int, float, Runs]],
     before: Sequence[tuple[Runs, float]] = (),
+    most: float = math.inf,
     h: Hyperparameters = Hyperparameters(),
 ) -> Surrogate:
     """Posterior given the runs that reached the target, as (batch size, epochs), and (batch size, epochs, beside) of
@@ -77,6 +80,7 @@ def fit(
 
     :param before: of each time before a change, its runs that reached the target, and the squares of the jumps of log
         Epochs since then, summed. They tell the shape at a level of its own; the more that jumped, the less.
+    :param most: epochs of a complete run: one that missed its target may have failed, whatever its batch size.
     """
     order = tuple(sizes)
     place = {b: i for i, b in enumerate(order)}
@@ -96,7 +100,7 @@ def fit(
     for b, epochs, beside in stopped:
         if b in place:
             bound = math.log(max(epochs, 0.5)) - hardness(mean, [(place[m], e) for m, e in beside if m in place])
-            mean, cov = _above(mean, cov, place[b], bound, noise[place[b]])
+            mean, cov = _above(mean, cov, place[b], bound, noise[place[b]], P_FAIL if epochs >= most else 0.0)
     return Surrogate(order, mean, cov, noise)
 
 
@@ -140,16 +144,25 @@ def _noise(n: int, arms: _Arms, h: Hyperparameters) -> Vector:
     return result
 
 
-def _above(mean: Vector, cov: Vector, i: int, bound: float, noise: float) -> tuple[Vector, Vector]:
-    """Condition on one run of size i having log Epochs above ``bound``: moments of the truncated Gaussian."""
+def _above(mean: Vector, cov: Vector, i: int, bound: float, noise: float, fails: float) -> tuple[Vector, Vector]:
+    """Condition on one run of size i having log Epochs above ``bound``, or being one of the share that ``fails``.
+
+    Moments of the truncated Gaussian where it was an ordinary run, of what was believed before where it failed, mixed
+    by how likely each is: one run that diverged far above its prediction says little of the next one.
+    """
     variance = float(cov[i, i] + noise)
     sd = math.sqrt(variance)
     z = (bound - float(mean[i])) / sd
     if z < -4.0:  # it would have passed there anyway
         return mean, cov
-    ratio = _mills(z)
-    gain = cov[:, i] / variance
-    return mean + gain * (sd * ratio), cov - np.outer(gain, cov[i]) * (ratio * (ratio - z))
+    ratio, gain = _mills(z), cov[:, i] / variance
+    ordinary = 1.0
+    if fails:
+        ordinary = (1.0 - fails) * 0.5 * math.erfc(z / math.sqrt(2.0))
+        ordinary /= ordinary + fails
+    moved = gain * (sd * ratio)
+    narrowed = np.outer(gain, cov[i]) * (ratio * (ratio - z))
+    return mean + ordinary * moved, cov - ordinary * narrowed + ordinary * (1.0 - ordinary) * np.outer(moved, moved)
 
 
 def _mills(z: float) -> float:

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_zeus.optimizer.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.knowledge_gradient import candidates
+from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.optimizer.surrogate import fit
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Phase, State
 from tests.strategies import CPU, V100
@@ -142,6 +143,42 @@ def test_the_shape_outlives_a_small_jump_and_not_a_large_one() -> None:
     assert small.cov[2, 2] < large.cov[2, 2] < none.cov[2, 2]
 
 
+def test_one_run_that_diverged_is_no_reason_to_give_up_a_size_that_was_best() -> None:
+    w = world(needs={32: 20.0, 64: 10.0, 128: 20.0})
+    w.epoch_s = {}
+    w.runs(12)
+    w.add(64, State.EXHAUSTED, 100.0)  # max_epochs, below the target
+    w.runs(4)
+    assert w.runs(6).count(64) >= 5
+
+
+def test_a_size_behind_one_that_does_not_fit_is_within_reach() -> None:
+    w = world(default=32, needs={32: 20.0, 48: 18.0, 128: 8.0})
+    w.runs(2)
+    w.add(48, State.FAILED, 0.0, phase=Phase.EXPLORE, out_of_memory=True)
+    assert 128 in w.runs(6)
+
+
+def test_where_nothing_tells_what_an_epoch_costs_a_size_that_converged_runs() -> None:
+    """As on a shared GPU, where neither joules nor seconds are taught."""
+    w = world(needs={32: NEVER, 64: 10.0, 128: 5.0})
+    untold = {"time_s": None, "energy_j": None}
+    w.add(32, State.EXHAUSTED, 100.0, phase=Phase.EXPLORE, **untold)
+    w.add(64, phase=Phase.EXPLORE, **untold)
+    w.add(128, phase=Phase.EXPLORE, **untold)
+    (attempt,) = w.decide().attempts
+    assert (attempt.batch_size, attempt.phase) == (128, Phase.INCUMBENT), "it needed fewest epochs"
+    assert "No EpochCost is known" in attempt.why
+    w.add(32, epochs=90.0, phase=Phase.INCUMBENT, **untold)
+    assert w.decide().attempts[0].batch_size == 32, "the default, once it has converged"
+
+
+def test_the_same_trial_twice_teaches_once() -> None:
+    w = world()
+    w.runs(12)
+    assert learn(w.belief, w.log[5]).surrogate.mean == pytest.approx(w.belief.surrogate.mean)
+
+
 def test_what_is_nearly_as_cheap_is_looked_after_long_before_a_window_has_passed() -> None:
     """Its epochs fall without a sign: those of what runs stay as they were."""
     w = world(default=64, needs={32: 10.0, 64: 10.0, 128: 10.6})
@@ -203,7 +240,7 @@ def test_a_size_that_never_reached_the_target_is_tried_less_after_a_change_too()
     w.epochs = {**w.epochs, 32: 4.0}
     w.runs(8)
     assert w.belief.changes
-    assert sum(t.batch_size == 64 for t in w.log) <= 2
+    assert sum(t.batch_size == 64 for t in w.log) <= 3
 
 
 def test_no_attempt_may_cost_more_than_beta_times_the_incumbent() -> None:

@@ -81,10 +81,10 @@ def test_one_batch_size_is_run_each_time_and_its_power_limit_is_found(policy: st
     for _ in range(4):
         lines = recurring.recur()
     limits = {s.limit_w for s in recurring.profile}
-    assert len(limits) == 7  # 100 W to 250 W
     assert recurring.device is not None
     best = best_limit(recurring.profile, Weights.of(recurring.job, recurring.device))
     assert best is not None
+    assert {best[0] - 25, best[0], best[0] + 25, 250.0} <= limits, "both neighbours, and where it began"
     seen = next(line.observation for line in lines if line.kind == "end")
     assert seen is not None
     assert seen.power_limit_w == best[0] < 250.0

@@ -151,14 +151,21 @@ def test_errors_at_the_default_rule_nothing_out(deaths: int) -> None:
     assert set(world.runs(8)) == {16, 32, 64}
 
 
-def test_errors_before_the_training_began_rule_nothing_out() -> None:
+def test_two_errors_before_the_training_began_rule_an_unproven_size_out() -> None:
+    """In between another size began its training: it is not the job's set-up that fails."""
     world = World(JOB, NEEDS)
     world.run()
-    for _ in range(4):
+    world.died(16, State.FAILED, round_=1, device_model="V100", time_s=None)
+    world.run()
+    assert 16 in world.runs(2), "once may be chance"
+    for _ in range(2):
         world.died(16, State.FAILED, round_=1, device_model="V100", time_s=None)
         world.run()
-    assert not world.belief.keeps_dying(16, "V100")
-    assert 16 in world.runs(2)
+    assert world.belief.keeps_dying(16, "V100")
+    assert 16 not in world.runs(4)
+    for _ in range(4):
+        world.died(JOB.default_batch_size, State.FAILED, device_model="V100", time_s=None)
+    assert not world.belief.keeps_dying(JOB.default_batch_size, "V100"), "an error of the job itself"
 
 
 def test_a_size_ruled_out_by_deaths_is_tried_once_more_when_a_window_has_passed() -> None:
