@@ -110,6 +110,12 @@ class Store(Protocol):
         DAG's runs did in the job is left out.
         """
 
+    def latest(self, *, last: int) -> list[Trial]:
+        """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number.
+
+        Of a job that several DAGs share each has its newest trial at least.
+        """
+
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
 

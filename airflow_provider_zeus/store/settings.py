@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 ReadText = Callable[[str], str | None]  # Variable key -> its text, None when there is none
 
 SETTINGS = "zeus-settings"
+CHANGED = "changed"  # beside the settings: who changed them last in the UI, what, and when; no setting
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,160}")
 _HIDDEN = re.compile("key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string", re.IGNORECASE)
@@ -48,7 +49,30 @@ def read_settings(read: ReadText | None, job_id: str, batch_sizes: Sequence[int]
     if not isinstance(found, dict):
         log.warning("Live settings in Variable %r are ignored: %r is not a JSON object", key, found)
         return {}
-    return {name: value for name, value in found.items() if _usable(key, name, value, batch_sizes)}
+    return {n: value for n, value in found.items() if n != CHANGED and _usable(key, n, value, batch_sizes)}
+
+
+def last_change(text: str | None) -> dict[str, Any]:
+    """Who changed the settings last in the UI: ``by``, ``at`` (ISO 8601, UTC), ``what``; empty where nobody did."""
+    found = _document(text).get(CHANGED)
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("by", "at", "what")):
+        return {}
+    return {name: found[name] for name in ("by", "at", "what")}
+
+
+def with_change(text: str | None, changes: Mapping[str, Any], *, by: str, at: str, what: str) -> str:
+    """The Variable's text after ``changes`` (None removes a setting); what else stands in it stays."""
+    kept = {name: value for name, value in {**_document(text), **changes}.items() if value is not None}
+    return json.dumps({**kept, CHANGED: {"by": by, "at": at, "what": what}})
+
+
+def _document(text: str | None) -> dict[str, Any]:
+    """What the Variable holds; nothing where it is no JSON object, as :func:`read_settings` takes it."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _usable(key: str, name: str, value: Any, batch_sizes: Sequence[int] | None) -> bool:

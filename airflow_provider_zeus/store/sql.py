@@ -106,6 +106,11 @@ class SqlStore:
         with transaction(self._engine) as connection:
             return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
 
+    def latest(self, *, last: int) -> list[Trial]:
+        """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""
+        with transaction(self._engine) as connection:
+            return self._read(connection, sql_trials.latest(connection, last))
+
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
         with transaction(self._engine) as connection:

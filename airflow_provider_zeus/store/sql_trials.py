@@ -67,6 +67,15 @@ _NEWEST_RUNS = (
     .offset(sa.bindparam("skip"))
 )
 _RUNS = sa.select(_T).where(*_in_dag, _T.c.run_id.in_(_NEWEST_RUNS)).order_by(_T.c.number)
+_ENDS = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number")).group_by(_T.c.dag_id, _T.c.job_id)
+_end = _ENDS.subquery()  # from an index alone
+_LATEST = (
+    sa.select(_T)
+    .join(
+        _end, sa.and_(_T.c.job_id == _end.c.job_id, _T.c.number > _end.c.number - _last, _T.c.dag_id == _end.c.dag_id)
+    )
+    .order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
+)
 _LIMITS = (
     sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
@@ -161,6 +170,11 @@ def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Trial]:
 def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Trial]:
     """Trials that a job has in the newest ``last`` runs of one DAG behind ``skip`` newer ones, in order of number."""
     return _trials(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
+
+
+def latest(connection: sa.Connection, last: int) -> list[Trial]:
+    """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number."""
+    return _trials(connection.execute(_LATEST, {"last": last}))
 
 
 def _trials(result: sa.CursorResult[tuple[object, ...]]) -> list[Trial]:

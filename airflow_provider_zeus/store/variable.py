@@ -126,6 +126,13 @@ class VariableStore:
         newest = list(dict.fromkeys(t.origin.run_id for t in reversed(found)))[skip : skip + last]
         return [t for t in found if t.origin.run_id in newest]
 
+    def latest(self, *, last: int) -> list[Trial]:
+        """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""
+        every = [t for job_id in self.jobs() for t in self.trials(job_id)]
+        ends = {(t.origin.dag_id, t.job_id): t.number for t in every}
+        found = [t for t in every if t.number > ends[t.origin.dag_id, t.job_id] - last]
+        return sorted(found, key=lambda t: (t.origin.dag_id, t.job_id, t.number))
+
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
         every = sorted(_read(JOBS, self._port.get(JOBS), _names) or [])

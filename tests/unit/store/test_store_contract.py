@@ -586,6 +586,21 @@ def test_readers_see_the_log_in_order(store: Store) -> None:
     assert store.recurrence("d", "nowhere") == []
 
 
+def test_the_latest_trials_of_every_job_in_every_dag(store: Store) -> None:
+    elsewhere = replace(request(4).origin, dag_id="other")
+    asked = [request(n) for n in range(1, 8)]
+    asked[3] = request(4, origin=elsewhere)
+    for one in (*asked, request(8, job_id="b")):
+        store.tell(store.ask(one).trial.key, State.CONVERGED, report())
+
+    def seen(last: int) -> list[tuple[str, str, int]]:
+        return [(t.origin.dag_id, t.job_id, t.number) for t in store.latest(last=last)]
+
+    assert seen(1) == [("d", "b", 1), ("d", "d.train", 7), ("other", "d.train", 4)]
+    assert seen(3) == [("d", "b", 1), *(("d", "d.train", n) for n in (5, 6, 7)), ("other", "d.train", 4)]
+    assert len(seen(99)) == 8
+
+
 def test_the_newest_runs_of_a_dag_come_with_all_their_trials(store: Store) -> None:
     for n in (1, 2, 3):
         run(store, n)
