@@ -106,7 +106,7 @@ def _numbers(o: Observation) -> Observation:
     gone = {
         f.name: None
         for f in fields(o)
-        if isinstance(value := getattr(o, f.name), float)
+        if isinstance(value := getattr(o, f.name), int | float)
         and not (math.isfinite(value) and (value >= 0 or f.name in ("metric", "target_value")))
     }
     return replace(o, **gone) if gone else o  # type: ignore[arg-type]

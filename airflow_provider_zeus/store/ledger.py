@@ -186,11 +186,14 @@ def settled(trial: Trial, state: State, news: Observation, reason: str | None, *
     )
 
 
+_NEVER_NEGATIVE = {"epochs", "samples", "samples_per_epoch", "energy_j", "time_s", "max_power_w", "power_limit_w"}
+
+
 def merged(old: Observation, new: Observation) -> Observation:
     """Later sums over earlier ones.
 
     What the later report leaves out stays as it was, so that a death keeps what its heartbeats said; what it names a
-    reason for is missing. A number that is not finite is missing too.
+    reason for is missing. A number that is not finite is missing too, and one below 0 where there can be none.
     """
     said = dict(new.reasons)
     values: dict[str, Any] = {}
@@ -198,6 +201,8 @@ def merged(old: Observation, new: Observation) -> Observation:
         value = getattr(new, name)
         if isinstance(value, float) and not math.isfinite(value):
             value, said[name] = None, "not a finite number"
+        elif name in _NEVER_NEGATIVE and value is not None and value < 0:
+            value, said[name] = None, f"{value:g} was told, which is below 0"
         values[name] = getattr(old, name) if value is None and name not in said else value
     reasons = {**old.reasons, **{name: _storable(why) for name, why in said.items()}}
     values["out_of_memory"] = old.out_of_memory or new.out_of_memory
@@ -211,8 +216,12 @@ def _storable(text: str) -> str:
 
 
 def finite(report: Report) -> Report:
-    """The report without samples and points that hold no number where one must be; a power or limit may be None."""
+    """The report without samples and points that hold no number where one must be; a power or limit may be None.
+
+    Nor samples below 0.
+    """
     samples = [s for s in report.profile if math.isfinite(s.energy_j + s.time_s + s.limit_w)]
+    samples = [s for s in samples if min(s.samples, s.energy_j, s.time_s) >= 0]
     points = [p for p in report.points if math.isfinite(p.t_s)]
     points = [replace(p, power_w=_finite(p.power_w), limit_w=_finite(p.limit_w)) for p in points]
     return replace(report, profile=samples, points=points)

@@ -92,6 +92,15 @@ def test_later_sums_replace_earlier_ones_and_gaps_keep_them() -> None:
     assert merged.reasons == {"energy_j": "lost"}
 
 
+def test_a_figure_below_0_is_missing_and_says_so() -> None:
+    """As a foreign result line may tell it; a metric or the excess of profiling may well lie below 0."""
+    told = Observation(epochs=-3.0, samples=-9000, energy_j=-1.0, time_s=2.0, metric=-0.5, excess_j=-0.1)
+    merged = ledger.merged(Observation(), told)
+    assert (merged.epochs, merged.samples, merged.energy_j) == (None, None, None)
+    assert (merged.time_s, merged.metric, merged.excess_j) == (2.0, -0.5, -0.1)
+    assert merged.reasons["epochs"] == "-3 was told, which is below 0"
+
+
 def test_out_of_memory_is_not_forgotten_by_a_later_report() -> None:
     assert ledger.merged(Observation(out_of_memory=True), Observation()).out_of_memory
     assert not ledger.merged(Observation(), Observation()).out_of_memory
