@@ -1,4 +1,4 @@
-# make demo | demo-reset | test | test-slow | lint | clean: what each does is said by "make help".
+# make demo | demo-cluster | demo-reset | test | test-slow | lint | clean: what each does is said by "make help".
 
 # A Python of at least 3.11; another one: make demo PYTHON=/path/to/python
 PYTHON ?= $(firstword $(foreach p,python3 python3.12 python3.11 python3.13,$(shell \
@@ -23,13 +23,16 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-reset test test-slow lint clean
+.PHONY: help demo demo-cluster demo-reset test test-slow lint clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.demo-$(STATE)  ## Airflow on 127.0.0.1, 12 weekly retrainings against a baseline (DEMO_SLICES=N)
 	@exec $(BIN)/python -m demo
+
+demo-cluster: $(VENV)/.cluster-$(STATE)  ## PostgreSQL, Redis, Celery workers on 127.0.0.1; one is killed (CLUSTER_RUNS=N)
+	@exec $(BIN)/python -m demo.cluster
 
 demo-reset:  ## forget what the demo did and learned
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m demo.reset
@@ -59,6 +62,12 @@ $(VENV)/.demo-$(STATE): | $(VENV)/.made
 	$(PIP) -e '.[demo]'
 	@$(CHARTS)
 	@rm -f $(VENV)/.demo-*; touch $@
+
+$(VENV)/.cluster-$(STATE): | $(VENV)/.made
+	@echo "Installing the cluster and Airflow $(AIRFLOW) into $(VENV) ..."
+	$(PIP) -e '.[cluster]'
+	@$(CHARTS)
+	@rm -f $(VENV)/.cluster-*; touch $@
 
 $(VENV)/.dev-$(STATE): | $(VENV)/.made
 	@echo "Installing the development tools and Airflow $(AIRFLOW) into $(VENV) ..."

@@ -18,16 +18,39 @@ RECORD = STATE / "processes.json"
 
 
 class Process:
-    """One running command whose output goes to a log file. Its pid is also its session's id."""
+    """One running command whose output goes to a log file. Its pid is also its session's id.
 
-    def __init__(self, name: str, command: list[str], env: Mapping[str, str], *, nice: int = 0) -> None:
-        LOGS.mkdir(parents=True, exist_ok=True)
-        self.name, self.log = name, LOGS / f"{name}.log"
+    :param logs: folder of the log file; default: the demo's.
+    :param user: to run it as, where that is not the user of this process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        env: Mapping[str, str],
+        *,
+        nice: int = 0,
+        logs: Path | None = None,
+        cwd: Path = ROOT,
+        user: str | None = None,
+    ) -> None:
+        logs = logs or LOGS
+        for folder in (logs, RECORD.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.name, self.log = name, logs / f"{name}.log"
         if nice:
             command = ["nice", "-n", str(nice), *command]
         with self.log.open("w", encoding="utf-8") as out:
             self._popen = subprocess.Popen(
-                command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                command,
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                user=user,
             )
         _remember(self.pid)
 

@@ -1,0 +1,143 @@
+"""``python -m demo.cluster``, as ``make demo-cluster`` calls it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.store.base import Store
+from demo.cluster.ledger import problems, row, table
+from demo.cluster.scenario import Played, Where, play
+from demo.cluster.servers import Cluster
+from demo.cluster.settings import JOBS, SLICES, Options, Site, job_id
+from demo.guards import Stopped, alone, stopped_by_signals
+from demo.processes import end_leftovers
+from demo.settings import DAGS, DemoError
+
+ABOUT = """\
+A cluster on this machine, on 127.0.0.1 only: PostgreSQL, Redis, api-server, scheduler, dag-processor and two Celery
+workers with two SIMULATED GPUs each. Four jobs retrain a model of New York's weather, their runs overlap, and one
+worker is killed in the middle. The trainings are real; time and energy are those of the simulated GPUs."""
+
+
+def main() -> int:
+    """Run the cluster; returns the exit status."""
+    try:
+        options = Options.read(os.environ)
+        with alone(), stopped_by_signals():
+            for pid in end_leftovers():
+                print(f"  ended what an earlier demo had left running (session {pid})", flush=True)
+            return _demo(options)
+    except (DemoError, ZeusError) as error:
+        print(f"\nThe cluster failed: {error}", file=sys.stderr, flush=True)
+        return 1
+    except Stopped:
+        print("\nStopped.", flush=True)
+        return 130
+
+
+def _demo(options: Options) -> int:
+    print(ABOUT, flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="zeus-cluster-"))
+    done = False  # what went wrong is kept to be looked at
+    try:
+        begun_s = time.monotonic()
+        with running(folder) as (cluster, store):
+            _say(f"The cluster is up ({time.monotonic() - begun_s:.0f} s): {cluster.site.url}")
+            played = play(cluster, store, options.runs, weeks(options.runs), _say)
+            wrong = report(cluster, store, played)
+        done = not wrong
+        return 0 if done else 1
+    finally:
+        end_leftovers()
+        if done and not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                print(f"Logs and models: {folder}", flush=True)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[Cluster, Store]]:
+    """A cluster in ``folder`` that is up, and its trial log; both are closed at the end."""
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    site = Site.fresh(folder)
+    cluster = Cluster(site, _say)
+    try:
+        cluster.start()
+        store = SqlStore(site.database("zeus"))
+        try:
+            yield cluster, store
+        finally:
+            store.close()
+    finally:
+        _say("Stopping ...")
+        cluster.stop()
+
+
+def weeks(runs: int) -> list[str]:
+    """Slices of that many runs."""
+    if str(DAGS) not in sys.path:
+        sys.path.insert(0, str(DAGS))  # as Airflow does for the files there
+    from weather import slices
+
+    return slices.all_keys()[: runs * SLICES]
+
+
+def report(cluster: Cluster, store: Store, played: Played) -> list[str]:
+    """Print what the jobs came to; returns what is wrong."""
+    log = {job: store.trials(job_id(job)) for job in JOBS}
+    drawn_j = drawn(cluster.site)
+    rows = [row(job, trials, len(played.runs[job]) * SLICES) for job, trials in log.items()]
+    wrong = problems(log, played, drawn_j, saved(cluster.site, played))
+    told_j = sum(each.energy_j for each in rows)
+    peaks = cluster.peaks
+    _say("\nEnergy and GPU time are simulated:")
+    for line in table(rows):
+        _say(line)
+    share = f"{told_j / drawn_j:.1%}" if drawn_j else "nothing"
+    _say(f"\nEnergy: {told_j / 1000:.2f} kJ in the log of {drawn_j / 1000:.2f} kJ that the GPUs drew ({share}); what a")
+    _say("killed training drew after its last heartbeat, and what lies outside of epochs, is not in the log.")
+    _say(f"Wall time of the runs: {played.wall_s:.0f} s.")
+    _say("Peak memory [MiB, shared pages counted once]:")
+    for kind, mib in sorted(peaks.by_kind_mib.items(), key=lambda each: -each[1]):
+        _say(f"  {kind:<14}{mib:>7.0f}")
+    _say(f"  {'all at once':<14}{peaks.total_mib:>7.0f}")
+    for line in wrong:
+        _say(f"WRONG: {line}")
+    _say("" if wrong else "Every recurrence kept its model, and every trial is accounted for.")
+    return wrong
+
+
+def drawn(site: Site) -> float:
+    """Energy that all simulated GPUs of the cluster drew [J]."""
+    from airflow_provider_zeus.power.state_file import ENERGY_J, StateFile
+
+    return sum(StateFile(str(path)).slots[ENERGY_J] for path in site.folder.glob("worker-*/gpu-*/simulated-*.gpu"))
+
+
+def saved(site: Site, played: Played) -> set[Where]:
+    """Recurrences whose model lies on disk."""
+    found = set()
+    for job, runs in played.runs.items():
+        for number, run in enumerate(runs):
+            keys = weeks(len(runs))[number * SLICES :][:SLICES]
+            paths = [site.models / f"cluster_{job}" / run / f"{key}.pt" for key in keys]
+            found |= {(job, run, index) for index, path in enumerate(paths) if path.exists()}
+    return found
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

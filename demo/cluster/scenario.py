@@ -1,0 +1,101 @@
+"""What happens on the cluster: overlapping runs of four jobs, and the death of one worker in the middle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.store.base import Store
+from demo.api import part
+from demo.cluster.servers import Cluster
+from demo.cluster.settings import JOBS, SLICES, WORKERS, dag_id, job_id
+from demo.settings import DemoError
+
+RUNS_TIMEOUT_S = 900.0
+VICTIM = WORKERS[1]
+OVER = ("success", "failed")
+Where = tuple[str, str, int]  # job, run, map index: one recurrence
+
+
+@dataclass(slots=True)
+class Played:
+    """What happened."""
+
+    runs: dict[str, list[str]]  # run ids by job
+    states: dict[tuple[str, str], str] = field(default_factory=dict)  # of each run, by job and run id
+    cut_short: list[Trial] = field(default_factory=list)  # as they were when their worker was killed
+    wall_s: float = 0.0
+
+    def recurrences(self) -> Iterator[Where]:
+        """All that must end with a model."""
+        for job, runs in self.runs.items():
+            yield from ((job, run, index) for run in runs for index in range(SLICES))
+
+
+def play(cluster: Cluster, store: Store, runs: int, weeks: list[str], say: Callable[[str], object] = print) -> Played:
+    """Trigger ``runs`` runs of each job at once, kill a worker in the middle, wait for the end. Raises DemoError."""
+    begun_s = time.monotonic()
+    played = Played({job: [_trigger(cluster, job, n, weeks) for n in range(runs)] for job in JOBS})
+    total = len(list(played.recurrences()))
+    say(f"{runs} runs of each of {len(JOBS)} jobs are triggered: {total} trainings")
+    deadline, said = begun_s + RUNS_TIMEOUT_S, 0
+    while not _over(cluster, played):
+        cluster.check()
+        log = {job: store.trials(job_id(job)) for job in JOBS}
+        done = len(kept(log))
+        if done >= said + max(total // 6, 1):
+            said = done
+            say(f"  {done:>3}/{total} models kept ({time.monotonic() - begun_s:.0f} s)")
+        if not played.cut_short and done >= total // 4:
+            played.cut_short = _kill(cluster, log, say)
+        if time.monotonic() > deadline:
+            raise DemoError(f"the runs were not over after {RUNS_TIMEOUT_S:.0f} s; logs: {cluster.site.logs}")
+        time.sleep(0.5)
+    played.wall_s = time.monotonic() - begun_s
+    return played
+
+
+def kept(log: dict[str, list[Trial]]) -> dict[Where, list[Trial]]:
+    """Trials whose model was kept, by recurrence."""
+    found: dict[Where, list[Trial]] = {}
+    for job, trials in log.items():
+        for t in trials:
+            if t.state in (State.CONVERGED, State.EXHAUSTED):
+                found.setdefault((job, t.origin.run_id, t.origin.map_index), []).append(t)
+    return found
+
+
+def _trigger(cluster: Cluster, job: str, number: int, weeks: list[str]) -> str:
+    chosen = weeks[number * SLICES : (number + 1) * SLICES]
+    body: dict[str, Any] = {"logical_date": None, "conf": {"weeks": chosen}}
+    return str(cluster.api.post(f"dags/{dag_id(job)}/dagRuns", body)["dag_run_id"])
+
+
+def _over(cluster: Cluster, played: Played) -> bool:
+    for job, runs in played.runs.items():
+        found = cluster.api.get(f"dags/{dag_id(job)}/dagRuns", limit=100)["dag_runs"]
+        played.states.update({(job, run["dag_run_id"]): run["state"] for run in found if run["dag_run_id"] in runs})
+    return all(state in OVER for state in played.states.values())
+
+
+def _kill(cluster: Cluster, log: dict[str, list[Trial]], say: Callable[[str], object]) -> list[Trial]:
+    """Kill the worker if it is in the middle of a training; the trials that this cut short."""
+    pids = cluster.trainings(VICTIM)
+    running = [t for trials in log.values() for t in trials if t.state is State.RUNNING]
+    doomed = [t for t in running if (t.observation.epochs or 0) > 0 and _pid(cluster, t) in pids]
+    if not doomed:
+        return []
+    count = cluster.kill(VICTIM)
+    names = ", ".join(f"{t.job_id} trial {t.number}" for t in doomed)
+    say(f"  killed {VICTIM} and what it ran ({count} processes), in the middle of {names}")
+    return doomed
+
+
+def _pid(cluster: Cluster, trial: Trial) -> int | None:
+    origin = trial.origin
+    path = f"dags/{origin.dag_id}/dagRuns/{part(origin.run_id)}/taskInstances/{origin.task_id}/{origin.map_index}"
+    found = cluster.api.get(path)
+    return None if found is None or found["pid"] is None else int(found["pid"])
