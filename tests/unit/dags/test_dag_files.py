@@ -15,7 +15,10 @@ import pytest
 from tests.unit.dags.conftest import DAGS
 
 PARTITIONS = hasattr(airflow.sdk, "PartitionedAtRuntime")  # from Airflow 3.3
-EXAMPLES = {"zeus_minimal": [16, "CronTriggerTimetable", ["train"]]}
+EXAMPLES = {
+    "zeus_kubernetes": [16, "CronTriggerTimetable", ["zeus_ask", "zeus_tell", "train"]],
+    "zeus_minimal": [16, "CronTriggerTimetable", ["train"]],
+}
 if PARTITIONS:
     EXAMPLES |= {
         "zeus_weather_slices": [1, "PartitionedAtRuntime", ["emit_next"]],
@@ -81,12 +84,30 @@ def test_they_parse_from_any_folder(tmp_path: Path) -> None:
 def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so_once(tmp_path: Path) -> None:
     found, log = parse(DAGS, tmp_path, WITHOUT_PARTITIONS)
     assert found["errors"] == {}
-    assert set(found["dags"]) == {"zeus_minimal"}
+    assert set(found["dags"]) == {"zeus_kubernetes", "zeus_minimal"}
     assert log.count("zeus_weather defines no DAG here") == 1
     assert "Airflow 3.3" in log
 
 
-@pytest.mark.parametrize("name", ["zeus_minimal.py", "zeus_weather.py"])
+def test_without_kubernetes_its_file_defines_nothing_and_says_so_once(tmp_path: Path) -> None:
+    missing = 'import sys; sys.modules["airflow.providers.cncf.kubernetes.operators.pod"] = None'
+    found, log = parse(DAGS, tmp_path, missing)
+    assert found["errors"] == {}
+    assert set(found["dags"]) == set(EXAMPLES) - {"zeus_kubernetes"}
+    assert log.count("zeus_kubernetes defines no DAG here") == 1
+
+
+def test_the_pod_gets_the_plan_and_gives_the_result_back() -> None:
+    import zeus_kubernetes
+
+    pod = zeus_kubernetes.dag.get_task("train")
+    assert {"ZEUS_PLAN", "ZEUS_POWER_SOCKET"} <= set(pod.env_vars)
+    assert "env_vars" in pod.template_fields
+    assert pod.do_xcom_push
+    assert pod.upstream_task_ids == {"zeus_ask"}
+
+
+@pytest.mark.parametrize("name", ["zeus_kubernetes.py", "zeus_minimal.py", "zeus_weather.py"])
 def test_each_example_says_why_the_model_is_built_inside(name: str) -> None:
     assert "restarted by calling" in (DAGS / name).read_text(encoding="utf-8")
 

@@ -1,0 +1,228 @@
+"""The files in docker/, as far as they can be checked without a container engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from airflow.cli.cli_parser import get_parser
+
+from airflow_provider_zeus.get_provider_info import get_provider_info
+from airflow_provider_zeus.store.connection_url import database_url
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+SERVICE_KEYS = {
+    "build",
+    "cap_add",
+    "command",
+    "depends_on",
+    "deploy",
+    "environment",
+    "healthcheck",
+    "image",
+    "pid",
+    "ports",
+    "profiles",
+    "restart",
+    "volumes",
+}
+CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
+SET = {"JWT_SECRET": "j" * 64, "POSTGRES_PASSWORD": "secret"}
+
+
+@cache
+def compose() -> dict[str, Any]:
+    """The file with its variables filled in as compose does."""
+    text = (DOCKER / "compose.yaml").read_text(encoding="utf-8")
+
+    def value(found: re.Match[str]) -> str:
+        name, _, default = found[1].partition(":")
+        assert name in SET or default.startswith("-"), f"${{{found[1]}}} has neither a value nor a default"
+        return SET.get(name, default[1:])
+
+    found: dict[str, Any] = yaml.safe_load(re.sub(r"(?<!\$)\$\{([^}]+)\}", value, text))
+    return found
+
+
+def services() -> dict[str, dict[str, Any]]:
+    return compose()["services"]  # type: ignore[no-any-return]
+
+
+def airflow_services() -> dict[str, dict[str, Any]]:
+    return {name: s for name, s in services().items() if s["image"] == "airflow-zeus"}
+
+
+def test_it_is_of_composes_form() -> None:
+    assert set(compose()) == {"name", "services", "volumes", "x-airflow"}
+    for name, service in services().items():
+        assert set(service) <= SERVICE_KEYS, name
+        assert isinstance(service["image"], str)
+        for needed, how in service.get("depends_on", {}).items():
+            assert needed in services()
+            assert how["condition"] in CONDITIONS
+            if how["condition"] == "service_healthy":
+                assert services()[needed]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+            profiles = services()[needed].get("profiles", [])
+            assert not profiles or profiles == service["profiles"], f"{name} would start without {needed}"
+
+
+def test_the_topology_is_the_demo_clusters() -> None:
+    from demo.cluster.servers import PARTS
+
+    assert {"postgres", "redis", "worker", *PARTS} <= set(services())
+
+
+def test_every_mount_and_build_path_is_there() -> None:
+    for name, service in services().items():
+        for mount in service.get("volumes", []):
+            source, target = mount.split(":")[:2]
+            assert target.startswith("/")
+            if source.startswith("."):
+                assert (DOCKER / source).exists(), f"{name}: {source}"
+            elif not source.startswith("/"):
+                assert source in compose()["volumes"], f"{name}: {source}"
+        if build := service.get("build"):
+            assert (DOCKER / build["context"] / build["dockerfile"]).is_file()
+            assert (DOCKER / build["context"]).resolve() == ROOT
+    for path in re.findall(r"^COPY .*? (\S+) /", (DOCKER / "Dockerfile").read_text(), re.M):
+        assert (ROOT / path).exists()
+
+
+def test_every_airflow_option_exists() -> None:
+    from airflow.configuration import conf
+
+    ours = get_provider_info()["config"]["zeus"]["options"]
+    described = conf.configuration_description
+    for service in airflow_services().values():
+        for name in service["environment"]:
+            if name == "AIRFLOW_CONN_ZEUS_DEFAULT":
+                continue
+            section, option = name.removeprefix("AIRFLOW__").lower().split("__")
+            known = ours if section == "zeus" else _celery() if section == "celery" else described[section]["options"]
+            assert option in known, name
+
+
+def _celery() -> dict[str, Any]:
+    from airflow.providers.celery.get_provider_info import get_provider_info as of_celery
+
+    found: dict[str, Any] = of_celery()["config"]["celery"]["options"]
+    return found
+
+
+def test_the_connection_is_read_as_the_database_that_there_is() -> None:
+    from airflow.sdk import Connection
+
+    environment = services()["worker"]["environment"]
+    connection = Connection.from_uri(environment["AIRFLOW_CONN_ZEUS_DEFAULT"], conn_id="zeus_default")
+    url = database_url(connection, "zeus_default")
+    assert url.partition("://")[2] == environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].partition("://")[2]
+    postgres = services()["postgres"]["environment"]
+    assert url.endswith(
+        f"://{postgres['POSTGRES_USER']}:{postgres['POSTGRES_PASSWORD']}@postgres/{postgres['POSTGRES_DB']}"
+    )
+
+
+def test_every_command_is_one_of_airflows() -> None:
+    for name, service in airflow_services().items():
+        command = service["command"]
+        lines = command[2].split(" && ") if isinstance(command, list) else [f"airflow {command}"]
+        for line in lines:
+            program, *arguments = shlex.split(line)
+            assert program == "airflow", name
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+                get_parser().parse_args(arguments)
+
+
+def test_the_gpu_worker_has_queue_pool_devices_and_sidecar() -> None:
+    worker, sidecar = services()["gpu-worker"], services()["power-limits"]
+    command = shlex.split(worker["command"])
+    pool = re.search(r"airflow pools set (\S+) (\d+)", services()["tables"]["command"][2])
+    assert command[command.index("--queues") + 1] == "gpu"
+    assert pool
+    assert (pool[1], pool[2]) == ("gpu", command[command.index("--concurrency") + 1]), "one slot for each GPU"
+    for service in (worker, sidecar):
+        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+        assert (device["driver"], device["count"]) == ("nvidia", "all")
+        assert "gpu" in device["capabilities"]
+        assert "/run/zeus:/run/zeus" in service["volumes"]
+    assert worker["environment"]["AIRFLOW__ZEUS__POWER_SOCKET"] == "/run/zeus/power.sock"
+    assert any(mount.endswith(f":{worker['environment']['AIRFLOW__ZEUS__STATE_DIR']}") for mount in worker["volumes"])
+    assert set(services()["worker"]["environment"]) < set(worker["environment"])
+    assert sidecar["cap_add"] == ["SYS_ADMIN"]
+    assert "cap_add" not in worker, "the worker needs no right to set limits"
+
+
+def test_the_sidecar_takes_its_arguments() -> None:
+    program, script, *arguments = services()["power-limits"]["command"]
+    assert (program, f"./power_limit_sidecar.py:{script}:ro") == ("python", services()["power-limits"]["volumes"][0])
+    helped = subprocess.run(
+        [sys.executable, DOCKER / "power_limit_sidecar.py", "--help"], capture_output=True, text=True, check=True
+    )
+    assert all(argument in helped.stdout for argument in arguments if argument.startswith("--"))
+    default = re.search(r"--socket \S+\s+default: (\S+)", helped.stdout)
+    assert default
+    assert default[1] == services()["gpu-worker"]["environment"]["AIRFLOW__ZEUS__POWER_SOCKET"]
+
+
+def test_the_readme_names_what_there_is() -> None:
+    text = (DOCKER / "README.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (DOCKER / link).exists(), link
+    for name in SET:
+        assert f"{name}=" in text
+    assert "--profile gpu" in text
+    assert all(profile == ["gpu"] for s in services().values() if (profile := s.get("profiles")))
+
+
+def run_steps() -> list[str]:
+    """The shell commands of the Dockerfile."""
+    text = re.sub(r"\\\n", " ", (DOCKER / "Dockerfile").read_text(encoding="utf-8"))
+    return [line.removeprefix("RUN ") for line in text.splitlines() if line.startswith("RUN ")]
+
+
+def test_the_dockerfile_is_for_an_airflow_that_is_tested() -> None:
+    text = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+    default = re.search(r"^ARG AIRFLOW=(\S+)$", text, re.M)
+    assert default
+    assert (ROOT / "constraints" / f"constraints-{default[1]}.txt").is_file()
+    assert "FROM apache/airflow:${AIRFLOW}" in text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_dockerfiles_steps_run_in_a_clean_environment(tmp_path: Path) -> None:
+    """The image's Airflow is stood for by one that pip installs."""
+    here = version("apache-airflow")
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    pins = ROOT / "constraints" / f"constraints-{here}.txt"
+    image = [f"apache-airflow[celery]=={here}", "psycopg2-binary", "asyncpg"]
+    subprocess.run([python, "-m", "pip", "install", "-q", "-c", pins, *image], check=True, timeout=400)
+    skipped = shutil.ignore_patterns(".git", ".venv", ".demo", "__pycache__", "test-results", ".*_cache")
+    shutil.copytree(ROOT, tmp_path / "zeus", ignore=skipped)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "PYTHON"))}
+    env |= {"PATH": path, "AIRFLOW_HOME": str(tmp_path / "airflow")}
+    assert len(run_steps()) == 3
+    for step in run_steps():
+        step = step.replace("/opt/zeus", str(tmp_path / "zeus")).replace("/tmp/image.txt", str(tmp_path / "image.txt"))
+        done = subprocess.run(["bash", "-c", step], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{step}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    frozen = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True).stdout
+    assert f"apache-airflow=={here}" in frozen, "the image's Airflow stays as it is"
+    doctor = subprocess.run(
+        [python, "-m", "airflow", "zeus", "--help"], env=env, capture_output=True, text=True, check=True
+    )
+    assert "doctor" in doctor.stdout
