@@ -72,7 +72,7 @@ def wait_for_services(site: Site, *services: Process) -> None:
 
 
 def _postgres_answers(site: Site) -> str | None:
-    import psycopg2
+    import psycopg2  # type: ignore[import-untyped]
 
     try:
         psycopg2.connect(site.database("zeus", "postgresql"), connect_timeout=2).close()
