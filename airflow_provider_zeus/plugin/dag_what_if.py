@@ -84,9 +84,11 @@ def said(found: WhatIf, factors: Factors, gpus: int) -> str:
     else:
         head = f"At eta {then.eta:g} the log says {_choice(then)}; at today's {now.eta:g} it says {_choice(now)}."
     spent = [f"{_text(then.energy_j, words.energy)} and {_text(then.time_s, words.duration)}"]
-    for figure in (_money(then, factors, gpus), factors.carbon(then.energy_j.value)):
-        if figure is not None and figure.value is not None:
-            spent.append(figure.text)
+    money, carbon = _money(then, factors, gpus), factors.carbon(then.energy_j.value)
+    if money is not None and money.value is not None:
+        spent.append(f"{money.text} of money")
+    if carbon is not None and carbon.value is not None:
+        spent.append(carbon.text)
     tail = f"A settled run is then expected to take {', '.join(spent)}"
     changes = [
         f"{name} {100 * (b / a - 1):+.0f} %".replace("-", "−")
@@ -94,7 +96,7 @@ def said(found: WhatIf, factors: Factors, gpus: int) -> str:
             ("energy", now.energy_j.value, then.energy_j.value),
             ("time", now.time_s.value, then.time_s.value),
         )
-        if a and b and now.eta != then.eta
+        if a and b and (now.batch_size, now.limit_w) != (then.batch_size, then.limit_w)
     ]
     against = f" ({', '.join(changes)} against today's choice)" if changes else ""
     return f"{head} {tail}{against}."

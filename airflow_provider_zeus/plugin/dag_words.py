@@ -65,8 +65,12 @@ def _total(name: str, saved: Saved, say: Callable[[float, str], Figure], source:
     said = say(abs(total.value), saved.unit)
     exact = f"{'lost' if lost else 'saved'} {said.exact}"
     kind = "warn" if _open(total) else "bad" if lost else "good"
-    figure = Figure(value=total.value, text=f"{said.text}{share(saved)}", exact=exact)
-    note = _between(total, lambda v: say(v, saved.unit).text)
+    figure = Figure(value=total.value, text=said.text, exact=exact)
+    parts = [
+        share(saved).strip(" ()"),
+        "" if total.low == total.high else _between(total, lambda v: say(v, saved.unit).text),
+    ]
+    note = "; ".join(part for part in parts if part)
     return Tile(name=f"{'Lost' if lost else 'Saved'}: {name}", figure=figure, note=note, kind=kind, source=source)
 
 

@@ -38,6 +38,11 @@ def watts(power_w: float | None) -> str:
     return "–" if power_w is None else f"{power_w:,.0f} W"
 
 
+def hollow(colour: str) -> Option:
+    """The style of a symbol that is only an outline, on any background."""
+    return {"color": "transparent", "borderColor": colour, "borderWidth": 2}
+
+
 def plain(text: str) -> str:
     """Text that ECharts takes for nothing but text: braces begin styles and templates there."""
     return text.replace("{", "(").replace("}", ")")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.plugin.dag_known import Mark, RunKey
-from airflow_provider_zeus.plugin.figures import COLOURS, LINE, Option, base, number, plain, scale
+from airflow_provider_zeus.plugin.figures import COLOURS, LINE, Option, base, hollow, number, plain, scale
 from airflow_provider_zeus.plugin.models import Chart, Row, Table
 from airflow_provider_zeus.plugin.words import cost
 
@@ -61,25 +61,26 @@ def cost_chart(rows: Sequence[Row], lines: Sequence[Line] = (), marks: Sequence[
     lines = [line for line in lines if any(key in line.values for key in keys)]
     highest = max([row.cost.value or 0.0 for row in shown] + [v for line in lines for v in line.values.values()])
     size, unit = scale(highest, shown[0].unit)
-    points = [_point(i, row, size, labelled=len(shown) <= SMALL) for i, row in enumerate(shown)]
+    labelled, colours = len(shown) <= SMALL, _colours(shown)
+    points = [_point(i, row, size, colours[_size(row)], labelled=labelled) for i, row in enumerate(shown)]
     sources = list(dict.fromkeys(row.source.text for row in shown))
     series = [_path(source, shown, points) for source in sources]
     series += _dots(shown, points, several=len(sources) > 1)
     series += [_rival(line, keys, size) for line in lines]
     if drawn := drawn_marks(marks, keys):
         series.append(drawn)
-    option = over_runs(shown, f"cost [{unit}]", series, zero=True)
+    option = over_runs(shown, f"cost [{unit}]", series, zero=True, right=110 if lines else 24)
     dots = [s["name"] for s in series if s["type"] == "scatter" and s["name"]]
     option["legend"]["data"] = [*dots, *(line.name for line in lines)]
     note = " ".join([LEGEND, *(mark.text for mark in marks), left_out(rows)]).strip()
     return Chart(title=title, option=option, text=_said(shown), note=note, table=_table(title, shown, keys, lines))
 
 
-def over_runs(shown: Sequence[Row], axis: str, series: Sequence[Option], *, zero: bool) -> Option:
+def over_runs(shown: Sequence[Row], axis: str, series: Sequence[Option], *, zero: bool, right: int = 24) -> Option:
     """An option whose horizontal axis is the runs, oldest first."""
     large = len(shown) > LARGE
     option = base(
-        grid={"left": 64, "right": 24, "top": 46, "bottom": 92 if large else 64},
+        grid={"left": 64, "right": right, "top": 46, "bottom": 92 if large else 64},
         legend={"type": "scroll", "bottom": 0, "data": [s["name"] for s in series if s["name"]]},
         xAxis={"type": "category", "data": [label(row) for row in shown], "axisLabel": {"hideOverlap": True}},
         yAxis={"type": "value", "name": axis, **({"min": 0} if zero else {})},
@@ -139,14 +140,16 @@ def _table(title: str, shown: Sequence[Row], keys: Sequence[RunKey], lines: Sequ
     return Table(caption=title, columns=columns, numeric=numeric, rows=found)
 
 
-def _point(i: int, row: Row, size: float, *, labelled: bool) -> Option:
+def _point(i: int, row: Row, size: float, colour: str, *, labelled: bool) -> Option:
     given_up = State.GIVEN_UP.value in [tried.state for tried in row.attempts[:-1]]
     symbol = "triangle" if row.state not in KEPT else "diamond" if given_up else "circle"
     point: Option = {
         "value": [i, number((row.cost.value or 0.0) / size)],
         "tip": _tip(row),
-        "symbol": f"empty{symbol.capitalize()}" if row.explored else symbol,
+        "symbol": symbol,
     }
+    if row.explored:
+        point["itemStyle"] = hollow(colour)
     return {**point, "label": {"show": True, "formatter": str(_size(row))}} if labelled else point
 
 
@@ -183,12 +186,13 @@ def _rival(line: Line, keys: Sequence[RunKey], size: float) -> Option:
         "step": "middle",
         "itemStyle": {"color": LINE},
         "lineStyle": {"color": LINE, "width": 2, "type": line.dash},
+        "endLabel": {"show": True, "formatter": line.name.partition(",")[0]},
         "data": [[i, number(value / size)] for i, value in known],
     }
 
 
 def _dots(shown: Sequence[Row], points: Sequence[Option], *, several: bool) -> list[Option]:
-    sizes = sorted({_size(row) for row in shown})
+    colours = _colours(shown)
     groups: dict[tuple[int, str], list[Option]] = {}
     for row, point in zip(shown, points, strict=True):
         groups.setdefault((_size(row), row.source.text if several else ""), []).append(point)
@@ -197,13 +201,18 @@ def _dots(shown: Sequence[Row], points: Sequence[Option], *, several: bool) -> l
             "type": "scatter",
             "name": f"{size} ({source})" if source else str(size),
             "symbolSize": 11 if len(shown) <= LARGE else 7,
-            "itemStyle": {"color": COLOURS[sizes.index(size) % len(COLOURS)], "opacity": 1},
+            "itemStyle": {"color": colours[size], "opacity": 1},
             "label": {"position": "top"},
             "labelLayout": {"hideOverlap": True},
             "data": data,
         }
         for (size, source), data in sorted(groups.items())
     ]
+
+
+def _colours(shown: Sequence[Row]) -> dict[int, str]:
+    sizes = sorted({_size(row) for row in shown})
+    return {size: COLOURS[i % len(COLOURS)] for i, size in enumerate(sizes)}
 
 
 def _size(row: Row) -> int:

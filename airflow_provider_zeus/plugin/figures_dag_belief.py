@@ -8,7 +8,7 @@ from airflow_provider_zeus.optimizer.belief_table import Line
 from airflow_provider_zeus.optimizer.belief_table import Table as Beliefs
 from airflow_provider_zeus.optimizer.estimate import Estimate
 from airflow_provider_zeus.plugin import words
-from airflow_provider_zeus.plugin.figures import COLOURS, LINE, Option, base, number, scale
+from airflow_provider_zeus.plugin.figures import COLOURS, Option, base, number, scale
 from airflow_provider_zeus.plugin.models import Chart, Table
 
 TITLE = "Belief per batch size"
@@ -43,7 +43,7 @@ def belief_chart(beliefs: Beliefs) -> Chart:
         },
         yAxis={"type": "log" if wide else "value", "name": f"cost [{unit}]", **({} if wide else {"min": 0})},
         series=[
-            _dots(SEEN, seen, "emptyCircle", 7, COLOURS[7]),
+            _dots(SEEN, seen, "circle", 7, COLOURS[7]) | {"symbolOffset": [16, 0]},  # beside the belief
             _whiskers(beliefs.lines, size),
             _dots(BELIEVED, [p for p in believed if p], "diamond", 13, COLOURS[0]),
         ],
@@ -89,7 +89,7 @@ def _dots(name: str, data: Sequence[Option], symbol: str, size: int, colour: str
         "name": name,
         "symbol": symbol,
         "symbolSize": size,
-        "itemStyle": {"color": colour or LINE, "opacity": 1},
+        "itemStyle": {"color": colour, "opacity": 0.7 if name == SEEN else 1},
         "data": list(data),
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.pareto import Front, Point
 from airflow_provider_zeus.plugin import words
-from airflow_provider_zeus.plugin.figures import COLOURS, LINE, Option, base, number, scale
+from airflow_provider_zeus.plugin.figures import COLOURS, LINE, Option, base, hollow, number, scale
 from airflow_provider_zeus.plugin.models import Chart, Table
 
 TITLE = "Energy against time"
@@ -23,6 +23,7 @@ def front_chart(front: Front, weights: Weights) -> Chart:
     e_size, e_unit = scale(max(p.eta_j for p in points), "J")
     t_size, t_unit = scale(max(p.tta_s for p in points), "s")
     sizes = sorted({p.batch_size for p in points})
+    colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(sizes)}
     best = min(points, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size))
     (left, right), (low, high) = _range([p.tta_s for p in points]), _range([p.eta_j for p in points])
 
@@ -41,7 +42,7 @@ def front_chart(front: Front, weights: Weights) -> Chart:
                 {
                     "value": at(p),
                     "tip": _tip(p),
-                    "itemStyle": {"color": COLOURS[sizes.index(p.batch_size) % len(COLOURS)]},
+                    "itemStyle": {"color": colours[p.batch_size]} if p.observed else hollow(colours[p.batch_size]),
                     "label": {"show": p.observed, "formatter": str(p.batch_size), "position": "top"},
                 }
                 for p in some
@@ -59,22 +60,22 @@ def front_chart(front: Front, weights: Weights) -> Chart:
             "data": [at(p) for p in points if p.on_front],
         },
         _equal_cost(weights, best, (left, right), (low, high), (t_size, e_size)),
-        dots([p for p in points if not p.observed], PROFILED, "emptyCircle", 6),
+        dots([p for p in points if not p.observed], PROFILED, "circle", 7),
         dots([p for p in points if p.observed], RAN, "circle", 12),
         {
             "type": "scatter",
             "name": CHOSEN,
-            "symbol": "emptyCircle",
+            "symbol": "circle",
             "symbolSize": 24,
             "silent": True,
-            "itemStyle": {"color": COLOURS[1], "borderWidth": 2},
+            "itemStyle": hollow(COLOURS[1]),
             "data": [at(best)],
         },
     ]
     axis = {"type": "value", "nameLocation": "middle"}
     option = base(
-        grid={"left": 70, "right": 24, "top": 24, "bottom": 76},
-        legend={"type": "scroll", "bottom": 0, "data": [s["name"] for s in series if s["data"]]},
+        grid={"left": 70, "right": 24, "top": 24, "bottom": 96},
+        legend={"bottom": 0, "itemGap": 8, "data": [s["name"] for s in series if s["data"]]},
         xAxis={**axis, "name": f"time to the target [{t_unit}]", "nameGap": 26, **_ends(left, right, t_size)},
         yAxis={**axis, "name": f"energy [{e_unit}]", "nameGap": 48, **_ends(low, high, e_size)},
         series=series,
@@ -95,7 +96,8 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _ends(low: float, high: float, size: float) -> Option:
-    return {"min": float(f"{low / size:.3g}"), "max": float(f"{high / size:.3g}")}
+    hidden = {"showMinLabel": False, "showMaxLabel": False}  # the ends are no round numbers
+    return {"min": float(f"{low / size:.3g}"), "max": float(f"{high / size:.3g}"), "axisLabel": hidden}
 
 
 def _equal_cost(

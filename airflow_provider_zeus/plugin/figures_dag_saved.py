@@ -93,7 +93,7 @@ def _line(
 def _band(sums: Sequence[_Sum], size: float) -> list[Option]:
     """Two stacked lines: the lower end, drawn as nothing, and the width above it."""
     ends = [(i, s.low, s.high) for i, s in enumerate(sums) if s.low is not None and s.high is not None]
-    if not ends:
+    if all(lo == hi for _, lo, hi in ends):
         return []
     hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": "band", "stackStrategy": "all"}
     hidden |= {"lineStyle": {"opacity": 0}}

@@ -110,6 +110,7 @@ function tableRow(row, job) {
   const run = element("th", null, { scope: "row", "data-sort": row.began_at });
   run.append(element("a", name, { href: pageAddress(dagId, { run: row.run_id, job }), title: name }));
   run.append(element("time", began.toLocaleString(), { datetime: began.toISOString(), title: row.run_type }));
+  run.append(element("span", null, { class: "links" }, ...taskLinks(row)));
   const figures = [row.limit, row.epochs, row.energy, row.time, row.cost].map((value) => {
     const cell = figureCell(value);
     cell.dataset.sort = value.value ?? "";
@@ -124,7 +125,6 @@ function tableRow(row, job) {
     element("td", row.phase, { title: row.why }),
     element("td", null, {}, stateBadge(row.state, row.state_text, row.state_why)),
     element("td", null, {}, ...sourceBadges(row.source)),
-    element("td", null, {}, ...taskLinks(row)),
   );
 }
 
@@ -133,6 +133,6 @@ function totalRow(total) {
   return element("tr", null, {},
     element("th", `Sum of ${runs}, ${total.source.text}`, { scope: "row", colspan: "5" }),
     ...[total.energy, total.time, total.cost].map(figureCell),
-    element("td", null, { colspan: "4" }),
+    element("td", null, { colspan: "3" }),
   );
 }

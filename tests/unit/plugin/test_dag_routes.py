@@ -187,7 +187,8 @@ def test_a_closed_dag_is_closed_here_too(viewer: Any, anonymous: Any, store: Sto
     assert viewer.get(path(route, SECRET)).status_code == 403
     assert anonymous.get(path(route)).status_code == 401
     assert viewer.post(path(route)).status_code == 405
-    got = viewer.get(path(f"{route}{'&' if '?' in route else '?'}job_id=d.train"))  # the job of a DAG that one may not read
+    # its job through a DAG that one may read
+    got = viewer.get(path(f"{route}{'&' if '?' in route else '?'}job_id=d.train"))
     assert got.status_code == (404 if "export" in route else 200)
     assert "run1" not in got.text
 

@@ -81,7 +81,8 @@ def test_time_alone_is_drawn_in_time() -> None:
 
 def test_explored_and_exploited_differ_by_more_than_colour() -> None:
     option = chart(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b", 32, phase=Phase.INCUMBENT))
-    assert [p["symbol"] for p in dots(option)["32"]] == ["emptyCircle", "circle"]
+    explored, exploited = dots(option)["32"]
+    assert (explored["itemStyle"]["color"], "itemStyle" in exploited) == ("transparent", False)
     table = figures_dag.cost_chart(rows(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b"))).table
     assert table is not None
     assert [row[table.columns.index("Explored")] for row in table.rows] == ["exploited", "explored"]

@@ -1,0 +1,286 @@
+"""The charts of a DAG's tab beside that of cost, its words and its what-if: data, worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.optimizer.belief_table import belief_table
+from airflow_provider_zeus.optimizer.evidence import evidence
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.pareto import Front, Point, marked, pareto
+from airflow_provider_zeus.optimizer.saving import Saving, saving
+from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin import costs, dag_view, dag_what_if, dag_words
+from airflow_provider_zeus.plugin.dag_known import Known
+from airflow_provider_zeus.plugin.dag_what_if import Wish
+from airflow_provider_zeus.plugin.figures_dag_belief import BELIEVED, INTERVAL, SEEN, belief_chart
+from airflow_provider_zeus.plugin.figures_dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
+from airflow_provider_zeus.plugin.figures_dag_saved import BAND, SUM, TRIED, saved_chart
+from airflow_provider_zeus.plugin.folds import Folds
+from airflow_provider_zeus.plugin.models import Chart
+from airflow_provider_zeus.plugin.prices import Factors
+from tests.unit.plugin.kit import JOB, trial
+
+FULL = {"power_limit_w": 300.0, "rest_j": 0.0, "rest_s": 0.0, "samples": 5000, "epochs": 5.0}
+
+
+def run(n: int, b: int, kj: float, state: State = State.CONVERGED, **more: Any) -> Trial:
+    """A run at full power whose cost is ``kj`` kilojoules at eta 0.5 (300 W, 10 s: half of it 1.5 kJ of time)."""
+    return trial(n, f"run{n}", b, state, **{**FULL, "time_s": 10.0, "energy_j": 2000 * kj - 3000.0, **more})
+
+
+def series(chart: Chart) -> dict[str, dict[str, Any]]:
+    assert chart.option is not None
+    option = json.loads(json.dumps(chart.option, allow_nan=False))
+    return {s["name"]: s for s in option["series"] if s["name"]}
+
+
+def values(one: dict[str, Any]) -> list[Any]:
+    return [p["value"] if isinstance(p, dict) else p for p in one["data"]]
+
+
+def saved(*trials: Trial) -> tuple[Saving, Chart]:
+    found = saving(trials, JOB, rng=random.Random(0))
+    return found, saved_chart(found, costs.rows_of(trials, JOB))
+
+
+def known(*trials: Trial, job: ZeusJob = JOB) -> Known:
+    log = Folds().of("log", evidence(trials, job))
+    return Known.of(trials, log, [])
+
+
+# --- sum saved
+
+
+def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
+    found, chart = saved(run(1, 32, 4.0), run(2, 16, 6.0, phase=Phase.EXPLORE), run(3, 64, 2.0), run(4, 64, 2.0))
+    drawn = series(chart)
+    assert values(drawn[SUM]) == [[0, 0], [1, pytest.approx(-2)], [2, 0], [3, pytest.approx(2)]]
+    assert values(drawn[TRIED]) == [[0, 0], [1, 0], [2, 0], [3, 0]], "each of them left a model"
+    assert found.break_even_run == 3
+    assert chart.option is not None
+    (mark,) = [s["markLine"]["data"] for s in chart.option["series"] if "markLine" in s]
+    assert mark == [{"xAxis": 2, "label": {"formatter": "break-even"}}]
+    assert chart.text == "Running total after the newest run: saved 2 kJ, exploration 0 J."
+    assert chart.table is not None
+    assert [row[1] for row in chart.table.rows] == ["2 kJ", "0 J", "−2 kJ", "0 J"], "newest first, a loss with its sign"
+
+
+def test_attempts_given_up_are_what_exploration_cost() -> None:
+    given_up = replace(run(2, 16, 3.0, State.GIVEN_UP), origin=run(3, 32, 4.0).origin)
+    _, chart = saved(run(1, 32, 4.0), given_up, run(3, 32, 4.0))
+    assert values(series(chart)[TRIED])[-1] == [1, 3]
+    assert values(series(chart)[SUM])[-1] == [1, -3]
+
+
+def test_the_interval_is_a_band_where_there_is_one() -> None:
+    _, chart = saved(run(1, 32, 4.0), run(2, 32, 8.0, epochs=10.0, samples=10_000, time_s=20.0, energy_j=10_000.0))
+    assert BAND in series(chart)
+    _, chart = saved(run(1, 32, 4.0), run(2, 64, 2.0))
+    assert BAND not in series(chart), "one run of the default is no spread"
+
+
+def test_a_sum_with_a_gap_is_not_drawn() -> None:
+    _, chart = saved(run(1, 32, 4.0), run(2, 64, 2.0, energy_j=None))
+    assert chart.option is None
+    assert chart.note == "What was saved cannot be told: a figure of one of the runs is not known."
+
+
+# --- words
+
+
+def test_a_loss_is_said_as_plainly_as_a_saving() -> None:
+    lost = saving([run(1, 32, 4.0), run(2, 64, 8.0)], JOB, rng=random.Random(0))
+    won = saving([run(1, 32, 4.0), run(2, 64, 2.0)], JOB, rng=random.Random(0))
+    assert dag_words.verdict(lost).kind == "lost"
+    assert dag_words.verdict(lost).text.startswith("Over 2 runs this job lost 4 kJ of cost (50 %) against always batch")
+    assert dag_words.verdict(won).text.startswith("Over 2 runs this job saved 2 kJ of cost (25 %) against always batch")
+    tiles = {t.name: t for t in dag_words.tiles(lost, known(run(1, 32, 4.0)).source, Factors(), 1)}
+    assert (tiles["Lost: cost"].figure.text, tiles["Lost: cost"].kind) == ("4 kJ", "bad")
+    assert tiles["Lost: cost"].figure.value == pytest.approx(-4000)
+    assert (tiles["Break-even"].figure.text, tiles["Break-even"].kind) == ("not in sight", "bad")
+
+
+def test_what_is_not_known_says_why() -> None:
+    unknown = saving([run(1, 64, 4.0)], JOB, rng=random.Random(0))
+    said = dag_words.verdict(unknown)
+    assert (said.kind, said.text) == (
+        "unknown",
+        "Whether this job saved anything cannot be told: no run of the default batch size 32 went to its end.",
+    )
+    assert all(
+        t.figure.value is None or t.name == "Spent on exploration"
+        for t in dag_words.tiles(unknown, known().source, Factors(), 1)
+    )
+
+
+def test_money_of_a_loss_is_a_loss() -> None:
+    lost = saving([run(1, 32, 4.0), run(2, 64, 8.0)], JOB, rng=random.Random(0))
+    factors = Factors(price_per_kwh=3600.0, currency="EUR")  # 0.001 a joule
+    tile = dag_words.tiles(lost, known().source, factors, 1)[-1]
+    assert (tile.name, tile.kind, tile.figure.text) == ("Lost: money", "bad", "8.00 EUR")
+
+
+# --- belief
+
+
+def test_belief_stands_beside_what_was_observed() -> None:
+    job = replace(JOB, policy="knowledge_gradient")
+    beliefs = belief_table([run(1, 32, 4.0), run(2, 32, 5.0), run(3, 64, 2.0)], job)
+    chart = belief_chart(beliefs)
+    drawn = series(chart)
+    assert values(drawn[SEEN]) == [[1, 4], [1, 5], [2, 2]]
+    assert {x for x, _ in values(drawn[BELIEVED])} == {0, 1, 2}, "16 is believed by its neighbours"
+    whiskers = values(drawn[INTERVAL])
+    assert len(whiskers) == 9
+    assert whiskers[2] == [0, "-"]
+    assert "(★): 64" in chart.text
+    assert chart.table is not None
+    assert [row[:2] for row in chart.table.rows] == [["16", "in reach"], ["32", "converged"], ["64", "incumbent"]]
+
+
+def test_nothing_is_believed_of_nothing() -> None:
+    chart = belief_chart(belief_table([], JOB))
+    assert chart.option is None
+    assert chart.note.startswith("Nothing is believed yet")
+
+
+def test_costs_far_apart_get_a_logarithmic_axis() -> None:
+    near = belief_chart(belief_table([run(1, 32, 4.0), run(2, 64, 5.0)], JOB)).option
+    far = belief_chart(belief_table([run(1, 32, 4.0), run(2, 64, 400.0)], JOB)).option
+    assert near is not None
+    assert far is not None
+    assert (near["yAxis"]["type"], far["yAxis"]["type"]) == ("value", "log")
+
+
+# --- energy against time
+
+
+def front(*points: tuple[int, float, float, float, bool]) -> Front:
+    made = [Point(batch_size=b, limit_w=w, tta_s=t, eta_j=e, runs=1, observed=o) for b, w, t, e, o in points]
+    return Front(points=marked(made), where=("A100", 1, "nvml_counter"), reason=None, left_out={})
+
+
+POINTS = ((32, 300.0, 10.0, 4000.0, True), (32, 200.0, 20.0, 2000.0, False), (64, 300.0, 30.0, 3000.0, True))
+
+
+@pytest.mark.parametrize(("eta", "cheapest"), [(0.0, [10, 4]), (0.5, [10, 4]), (1.0, [20, 2])])
+def test_the_line_of_equal_cost_touches_the_cheapest(eta: float, cheapest: list[float]) -> None:
+    weights = known(run(1, 32, 4.0), job=replace(JOB, eta=eta)).weights
+    assert weights.max_power_w == 300.0
+    drawn = series(front_chart(front(*POINTS), weights))
+    assert values(drawn[CHOSEN]) == [cheapest]
+    (x1, y1), (x2, y2) = values(drawn[f"eta {eta:g}"])
+    best = weights.cost(1000 * cheapest[1], cheapest[0])
+    assert [weights.cost(1000 * y, x) for x, y in ((x1, y1), (x2, y2))] == pytest.approx([best, best], rel=1e-4)
+    assert (x1, y1) != (x2, y2)
+
+
+def test_the_front_and_what_was_only_profiled() -> None:
+    chart = front_chart(front(*POINTS), known(run(1, 32, 4.0)).weights)
+    drawn = series(chart)
+    assert values(drawn[FRONT]) == [[10, 4], [20, 2]]
+    assert values(drawn[RAN]) == [[10, 4], [30, 3]]
+    assert values(drawn[PROFILED]) == [[20, 2]]
+    assert drawn[PROFILED]["data"][0]["itemStyle"]["color"] == "transparent", "not by colour alone"
+    assert chart.table is not None
+    assert [row[-1] for row in chart.table.rows] == ["yes", "yes", "no"]
+
+
+def test_without_energy_there_is_no_front() -> None:
+    log = [run(1, 32, 4.0, energy_j=None, energy_source=None)]
+    chart = front_chart(pareto(log, JOB), known(*log).weights)
+    assert chart.option is None
+    assert chart.note.startswith("No run on this device reached the target")
+
+
+# --- what-if
+
+FAST, FRUGAL = {"time_s": 10.0, "energy_j": 2500.0}, {"time_s": 40.0, "energy_j": 800.0}
+WEIGHED = [trial(n, f"run{n}", b, **{**FULL, **of}) for n, (b, of) in enumerate([(32, FAST), (16, FRUGAL)] * 3, 1)]
+
+
+def asked(factors: Factors | None = None, **wish: float) -> Any:
+    return dag_what_if.answered(known(*WEIGHED), Wish(**wish), factors or Factors())
+
+
+def test_another_eta_chooses_another_batch_size_and_says_what_it_takes() -> None:
+    answer = asked(eta=1.0)
+    assert answer.text.startswith(
+        "At eta 1 the log says batch size 16 at 300 W; at today's 0.5 it says batch size 32 at"
+    )
+    assert "energy −" in answer.text
+    assert "time +" in answer.text
+    assert answer.table.rows[1] == ["Batch size", "32", "16"]
+    assert asked().text.startswith("At today's eta 0.5 the log says: batch size 32 at 300 W. A settled run")
+    assert "the same as at today's 0.5" in asked(eta=0.4).text
+
+
+def test_prices_are_conversions_and_change_no_choice() -> None:
+    priced = asked(price_per_kwh=3600.0, price_per_gpu_hour=360.0, g_co2e_per_kwh=1000.0)
+    assert priced.table.rows[1] == asked().table.rows[1]
+    rows = {row[0]: row[2] for row in priced.table.rows}
+    energy_j, time_s = 2500.0, 10.0
+    assert float(rows["Money"]) == pytest.approx(energy_j / 1000 + time_s / 10, rel=0.1)
+    assert rows["CO₂e"].endswith("g CO₂e")
+    assert "of money" in priced.text
+    with_pue = asked(Factors(pue=2.0), price_per_kwh=3600.0)
+    assert float({row[0]: row[2] for row in with_pue.table.rows}["Money"]) == pytest.approx(5.0, rel=0.1)
+
+
+def test_where_time_alone_counts_eta_changes_nothing_and_that_is_said() -> None:
+    log = [run(n, 32, 4.0, energy_j=None, energy_source=None) for n in (1, 2)]
+    text = dag_what_if.answered(known(*log), Wish(eta=1.0), Factors()).text
+    assert text.startswith("Nothing measures energy there, so that time alone counts and eta changes nothing: batch")
+
+
+# --- marks, lines, folds
+
+
+def test_a_new_version_and_a_new_target_are_marked() -> None:
+    log = [run(n, 32, 4.0) for n in range(1, 6)]
+    log[2:] = [replace(t, spec={**t.spec, "target": "accuracy >= 0.9"}) for t in log[2:]]
+    log[3:] = [replace(t, spec={**t.spec, "job_version": "2"}) for t in log[3:]]
+    job = replace(JOB, target="accuracy >= 0.9", job_version="2")
+    assert [(m.run[0], m.label) for m in known(*log, job=job).marks] == [
+        ("run3", "new target"),
+        ("run4", "new version"),
+    ]
+
+
+def test_a_change_of_the_data_is_marked_where_it_began() -> None:
+    job = replace(JOB, policy="knowledge_gradient", max_epochs=100)
+
+    def of(n: int, epochs: float) -> Trial:
+        return replace(run(n, 32, 4.0, epochs=epochs, samples=int(1000 * epochs)), spec=job.to_dict())
+
+    log = [of(n, 5.0) for n in range(1, 21)] + [of(n, 40.0) for n in range(21, 31)]
+    (mark,) = known(*log, job=job).marks
+    assert mark.label == "data changed"
+    assert int(mark.run[0].removeprefix("run")) in range(20, 24)
+    assert "epochs of older runs are forgotten" in mark.text
+
+
+def test_lines_of_the_default_and_of_the_best_fixed() -> None:
+    log = (run(1, 32, 4.0), run(2, 64, 2.0), run(3, 64, 2.0, energy_source="rapl"))
+    there = known(*log[:2])
+    default, best = dag_view.lines(there, costs.rows_of(log[:2], JOB))
+    assert (default.name, best.name) == ("default 32, full power", "best fixed 64")
+    assert list(default.values.values()) == pytest.approx([4000, 4000])
+    assert list(best.values.values()) == pytest.approx([2000, 2000])
+
+
+def test_a_kept_fold_is_that_of_the_whole_log() -> None:
+    folds, job = Folds(most=1), replace(JOB, policy="knowledge_gradient")
+    log = [run(n, (32, 64)[n % 2], 4.0) for n in range(1, 9)]
+    changed = [*log[:2], replace(log[2], told_seq=99), *log[3:]]  # told late: the fold begins anew
+    for trials in (log[:3], log[:3], log, changed, log[2:]):
+        whole = evidence(trials, job)
+        assert folds.of("a", whole).folded == whole.belief()
+    assert folds.of("b", evidence(log[:1], job)).folded == evidence(log[:1], job).belief()
+    assert folds.of("a", evidence(log, job)).folded == evidence(log, job).belief(), "dropped for b, made anew"
