@@ -9,15 +9,28 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
+from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.peeks import PEEK_S, worth_a_peek
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Observation, Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import (
+    Attempt,
+    Decision,
+    Observation,
+    Origin,
+    Phase,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+)
 from airflow_provider_zeus.simulation.scenario import SOURCE, Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Point
 from airflow_provider_zeus.training.pieces import SETTLE_S
+from airflow_provider_zeus.training.search import Search, Seen
 from benchmarks.weather_table import Points, Week, pair_of
 from benchmarks.weather_table import points as simulated
 
@@ -46,32 +59,50 @@ Runs = list[Run]  # of one recurrence
 
 
 class Profile:
-    """How long each limit of one batch size has yet to be measured [s], the highest first."""
+    """What is measured of one batch size, by the package's own search; nothing here is noisy."""
 
-    def __init__(self, points: Sequence[Point], steps: int, job: ZeusJob) -> None:
-        need_s = {p.limit_w: max(job.profile_s, job.profile_steps * p.time_s / steps) for p in points}
-        self.left_s = dict(sorted(need_s.items(), reverse=True))
+    def __init__(self, points: Sequence[Point], steps: int, job: ZeusJob, weights: Weights) -> None:
+        self.seen: dict[float, Seen] = {}
+        self._steps = steps  # of an epoch
+        self._window_s = {p.limit_w: max(job.profile_s, job.profile_steps * p.time_s / steps) for p in points}
+        self._search = Search(tuple(self._window_s), weights, job.profile_s, job.profile_steps)
 
     def epochs_left(self, points: Sequence[Point]) -> float:
-        """Epochs until every limit is known."""
-        at = {p.limit_w: p for p in points}
-        return math.fsum((SETTLE_S + s) / at[w].time_s for w, s in self.left_s.items())
+        """Epochs until the profile is complete."""
+        return deepcopy(self).walk(points, math.inf)[0]
 
     def walk(self, points: Sequence[Point], epochs: float) -> tuple[float, float, float]:
         """Go on for at most so many epochs; (epochs, J, s) that it took."""
-        at = {p.limit_w: p for p in points}
+        at, before_w = {p.limit_w: p for p in points}, None
         trained = energy_j = time_s = 0.0
-        for w, left_s in list(self.left_s.items()):
-            point = at[w]
-            part_s = min(SETTLE_S + left_s, (epochs - trained) * point.time_s)
+        while trained < epochs - _EPS and (step := self._search.next_step(self.seen)) is not None:
+            point = at[step.limit_w]
+            settle_s = 0.0 if step.limit_w == before_w else SETTLE_S
+            part_s = min(settle_s + self._left_s(step.limit_w), (epochs - trained) * point.time_s)
             trained, time_s = trained + part_s / point.time_s, time_s + part_s
             energy_j += part_s * point.power_w
-            left_s -= max(part_s - SETTLE_S, 0.0)
-            if left_s > _EPS:
-                self.left_s[w] = left_s
-                break
-            del self.left_s[w]
+            self._measure(point, part_s - settle_s)
+            before_w = step.limit_w
         return trained, energy_j, time_s
+
+    def _left_s(self, limit_w: float) -> float:
+        """Of the window under way at a limit, or of the next one."""
+        window_s, seen = self._window_s[limit_w], self.seen.get(limit_w, Seen())
+        return (math.floor(seen.time_s / window_s + _EPS) + 1) * window_s - seen.time_s
+
+    def _measure(self, point: Point, length_s: float) -> None:
+        epochs = length_s / point.time_s
+        if epochs <= 0:
+            return
+        piece = ProfileSample(
+            batch_size=1,
+            limit_w=point.limit_w,
+            samples=math.ceil(epochs * 1e9),  # of an epoch: only their ratio to its time matters
+            energy_j=epochs * point.energy_j,
+            time_s=length_s,
+            steps=math.ceil(epochs * self._steps - _EPS),
+        )
+        self.seen.setdefault(point.limit_w, Seen()).add(piece)
 
 
 class Trainings:
@@ -86,7 +117,7 @@ class Trainings:
         b = planned.batch_size
         arm, points = truth.arms[b], truth.pair.points[b]
         steps = math.ceil(week.samples_per_epoch / b)
-        profile = self._profiles.setdefault(b, Profile(points, steps, self.job))
+        profile = self._profiles.setdefault(b, Profile(points, steps, self.job, truth.weights))
         assumed = planned.bound_samples_per_epoch
         scale = week.samples_per_epoch / assumed if assumed else 1.0
         most = min(_or_inf(planned.bound_epochs), _or_inf(planned.bound_cost) * scale / arm.epoch.cost)
