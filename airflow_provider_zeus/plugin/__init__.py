@@ -1,4 +1,7 @@
-"""The UI plugin: tab "Zeus cost" on a DAG and on a run. This module is imported by every Airflow process."""
+"""The UI plugin: page "Zeus" in the navigation, tab "Zeus cost" on a DAG and on a run.
+
+This module is imported by every Airflow process.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from airflow.plugins_manager import AirflowPlugin
 log = logging.getLogger(__name__)
 
 PREFIX = "zeus"  # where the api-server mounts our pages
-DAG_ROUTE, RUN_ROUTE = "zeus-cost", "zeus-cost-run"  # the tabs' own addresses below plugin/ in Airflow's UI
+# The views' own addresses below plugin/ in Airflow's UI
+NAV_ROUTE, DAG_ROUTE, RUN_ROUTE = "zeus", "zeus-cost", "zeus-cost-run"
 
 # No slash in front: behind a path prefix ([api] base_url) an absolute address would miss it.
 _DAG_PAGE = f"{PREFIX}/page?dag_id={{DAG_ID}}"
@@ -22,6 +26,7 @@ class ZeusPlugin(AirflowPlugin):
 
     name = "zeus"
     external_views = [  # noqa: RUF012 - Airflow declares it as a plain attribute
+        {"name": "Zeus", "href": f"{PREFIX}/page", "destination": "nav", "url_route": NAV_ROUTE},
         {"name": "Zeus cost", "href": _DAG_PAGE, "destination": "dag", "url_route": DAG_ROUTE},
         {
             "name": "Zeus cost",

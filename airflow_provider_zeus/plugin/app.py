@@ -10,7 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_zeus.errors import ZeusError
-from airflow_provider_zeus.plugin import assets, routes_dag, routes_overview, routes_run
+from airflow_provider_zeus.plugin import assets, routes_actions, routes_dag, routes_overview, routes_run
 from airflow_provider_zeus.plugin.auth import EVERYWHERE
 from airflow_provider_zeus.plugin.models import Problem
 
@@ -73,5 +73,5 @@ def static(tag: str, name: str, request: Request) -> Response:
     return Response(found.plain, media_type=found.media_type, headers=headers)
 
 
-for routes in (routes_overview, routes_dag, routes_run):
+for routes in (routes_overview, routes_actions, routes_dag, routes_run):
     app.include_router(routes.router)

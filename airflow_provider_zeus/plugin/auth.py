@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import requires_access_dag, requires_authenticated
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
 from fastapi import Depends, HTTPException, Request  # noqa: TID253 - loaded by the api-server alone
+
+__all__ = ["EVERYWHERE", "FROM_OUR_PAGE", "MAY_EDIT", "MAY_READ_RUNS", "GetUserDep", "editable_dags", "readable_dags"]
 
 LONGEST_ID = 250  # characters that Airflow's tables hold
 
@@ -21,3 +27,41 @@ def _real_ids(request: Request) -> None:
 
 EVERYWHERE = [Depends(requires_authenticated()), Depends(_real_ids)]  # Airflow itself lets anybody in
 MAY_READ_RUNS = Depends(requires_access_dag("GET", DagAccessEntity.RUN))  # of the DAG named in the path
+MAY_EDIT = Depends(requires_access_dag("PUT"))  # the DAG named in the path
+_OURS = "same-origin"
+
+
+def _from_our_page(request: Request) -> None:
+    """Refuses what another site's page makes a logged-in browser send, and any body that is no JSON.
+
+    A browser says where a request comes from (``Sec-Fetch-Site``, ``Origin``); what says neither is no browser, and
+    passes only with a token of its own in the header, which no other site can make a browser send.
+    """
+    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "Send a JSON body as application/json.")
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    told = site is not None or origin is not None or "Authorization" in request.headers
+    if not told or site not in (None, _OURS) or origin not in (None, *_own_origins(request)):
+        raise HTTPException(403, "A change is taken from Airflow's own pages only.")
+
+
+def _own_origins(request: Request) -> set[str]:
+    """Where this Airflow is reached: as the browser named it, and as ``[api] base_url`` does."""
+    from airflow.configuration import conf
+
+    base = urlsplit(conf.get("api", "base_url", fallback="") or "")
+    here = {f"{request.url.scheme}://{request.headers.get('Host', '')}"}
+    return here | ({f"{base.scheme}://{base.netloc}"} if base.netloc else set())
+
+
+FROM_OUR_PAGE = Depends(_from_our_page)
+
+
+def readable_dags(user: BaseUser) -> set[str]:
+    """DAGs whose runs a user may see."""
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+def editable_dags(user: BaseUser) -> set[str]:
+    """DAGs that a user may change."""
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="PUT")

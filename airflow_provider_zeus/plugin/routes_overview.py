@@ -1,6 +1,41 @@
 """The data routes of the page of all jobs. Loaded by the api-server alone."""
 
 # No "from __future__ import annotations": FastAPI would take its dependencies for query parameters.
-from fastapi import APIRouter  # noqa: TID253 - see above
+import time
+
+from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
+
+from airflow_provider_zeus.plugin import auth, live_settings, overview_state, overview_view, reading
+from airflow_provider_zeus.plugin.overview_models import JobsAnswer, Saved
+
+MOST_TRIALS = 2000  # newest of a job that its saving is made of
 
 router = APIRouter(prefix="/api/jobs")
+
+
+@router.get("")
+def jobs(user: auth.GetUserDep) -> JobsAnswer:
+    """Every job of the DAGs that this user may read, by its newest trials."""
+    store = reading.open_log()
+    if store is None:
+        return JobsAnswer(store="", note=overview_view.NO_JOBS)
+    allowed = auth.readable_dags(user)
+    trials = store.latest(last=overview_state.NEWEST)
+    live = live_settings.of_all({t.job_id for t in trials if t.origin.dag_id in allowed})
+    rows = overview_view.rows(trials, allowed, live, time.time())
+    return JobsAnswer(store=store.identity, note=None if rows else overview_view.NO_JOBS, jobs=rows)
+
+
+@router.get("/{dag_id}/saved", dependencies=[auth.MAY_READ_RUNS])
+def saved(dag_id: str, job_id: str) -> Saved:
+    """What one job saved in one DAG so far: read apart, since it takes the whole log of the job."""
+    store = reading.open_log()
+    trials = store.runs(dag_id, job_id, last=MOST_TRIALS) if store and job_id in store.jobs(dag_id) else []
+    if store is None or not trials:
+        raise HTTPException(404, "This DAG has no such job.")
+    where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
+    live = store.settings(job_id)
+    job = overview_view.job_of(trials[-1], live)
+    profiles = store.profile(job_id, where, job.job_version) if where and job else []
+    whole = len({t.origin.run_id for t in trials}) < MOST_TRIALS
+    return overview_view.saved(trials, live, profiles, all_of=whole)

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.plugin import DAG_ROUTE, RUN_ROUTE, ZeusPlugin, assets, dag_view, run_view
+from airflow_provider_zeus.plugin import DAG_ROUTE, NAV_ROUTE, RUN_ROUTE, ZeusPlugin, assets, dag_view, run_view
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.untold import untold_key
@@ -389,6 +389,7 @@ def test_its_addresses_hold_behind_a_path_prefix() -> None:
         assert not view["href"].startswith(("/", "http"))
     assert len({v["url_route"] for v in ZeusPlugin.external_views}) == len(ZeusPlugin.external_views)
     assert {v["destination"]: v["url_route"] for v in ZeusPlugin.external_views} == {
+        "nav": NAV_ROUTE,
         "dag": DAG_ROUTE,
         "dag_run": RUN_ROUTE,
     }

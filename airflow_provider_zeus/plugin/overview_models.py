@@ -1,0 +1,87 @@
+"""Answers of the page of all jobs, and of the controls of one job."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from airflow_provider_zeus.plugin.models import Figure, Source
+
+
+class JobState(BaseModel):
+    """How a job stands, with a sentence why."""
+
+    name: str  # exploring | settled | drifted | stale | failing
+    why: str
+
+
+class Trend(BaseModel):
+    """Costs of the newest runs as blocks of text, and where they go, in words."""
+
+    blocks: str = ""  # a block for each run, oldest first; empty: too few runs that compare
+    text: str = ""  # "↓ 12 %"
+    exact: str = ""
+
+
+class JobRow(BaseModel):
+    """One job in one DAG."""
+
+    dag_id: str
+    job_id: str
+    run_id: str  # of the newest run
+    began_at: float  # of it, seconds since the epoch
+    batch_size: int  # of its last attempt
+    outcome: str  # value of optimizer.trial.State
+    outcome_text: str
+    running: bool
+    last_cost: Figure  # of the newest run that has ended
+    source: Source
+    trend: Trend
+    state: JobState
+    settings: list[str] = []  # live settings in words
+    changed: str = ""  # who changed them last in the UI, and when
+
+
+class JobsAnswer(BaseModel):
+    """Every job that this user may see."""
+
+    store: str
+    note: str | None = None  # there is none: how to start
+    jobs: list[JobRow] = []
+
+
+class Saved(BaseModel):
+    """What one job saved so far in one DAG, of one source."""
+
+    word: str  # Saved | Lost | Undecided | Not known
+    kind: str  # good | bad | warn
+    figure: Figure
+    text: str  # the whole of it in a sentence
+    source: Source
+    state: JobState | None = None  # what only the whole log tells: the data changed
+
+
+class Controls(BaseModel):
+    """Live settings of a job, and what a change of them does."""
+
+    dag_id: str
+    job_id: str
+    batch_sizes: list[int]
+    default_batch_size: int
+    paused: bool
+    pinned: int | None
+    changed: str  # who changed them last in the UI, and when; empty: nobody
+    may_edit: bool
+    pause_text: str  # what pausing, or resuming, does
+    pin_text: str  # what pinning does; the page puts no figure into it
+    unpin_text: str
+
+
+class Change(BaseModel):
+    """A change that somebody asks for; what is not named stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    job_id: str = Field(min_length=1, max_length=1000)
+    pause_exploration: bool | None = None
+    pin_batch_size: int | None = Field(default=None, gt=0, lt=2**31)
+    unpin: bool = False

@@ -1,0 +1,230 @@
+"""The page of all jobs: states, trends, rows, and what it costs to answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.optimizer.trial import Attempt, Phase, ProfileSample, State, Trial
+from airflow_provider_zeus.plugin import costs, overview_state, overview_view
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.store.base import Store
+from tests.unit.plugin.auth_manager import SECRET
+from tests.unit.plugin.kit import JOB, ran, trial
+
+HOUR = 3600.0
+
+
+def log(*states: State, phase: Phase = Phase.SAMPLE, every_s: float = HOUR, **changes: Any) -> list[Trial]:
+    return [
+        trial(n, f"run{n}", state=state, phase=phase, opened_at=n * every_s, **changes)
+        for n, state in enumerate(states, start=1)
+    ]
+
+
+def state(trials: list[Trial], later_s: float = 60.0) -> tuple[str, str]:
+    found = overview_state.state_of(trials, trials[-1].opened_at + later_s)
+    return found.name, found.why
+
+
+C, F, X, R = State.CONVERGED, State.FAILED, State.EXHAUSTED, State.RUNNING
+
+
+def test_a_job_that_tries_nothing_is_settled() -> None:
+    assert state(log(C, C, C)) == ("settled", "Its newest 3 runs took batch size 32 and tried no other one.")
+    assert state(log(C, phase=Phase.PINNED)) == ("settled", "Batch size 32 is pinned.")
+
+
+@pytest.mark.parametrize("phase", [Phase.EXPLORE, Phase.RETURN])
+def test_a_job_that_tries_is_exploring(phase: Phase) -> None:
+    assert state(log(C, C, C, phase=phase)) == ("exploring", "It tried batch size 32: 32 drew lowest.")
+
+
+def test_a_bounded_attempt_is_a_try_even_where_another_ended_the_run() -> None:
+    first, second = log(C, C)
+    bounded = Attempt(batch_size=16, phase=Phase.SAMPLE, why="16 may be cheaper.", bound_epochs=3.0)
+    gave_up = replace(
+        first, planned=bounded, decision=replace(first.decision, attempts=(bounded,)), state=State.GIVEN_UP
+    )
+    kept = replace(second, origin=first.origin)
+    assert state([gave_up, kept]) == ("exploring", "It tried batch size 16: 16 may be cheaper.")
+
+
+def test_before_anything_converged_a_job_explores() -> None:
+    assert state(log(R)) == ("exploring", "No run among its newest has reached the target yet.")
+
+
+def test_failing() -> None:
+    assert state(log(C, C, F, reason="killed (9)")) == ("failing", "Its newest run left no model: killed (9).")
+    assert state(log(C, F, State.ABANDONED))[1] == "Each of its newest 2 runs left no model."
+    assert state(log(C, X, X)) == ("failing", "Its newest two runs ended below the target.")
+    assert state(log(C, C, X))[0] == "settled", "one run below its target is no rule"
+    assert state(log(C, F, R))[0] == "failing", "the run that goes on has not shown anything yet"
+    assert state(log(F, F, C))[0] == "settled"
+
+
+def test_stale_is_measured_by_the_jobs_own_rhythm() -> None:
+    weekly = log(C, C, C, C, every_s=7 * 86400.0)
+    assert state(weekly, 20 * 86400.0)[0] == "settled"
+    assert state(weekly, 22 * 86400.0) == (
+        "stale",
+        "Its newest run began 22 days ago; usually one begins every 7 days.",
+    )
+    assert state(log(C, C, C, every_s=60.0), 3000.0)[0] == "settled", "an hour at least"
+    assert state(log(C), 29 * 86400.0)[0] == "settled"
+    assert state(log(C), 31 * 86400.0) == ("stale", "Its newest run began 31 days ago.")
+    assert state(log(C, C, R), 1e9)[0] != "stale", "it runs"
+
+
+def trend(*joules: float, **changes: Any) -> tuple[str, str]:
+    trials = [trial(n, f"run{n}", energy_j=j, time_s=1.0, **changes) for n, j in enumerate(joules, start=1)]
+    found = overview_state.trend_of(costs.rows_of(trials, replace(JOB, eta=1.0)))
+    return found.blocks, found.text
+
+
+def test_trends() -> None:
+    assert trend(800, 800, 400, 400) == ("██▁▁", "↓ 50 %")
+    assert trend(400, 800) == ("▁█", "↑ 100 %")
+    assert trend(500, 500, 500) == ("▄▄▄", "→ steady")
+    assert trend(500) == ("", "")
+
+
+def test_runs_of_another_source_are_no_part_of_a_trend() -> None:
+    trials = [trial(n, f"run{n}", energy_j=100.0 * n) for n in (1, 2)]
+    trials += [trial(n, f"run{n}", energy_j=9.0 * n, energy_source="nvml_counter") for n in (3, 4, 5)]
+    assert len(overview_state.trend_of(costs.rows_of(trials, JOB)).blocks) == 3
+
+
+def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
+    from airflow_provider_zeus.optimizer.belief import Belief
+    from airflow_provider_zeus.optimizer.drift import Change
+
+    belief = Belief(job=JOB, changes=(Change(3, 0.6, (3, 4)),))
+    found = overview_state.drifted(belief, log(C, C, C, C))
+    assert found is not None
+    assert (found.name, "2 runs ago, at trial 3: runs need more epochs" in found.why) == ("drifted", True)
+    assert overview_state.drifted(belief, log(*[C] * 12)) is None, "old news"
+    assert overview_state.drifted(Belief(job=JOB), log(C)) is None
+
+
+def test_what_a_newer_version_wrote_is_a_row_all_the_same() -> None:
+    (row,) = overview_view.rows([replace(log(C)[0], spec={"nobody": "knows"})], {"d"}, {}, 2 * HOUR)
+    assert (row.last_cost.text, "newer version" in row.last_cost.exact) == ("–", True)
+
+
+def test_what_was_saved_and_lost() -> None:
+    profile = [
+        ProfileSample(batch_size=32, limit_w=w, samples=1000, energy_j=w * 0.9, time_s=1.0) for w in (200.0, 300.0)
+    ]
+    slow = [trial(n, f"run{n}", 32, energy_j=900.0, epochs=5.0) for n in (1, 2, 3)]
+    cheap = [trial(n, f"run{n}", 64, energy_j=300.0, epochs=3.0) for n in range(4, 9)]
+    found = overview_view.saved([*slow, *cheap], {}, profile, all_of=True)
+    assert (found.word, found.kind, found.source.text) == ("Saved", "good", "simulated")
+    assert "over its 8 runs against always batch size 32 at full power." in found.text
+    dear = [trial(n, f"run{n}", 64, energy_j=3000.0, epochs=9.0, time_s=30.0) for n in range(4, 9)]
+    lost = overview_view.saved([*slow, *dear], {}, profile, all_of=True)
+    assert (lost.word, lost.kind, lost.text[:5]) == ("Lost", "bad", "Lost ")
+    unknown = overview_view.saved(cheap, {}, profile, all_of=True)
+    assert (unknown.word, unknown.figure.value) == ("Not known", None)
+    assert "no run of the default batch size 32" in unknown.text
+
+
+# --- the routes
+
+
+def test_the_jobs_of_readable_dags_alone(viewer: Any, store: Store) -> None:
+    for n in (1, 2):
+        ran(store, n)
+    ran(store, 3, dag_id=SECRET, job_id="their job")
+    ran(store, 4, dag_id="shared with " + SECRET, job_id="d.train")
+    answer = viewer.get("/zeus/api/jobs")
+    assert SECRET not in answer.text.replace("shared with " + SECRET, "")
+    assert "their job" not in answer.text
+
+
+@pytest.fixture
+def known_dags(airflow_app: Any, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The DAGs that Airflow knows, as the auth manager lists those that a user may read."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    dags = {"d", "e"}
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: dags - {SECRET})
+    return dags
+
+
+def test_a_row(viewer: Any, store: Store, known_dags: set[str]) -> None:
+    for n in (1, 2, 3):
+        ran(store, n, energy_j=1000.0 - 100 * n)
+    ran(store, 4, dag_id="e", job_id="e.train")
+    ran(store, 5, dag_id="unknown", job_id="u.train")
+    variables = AirflowVariables()
+    variables.set("zeus-settings:d.train", '{"pin_batch_size": 64}')
+    try:
+        first, second = viewer.get("/zeus/api/jobs").json()["jobs"]
+    finally:
+        variables.delete("zeus-settings:d.train")
+    assert (first["dag_id"], first["job_id"], first["run_id"], second["job_id"]) == ("d", "d.train", "run3", "e.train")
+    assert (first["last_cost"]["value"] > 0, first["source"]["text"]) == (True, "simulated")
+    assert (first["settings"], second["settings"]) == (["batch size pinned to 64"], [])
+    assert first["trend"]["text"].startswith("↓")
+
+
+def test_savings_are_asked_for_apart(viewer: Any, store: Store) -> None:
+    for n in (1, 2, 3):
+        ran(store, n)
+    answer = viewer.get("/zeus/api/jobs/d/saved", params={"job_id": "d.train"})
+    assert (answer.status_code, answer.json()["source"]["text"]) == (200, "simulated")
+    assert viewer.get("/zeus/api/jobs/d/saved", params={"job_id": "no"}).status_code == 404
+    assert viewer.get("/zeus/api/jobs/e/saved", params={"job_id": "d.train"}).status_code == 404
+    assert viewer.get(f"/zeus/api/jobs/{SECRET}/saved", params={"job_id": "d.train"}).status_code == 403
+
+
+def test_without_a_job_it_says_how_to_start(viewer: Any, home: Any) -> None:
+    assert viewer.get("/zeus/api/jobs").json() == {"store": "", "note": overview_view.NO_JOBS, "jobs": []}
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_200_jobs_of_1000_runs_take_less_than_a_second(
+    viewer: Any, store: Store, home: Any, known_dags: set[str]
+) -> None:
+    """Seconds of the processor: what else runs on this machine does not count."""
+    import sqlalchemy as sa
+
+    from airflow_provider_zeus.store import schema
+    from airflow_provider_zeus.store.rows import to_row
+
+    ran(store, 1)
+    row = to_row(store.trials("d.train")[0])
+    engine = sa.create_engine(f"sqlite:///{home / 'zeus.db'}")
+    known_dags.update(f"dag{j}" for j in range(200))
+    with engine.begin() as connection:
+        for j in range(200):
+            ids = {"job_id": f"job{j}", "dag_id": f"dag{j}"}
+            connection.execute(sa.insert(schema.job), {"job_id": f"job{j}", "told_seq": 1000, "last_number": 1000})
+            rows = [
+                row | ids | {"number": n, "ti_id": f"{j}-{n}", "run_id": f"run{n}", "told_seq": n, "opened_at": 1e9 + n}
+                for n in range(1, 1001)
+            ]
+            connection.execute(sa.insert(schema.trial), rows)
+    engine.dispose()
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        answer = viewer.get("/zeus/api/jobs")
+        took.append(time.process_time() - began)
+    assert len(answer.json()["jobs"]) == 201
+    print("jobs:", [f"{t:.3f} s" for t in took], len(answer.content))
+    began = time.process_time()
+    assert viewer.get("/zeus/api/jobs/dag7/saved", params={"job_id": "job7"}).status_code == 200
+    print(f"saved: {time.process_time() - began:.3f} s")
+    assert min(took) < 1.0
+
+
+def test_json_is_told_plainly(viewer: Any, store: Store, known_dags: set[str]) -> None:
+    ran(store, 1)
+    assert json.loads(viewer.get("/zeus/api/jobs").text)["note"] is None
