@@ -30,20 +30,27 @@ def front_chart(front: Front, weights: Weights) -> Chart:
     def at(p: Point) -> list[float]:
         return [number(p.tta_s / t_size), number(p.eta_j / e_size)]
 
-    def dots(some: Sequence[Point], name: str, symbol: str, size: int) -> Option:
+    ran = [p for p in points if p.observed]
+    labelled = {p.batch_size: p for p in sorted(ran, key=lambda p: -p.eta_j)}  # one label for each batch size
+
+    def dots(some: Sequence[Point], name: str, size: int, style: Option) -> Option:
         return {
             "type": "scatter",
             "name": name,
-            "symbol": symbol,
+            "symbol": "circle",
             "symbolSize": size,
-            "itemStyle": {"color": COLOURS[7], "opacity": 1},
+            "itemStyle": style,
             "labelLayout": {"hideOverlap": True},
             "data": [
                 {
                     "value": at(p),
                     "tip": _tip(p),
                     "itemStyle": {"color": colours[p.batch_size]} if p.observed else hollow(colours[p.batch_size]),
-                    "label": {"show": p.observed, "formatter": str(p.batch_size), "position": "top"},
+                    "label": {
+                        "show": labelled.get(p.batch_size) is p,
+                        "formatter": str(p.batch_size),
+                        "position": "top",
+                    },
                 }
                 for p in some
             ],
@@ -60,8 +67,8 @@ def front_chart(front: Front, weights: Weights) -> Chart:
             "data": [at(p) for p in points if p.on_front],
         },
         _equal_cost(weights, best, (left, right), (low, high), (t_size, e_size)),
-        dots([p for p in points if not p.observed], PROFILED, "circle", 7),
-        dots([p for p in points if p.observed], RAN, "circle", 12),
+        dots([p for p in points if not p.observed], PROFILED, 7, hollow(COLOURS[7])),
+        dots(ran, RAN, 12, {"color": COLOURS[7], "opacity": 1}),
         {
             "type": "scatter",
             "name": CHOSEN,

@@ -14,6 +14,7 @@ from tests.ui.browser import FLAGS, find_browser
 from tests.ui.site import PASSWORD, USER, Site, api_server, history
 
 SHOTS = Path(__file__).parents[2] / "test-results"  # to look at; not a part of the repository
+AROUND = 260  # pixels of Airflow's own page above and below a tab
 NOT_OURS = (
     "An iframe which has both allow-scripts and allow-same-origin",  # Airflow's own iframe, of every plugin
     "Canvas2D: Multiple readback operations",  # the tests look at the chart's pixels
@@ -45,6 +46,15 @@ class Watched:
         """A picture for people."""
         SHOTS.mkdir(exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png")
+
+    def shoot_whole(self, tab: Any, name: str) -> None:
+        """The same of all that the tab holds, not only of what a screen shows at once."""
+        before = self.page.viewport_size
+        height = tab.evaluate("document.querySelector('main').scrollHeight") + AROUND
+        self.page.set_viewport_size({"width": before["width"], "height": height})
+        self.page.wait_for_timeout(300)
+        self.shoot(name)
+        self.page.set_viewport_size(before)
 
     def fine(self) -> bool:
         """Nothing went wrong up to here. Raises AssertionError naming what did."""

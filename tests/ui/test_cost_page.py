@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
 from tests.ui.look import TOO_WIDE, Visit, drawn
 from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
+
+COST = ".cost .chart"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -27,27 +33,29 @@ def test_the_tab_of_a_dag(visit: Visit, theme: str) -> None:
     for width in (1400, 800):
         at.page.set_viewport_size({"width": width, "height": 900})
         at.page.wait_for_timeout(300)  # the chart takes its new size
-        assert drawn(tab) >= 4
+        assert drawn(tab, COST) >= 4
+        for chart in (".saved", ".belief", ".front"):
+            assert drawn(tab, f"{chart} .chart") >= 3, chart
         assert tab.evaluate(TOO_WIDE) <= 0, "only the table scrolls sideways"
-        at.shoot(f"dag-{theme}-{width}")
+        at.shoot_whole(tab, f"dag-{theme}-{width}")
     assert at.fine()
 
 
 POINT = """() => {
-  const chart = window.echarts.getInstanceByDom(document.getElementById("chart"));
+  const chart = window.echarts.getInstanceByDom(document.querySelector(".cost .chart"));
   const series = chart.getOption().series.findIndex((s) => s.type === "scatter");
   return chart.convertToPixel({ seriesIndex: series }, chart.getOption().series[series].data[0].value);
 }"""
-TEXTS = """() => window.echarts.getInstanceByDom(document.getElementById("chart")).getZr()
+TEXTS = """() => window.echarts.getInstanceByDom(document.querySelector(".cost .chart")).getZr()
   .storage.getDisplayList().map((shape) => shape.style.text).filter(Boolean).join(" ")"""
 
 
 def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
     at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
     tab = at.tab()
-    drawn(tab)
+    drawn(tab, COST)
     assert "power limit" not in tab.evaluate(TEXTS)
-    box = tab.locator("#chart").bounding_box()
+    box = tab.locator(COST).bounding_box()
     x, y = tab.evaluate(POINT)
     at.page.mouse.move(box["x"] + x + 30, box["y"] + y + 30)
     at.page.mouse.move(box["x"] + x, box["y"] + y)
@@ -68,13 +76,13 @@ def test_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> None:
 def test_the_theme_follows_airflow_at_once(visit: Visit) -> None:
     at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
     tab = at.tab()
-    drawn(tab)
+    drawn(tab, COST)
     text = "() => getComputedStyle(document.body).color"
     light = tab.evaluate(text)
     at.page.evaluate("document.documentElement.classList.replace('light', 'dark')")
     tab.locator("html[data-theme=dark]").wait_for()
     assert tab.evaluate(text) != light
-    assert drawn(tab) >= 4
+    assert drawn(tab, COST) >= 4
     assert at.fine()
 
 
@@ -82,7 +90,8 @@ def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) 
     at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
     tab = at.tab()
     tab.locator("#table-box").focus()
-    at.page.keyboard.press("Tab")
+    while tab.evaluate("document.activeElement.matches('#table-box, #runs thead button')"):
+        at.page.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.textContent") == site.runs[-1]
     at.page.keyboard.press("Enter")
     at.zeus.locator(".attempts > li").first.wait_for()
@@ -95,10 +104,10 @@ def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) 
 
 def test_what_a_screen_reader_hears(visit: Visit) -> None:
     tab = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost").tab()
-    drawn(tab)
-    assert re.match(rf"Cost of {RUNS} runs, oldest first", tab.locator("#chart").get_attribute("aria-label"))
+    drawn(tab, COST)
+    assert re.match(rf"Cost of {RUNS} runs, oldest first", tab.locator(COST).get_attribute("aria-label"))
     assert tab.get_by_role("region", name="Runs").get_by_role("rowheader").count() == RUNS + 1
-    assert tab.get_by_role("columnheader").count() == 11
+    assert tab.get_by_role("region", name="Runs").get_by_role("columnheader").count() == 11
 
 
 def test_a_dag_without_a_job_says_so_in_one_line(visit: Visit) -> None:
@@ -128,8 +137,8 @@ def test_without_the_chart_library_the_page_says_how_to_bring_it(visit: Visit) -
 
     at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost", before=missing)
     tab = at.tab()
-    assert "pip install -e ." in tab.locator("#chart-note").inner_text()
-    assert not tab.locator("#chart").is_visible()
+    tab.locator(".cost figcaption").filter(has_text="pip install -e .").wait_for()
+    assert not tab.locator(COST).is_visible()
     assert tab.locator("#rows tr").count() == RUNS
 
 
@@ -148,3 +157,110 @@ def test_an_ended_login_is_named(visit: Visit) -> None:
 
     tab = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost", before=ended).tab()
     assert tab.locator("#message.problem").inner_text().startswith("Your login has ended.")
+
+
+# --- what-if, sorting, links, export
+
+
+def test_moving_eta_changes_what_is_said(visit: Visit) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    tab = at.tab()
+    said = tab.locator("#what-if-text")
+    said.filter(has_text="At today's eta 0.5").wait_for()
+    eta = tab.get_by_label("eta: weight of energy against time, slider")
+    eta.focus()
+    at.page.keyboard.press("End")
+    said.filter(has_text="At eta 1 the log says").wait_for()
+    assert tab.locator("#what-if-table tbody tr").first.inner_text().split() == ["eta", "0.5", "1"]
+    tab.locator(".front figcaption").filter(has_text="equal cost at eta 1").wait_for()
+    tab.get_by_label("Price per kWh").fill("0.3")
+    tab.locator("#what-if-table tbody tr").filter(has_text="Money").wait_for()
+    at.shoot_whole(tab, "dag-what-if")
+    tab.get_by_label("Price per kWh").fill("-1")
+    at.page.wait_for_timeout(400)
+    assert tab.evaluate("document.querySelector('.what-if-form').checkValidity()") is False
+    assert "Money" in tab.locator("#what-if-table").inner_text(), "the last answer stays"
+    tab.get_by_role("button", name="As today").click()
+    said.filter(has_text="At today's eta 0.5").wait_for()
+    assert tab.get_by_label("Price per kWh").input_value() == ""
+    assert at.fine()
+
+
+def test_a_refused_wish_is_told_in_words(visit: Visit) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    tab = at.tab()
+    tab.locator("#what-if-text").filter(has_text="At today").wait_for()
+    tab.evaluate("document.querySelector('.what-if-form').reportValidity = () => true")
+    tab.get_by_label("Price per kWh").fill("-1")
+    tab.locator("#what-if-text").filter(has_text="price_per_kwh: Input should be greater than or equal to 0").wait_for()
+
+
+def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    tab = at.tab()
+    head = tab.get_by_role("columnheader", name="Cost")
+
+    def costs() -> list[float]:
+        cells = tab.locator("#rows td:nth-child(8)").evaluate_all("all => all.map(cell => cell.dataset.sort)")
+        return [float(cell) for cell in cells]
+
+    before = costs()
+    head.get_by_role("button").focus()
+    at.page.keyboard.press("Enter")
+    assert (costs(), head.get_attribute("aria-sort")) == (sorted(before, reverse=True), "descending")
+    assert costs() != before
+    at.page.keyboard.press("Enter")
+    assert (costs(), head.get_attribute("aria-sort")) == (sorted(before), "ascending")
+    tab.get_by_role("columnheader", name="Run", exact=True).get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "none"
+    assert costs() == before, "newest first"
+    assert at.fine()
+
+
+def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(visit: Visit, site: Site) -> None:
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    run = f"dags/{ZEUS_DAG}/runs/{quote(site.runs[-1], safe='')}/tasks/train"
+    for name, address, shown in (("Log", run, "Logs"), ("XCom", f"{run}/xcom", "zeus_cost")):
+        link = at.tab().locator("#rows tr").first.get_by_role("link", name=f"{name} of run")
+        link.click()
+        at.page.wait_for_url(f"**/{address}")
+        at.page.get_by_text(shown, exact=True).first.wait_for()
+        at.shoot(f"dag-{name.lower()}")
+        at.page.go_back()
+        at.page.frame_locator("iframe[title='Zeus cost']").locator("#rows tr").first.wait_for()
+    assert not at.dialogs
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
+    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.rows import to_row
+
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
+    tab = at.tab()
+    with at.page.expect_download() as waiting:
+        tab.get_by_role("link", name=kind.upper()).click()
+    file = waiting.value
+    job = f"{ZEUS_DAG}.train"
+    assert re.fullmatch(rf"zeus-{job}-\d{{4}}-\d\d-\d\d\.{kind}", file.suggested_filename)
+    text = Path(file.path()).read_text()
+    rows = [to_row(t) for t in open_store().trials(job)]
+    if kind == "json":
+        assert json.loads(text)["trials"] == json.loads(json.dumps(rows))
+    else:
+        lines = list(csv.DictReader(io.StringIO(text)))
+        assert [(line["run_id"], line["batch_size"], line["energy_j"]) for line in lines] == [
+            (row["run_id"], str(row["batch_size"]), str(row["energy_j"])) for row in rows
+        ]
+    assert at.fine()
+
+
+def test_with_everything_outside_blocked_nothing_is_missed(visit: Visit) -> None:
+    def alone(page: Any) -> None:
+        page.route(lambda url: urlsplit(url).hostname != "127.0.0.1", lambda route: route.abort())
+
+    at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost", before=alone)
+    tab = at.tab()
+    for chart in (".cost", ".saved", ".belief", ".front"):
+        assert drawn(tab, f"{chart} .chart") >= 3
+    assert at.fine()

@@ -109,7 +109,7 @@ function tableRow(row, job) {
   const name = row.map_index === null ? row.run_id : `${row.run_id} [${row.map_index}]`;
   const run = element("th", null, { scope: "row", "data-sort": row.began_at });
   run.append(element("a", name, { href: pageAddress(dagId, { run: row.run_id, job }), title: name }));
-  run.append(element("time", began.toLocaleString(), { datetime: began.toISOString(), title: row.run_type }));
+  run.append(element("time", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { datetime: began.toISOString(), title: row.run_type }));
   run.append(element("span", null, { class: "links" }, ...taskLinks(row)));
   const figures = [row.limit, row.epochs, row.energy, row.time, row.cost].map((value) => {
     const cell = figureCell(value);

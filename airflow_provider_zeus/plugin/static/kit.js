@@ -47,6 +47,35 @@ export function airflow(...parts) {
   return `../${parts.map(encodeURIComponent).join("/")}`;
 }
 
+/**
+ * Links out of the page (target _top) and downloads. Airflow shows the page in a sandbox that forbids a frame both, so
+ * the page around it, which is of the same origin, follows them.
+ */
+export function leaveSandbox() {
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[target=_top], a[download]");
+    if (!link || parent === window || event.button !== 0) return;
+    const outside = outerDocument();
+    if (!outside) return;
+    event.preventDefault();
+    const twin = outside.createElement("a");
+    twin.href = link.href;
+    if (link.hasAttribute("download")) twin.download = link.download;
+    else if (event.ctrlKey || event.metaKey || event.shiftKey) twin.target = "_blank";
+    outside.body.append(twin);
+    twin.click();
+    twin.remove();
+  });
+}
+
+function outerDocument() {
+  try {
+    return top.document;
+  } catch {
+    return null; // shown inside a page of another origin
+  }
+}
+
 // ---------------------------------------------------------------- fetching
 
 const PROBLEMS = {
@@ -258,7 +287,7 @@ function chartTheme() {
     timeAxis: axis,
     legend: { textStyle: text, pageTextStyle: text, pageIconColor: colour("--text"), inactiveColor: colour("--quiet") },
     scatter: { label: { color: colour("--text") } },
-    line: { label: { color: colour("--text") } },
+    line: { label: { color: colour("--text") }, endLabel: { color: colour("--text") } },
     markLine: { label: { color: colour("--text") } },
     markArea: { label: { color: colour("--text") } },
     dataZoom: { textStyle: text, borderColor: colour("--line") },

@@ -1,9 +1,10 @@
 // Which view the address asks for: a run (?dag_id=&run_id=), a DAG (?dag_id=), or all jobs.
-import { byId, dagId, followTheme, jobId, pageAddress, runId, say } from "./kit.js";
+import { byId, dagId, followTheme, jobId, leaveSandbox, pageAddress, runId, say } from "./kit.js";
 
 const view = runId !== null ? "run" : dagId !== null ? "dag" : "overview";
 
 followTheme();
+leaveSandbox();
 document.body.dataset.view = view;
 byId("job").addEventListener("change", () => location.assign(pageAddress(dagId, { run: runId, job: byId("job").value })));
 if (runId !== null) {
