@@ -60,7 +60,7 @@ function stateParts({ name, why }) {
 }
 
 function settingsParts(job) {
-  const open = element("button", "Change", { type: "button", "aria-label": `Pause or pin ${job.job_id}` });
+  const open = element("button", "Settings", { type: "button", "aria-label": `Pause or pin ${job.job_id}` });
   open.addEventListener("click", () => openSettings(job));
   const set = job.settings.map((text) => element("div", text, { class: "set", title: job.changed }));
   return [...set, ...(job.changed ? [element("div", job.changed, { class: "note why" })] : []), open];

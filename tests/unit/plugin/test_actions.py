@@ -1,0 +1,147 @@
+"""Pausing and pinning: who may, from where, what is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_zeus.plugin.live_settings import EVENT
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.store.base import Store
+from tests.unit.plugin.auth_manager import SECRET
+from tests.unit.plugin.kit import JOB, ran
+from tests.unit.store.store_kit import request
+
+ADDRESS, KEY = "/zeus/api/dags/d/settings", "zeus-settings:d.train"
+OURS = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
+PAUSE = {"job_id": "d.train", "pause_exploration": True}
+
+
+@pytest.fixture
+def admin(airflow_app: Any, token_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The browser of a user who may edit every DAG but ``secret``."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from fastapi.testclient import TestClient
+
+    def known(*, user: Any, method: str = "GET") -> set[str]:
+        return {"d", "e"} if method == "GET" or user.role.lower() == "admin" else set()
+
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", known)
+    cookies = {"_token": token_of("admin", "admin")}
+    return TestClient(airflow_app, cookies=cookies, raise_server_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def job(store: Store) -> Iterator[Store]:
+    """A job with a run; its Variable is gone afterwards."""
+    ran(store, 1)
+    yield store
+    AirflowVariables().delete(KEY)
+
+
+def test_pause_and_pin_and_back(admin: Any, job: Store) -> None:
+    answer = admin.post(ADDRESS, json=PAUSE, headers=OURS)
+    assert (answer.status_code, answer.json()["paused"], answer.json()["pinned"]) == (200, True, None)
+    assert admin.post(ADDRESS, json={"job_id": "d.train", "pin_batch_size": 64}, headers=OURS).json()["pinned"] == 64
+    assert job.settings("d.train") == {"pause_exploration": True, "pin_batch_size": 64}
+    assert job.ask(request(2, job=JOB)).trial.batch_size == 64, "the next run takes it"
+    both = {"job_id": "d.train", "pause_exploration": False, "unpin": True}
+    assert admin.post(ADDRESS, json=both, headers=OURS).status_code == 200
+    assert job.settings("d.train") == {}
+
+
+def test_who_and_when_is_written_down_and_shown(admin: Any, viewer: Any) -> None:
+    admin.post(ADDRESS, json=PAUSE, headers=OURS)
+    change = json.loads(AirflowVariables().get(KEY) or "")["changed"]
+    assert (change["by"], change["what"], change["at"][-6:]) == ("admin", "exploration paused", "+00:00")
+    seen = viewer.get(ADDRESS, params={"job_id": "d.train"}).json()
+    assert seen["changed"].startswith("admin, ")
+    assert not seen["may_edit"]
+
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        line = session.scalars(sa.select(Log).where(Log.event == EVENT).order_by(Log.id.desc())).first()
+        assert line is not None
+        assert (line.owner, line.dag_id, "exploration paused" in (line.extra or "")) == ("admin", "d", True)
+
+
+def test_a_change_leaves_other_settings_alone(admin: Any, job: Store) -> None:
+    AirflowVariables().set(KEY, '{"eta": 0.9}')
+    admin.post(ADDRESS, json=PAUSE, headers=OURS)
+    assert job.settings("d.train") == {"eta": 0.9, "pause_exploration": True}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://testserver.evil.example"}, 403),
+        ({"Origin": "http://testserver", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 403),
+        ({**OURS, "Content-Type": "text/plain"}, 415),
+        ({**OURS, "Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({**OURS, "Content-Type": ""}, 415),
+    ],
+)
+def test_another_sites_request_is_refused(admin: Any, job: Store, headers: dict[str, str], status: int) -> None:
+    headers = {"Content-Type": "application/json", **headers}
+    assert admin.post(ADDRESS, content=json.dumps(PAUSE), headers=headers).status_code == status
+    assert job.settings("d.train") == {}
+
+
+def test_a_token_of_its_own_needs_no_browser(anonymous: Any, token_of: Callable[..., str], admin: Any) -> None:
+    headers = {"Authorization": f"Bearer {token_of('admin', 'admin')}"}
+    assert anonymous.post(ADDRESS, json=PAUSE, headers=headers).status_code == 200
+
+
+def test_who_may_only_look_may_not_change(viewer: Any, anonymous: Any, admin: Any, job: Store) -> None:
+    assert viewer.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
+    assert anonymous.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 401
+    ran(job, 2, dag_id=SECRET, job_id="theirs")
+    theirs = {"job_id": "theirs", "unpin": True}
+    assert admin.post(f"/zeus/api/dags/{SECRET}/settings", json=theirs, headers=OURS).status_code == 403
+    assert admin.post(ADDRESS, json=theirs, headers=OURS).status_code == 404, "nor through another DAG"
+    assert job.settings("d.train") == {}
+
+
+def test_a_job_that_is_shared_takes_permission_on_every_dag_of_it(admin: Any, job: Store) -> None:
+    ran(job, 2, dag_id=SECRET)
+    assert admin.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
+    assert not admin.get(ADDRESS, params={"job_id": "d.train"}).json()["may_edit"]
+    assert job.settings("d.train") == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"job_id": "d.train"},
+        {"job_id": "d.train", "pin_batch_size": 17},
+        {"job_id": "d.train", "pin_batch_size": "64"},
+        {"job_id": "d.train", "pin_batch_size": 0},
+        {"job_id": "d.train", "pin_batch_size": 10**30},
+        {"job_id": "d.train", "pause_exploration": 1},
+        {"job_id": "d.train", "eta": 1.0},
+        {"pause_exploration": True},
+        [],
+        {},
+    ],
+)
+def test_odd_bodies_are_refused(admin: Any, job: Store, body: Any) -> None:
+    assert admin.post(ADDRESS, json=body, headers=OURS).status_code == 422
+    assert job.settings("d.train") == {}
+
+
+def test_a_setting_that_the_environment_holds_is_named(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_ZEUS-SETTINGS:D.TRAIN", '{"eta": 0.2}')
+    answer = admin.post(ADDRESS, json=PAUSE, headers=OURS)
+    assert answer.status_code == 503
+    assert "defined in the environment" in answer.json()["problem"]
