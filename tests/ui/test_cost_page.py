@@ -186,6 +186,7 @@ def test_moving_eta_changes_what_is_said(visit: Visit) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_a_refused_wish_is_told_in_words(visit: Visit) -> None:
     at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost")
     tab = at.tab()
@@ -255,6 +256,7 @@ def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_with_everything_outside_blocked_nothing_is_missed(visit: Visit) -> None:
     def alone(page: Any) -> None:
         page.route(lambda url: urlsplit(url).hostname != "127.0.0.1", lambda route: route.abort())
