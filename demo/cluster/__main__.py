@@ -87,9 +87,9 @@ def weeks(runs: int) -> list[str]:
     """Slices of that many runs."""
     if str(DAGS) not in sys.path:
         sys.path.insert(0, str(DAGS))  # as Airflow does for the files there
-    from weather import slices
+    from weather.slices import all_keys
 
-    return slices.all_keys()[: runs * SLICES]
+    return all_keys()[: runs * SLICES]
 
 
 def report(cluster: Cluster, store: Store, played: Played) -> list[str]:

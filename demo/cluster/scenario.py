@@ -9,13 +9,13 @@ from typing import Any
 
 from airflow_provider_zeus.optimizer.trial import State, Trial
 from airflow_provider_zeus.store.base import Store
-from demo.api import part
 from demo.cluster.servers import Cluster
 from demo.cluster.settings import JOBS, SLICES, WORKERS, dag_id, job_id
 from demo.settings import DemoError
 
 RUNS_TIMEOUT_S = 900.0
 VICTIM = WORKERS[1]
+IN_FLIGHT_S = 0.5  # for what a process had sent to the databases before it was stopped
 OVER = ("success", "failed")
 Where = tuple[str, str, int]  # job, run, map index: one recurrence
 
@@ -50,7 +50,7 @@ def play(cluster: Cluster, store: Store, runs: int, weeks: list[str], say: Calla
             said = done
             say(f"  {done:>3}/{total} models kept ({time.monotonic() - begun_s:.0f} s)")
         if not played.cut_short and done >= total // 4:
-            played.cut_short = _kill(cluster, log, say)
+            played.cut_short = _kill(cluster, store, say)
         if time.monotonic() > deadline:
             raise DemoError(f"the runs were not over after {RUNS_TIMEOUT_S:.0f} s; logs: {cluster.site.logs}")
         time.sleep(0.5)
@@ -81,21 +81,32 @@ def _over(cluster: Cluster, played: Played) -> bool:
     return all(state in OVER for state in played.states.values())
 
 
-def _kill(cluster: Cluster, log: dict[str, list[Trial]], say: Callable[[str], object]) -> list[Trial]:
+def _kill(cluster: Cluster, store: Store, say: Callable[[str], object]) -> list[Trial]:
     """Kill the worker if it is in the middle of a training; the trials that this cut short."""
-    pids = cluster.trainings(VICTIM)
-    running = [t for trials in log.values() for t in trials if t.state is State.RUNNING]
-    doomed = [t for t in running if (t.observation.epochs or 0) > 0 and _pid(cluster, t) in pids]
-    if not doomed:
+    if not _doomed(cluster, store):
         return []
-    count = cluster.kill(VICTIM)
+    with cluster.paused(VICTIM):  # else a training might end between the look and the kill
+        time.sleep(IN_FLIGHT_S)
+        doomed = _doomed(cluster, store)
+        if not doomed:
+            return []
+        count = cluster.kill(VICTIM)
     names = ", ".join(f"{t.job_id} trial {t.number}" for t in doomed)
     say(f"  killed {VICTIM} and what it ran ({count} processes), in the middle of {names}")
     return doomed
 
 
-def _pid(cluster: Cluster, trial: Trial) -> int | None:
+def _doomed(cluster: Cluster, store: Store) -> list[Trial]:
+    """Trials that the worker has begun; none while one of its tasks has told its cost and not yet ended."""
+    pids = cluster.trainings(VICTIM)
+    running = cluster.api.get("dags/~/dagRuns/~/taskInstances", state="running", limit=100)["task_instances"]
+    here = {(ti["dag_run_id"], ti["dag_id"], ti["map_index"], ti["try_number"]) for ti in running if ti["pid"] in pids}
+    trials = [t for job in JOBS for t in store.trials(job_id(job)) if _try(t) in here]
+    if any(t.state in (State.CONVERGED, State.EXHAUSTED) for t in trials):
+        return []
+    return [t for t in trials if t.state is State.RUNNING and (t.observation.epochs or 0) > 0]
+
+
+def _try(trial: Trial) -> tuple[str, str, int, int]:
     origin = trial.origin
-    path = f"dags/{origin.dag_id}/dagRuns/{part(origin.run_id)}/taskInstances/{origin.task_id}/{origin.map_index}"
-    found = cluster.api.get(path)
-    return None if found is None or found["pid"] is None else int(found["pid"])
+    return origin.run_id, origin.dag_id, origin.map_index, origin.try_number

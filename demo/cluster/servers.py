@@ -6,8 +6,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -109,6 +109,20 @@ class Cluster:
     def trainings(self, worker: str) -> set[int]:
         """Pids of the tasks that a worker runs now."""
         return {process.pid for process in trainings(self._running[worker].pid)}
+
+    @contextmanager
+    def paused(self, worker: str) -> Iterator[None]:
+        """A worker and all below it stand still; those that live at the end go on."""
+        stopped = tree(self._running[worker].pid)
+        try:
+            for process in stopped:
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
+            yield
+        finally:
+            for process in stopped:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
 
     def kill(self, worker: str) -> int:
         """SIGKILL to a worker and every process below it, as where its host dies; how many that were."""

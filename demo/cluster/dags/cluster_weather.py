@@ -38,12 +38,13 @@ def retrain(run: Any, key: str) -> Any:
     """The weather example's training, at a pace that can be watched."""
     import torch
     from torch.utils.data import BatchSampler, RandomSampler, TensorDataset
-    from weather import forecast, samples
+    from weather.forecast import holdout_rmse_f, network
+    from weather.samples import of_slice
 
     torch.set_num_threads(1)
-    data = samples.of_slice(key)
+    data = of_slice(key)
     run.set_target(0.65 * data.trivial_rmse_f)
-    model = forecast.network(data.x.shape[1])  # in here: an attempt that is given up is restarted by a new call
+    model = network(data.x.shape[1])  # in here: an attempt that is given up is restarted by a new call
     optimizer = torch.optim.Adam(model.parameters(), lr=run.scale_lr(2e-3, "sqrt", reference_batch_size=256))
     known = TensorDataset(torch.from_numpy(data.x), torch.from_numpy(data.y))
     loader = run.data_loader(known, sampler=BatchSampler(RandomSampler(known), run.batch_size, drop_last=False))
@@ -53,7 +54,7 @@ def retrain(run: Any, key: str) -> Any:
             torch.nn.functional.mse_loss(model(x).squeeze(1), y).backward()
             optimizer.step()
         time.sleep(PACE_S)
-        run.report(rmse=forecast.holdout_rmse_f(model, data))
+        run.report(rmse=holdout_rmse_f(model, data))
     return model
 
 
