@@ -1,4 +1,4 @@
-# make demo | demo-cluster | demo-reset | test | test-slow | lint | clean: what each does is said by "make help".
+# make demo | demo-cluster | demo-reset | test | test-slow | screenshots | lint | clean: what each does is said by "make help".
 
 # A Python of at least 3.11; another one: make demo PYTHON=/path/to/python
 PYTHON ?= $(firstword $(foreach p,python3 python3.12 python3.11 python3.13,$(shell \
@@ -23,7 +23,7 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster demo-reset test test-slow lint clean
+.PHONY: help demo demo-cluster demo-reset test test-slow screenshots lint clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,9 @@ test: $(VENV)/.browser  ## all tests but the slow ones
 
 test-slow: $(VENV)/.browser  ## the slow tests, one after the other
 	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there are none
+
+screenshots: $(VENV)/.browser  ## renew the pictures of README and docs (some minutes)
+	$(BIN)/python -m tests.ui.picture
 
 lint: $(VENV)/.dev-$(STATE)  ## ruff and mypy
 	$(BIN)/ruff check .

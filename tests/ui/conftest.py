@@ -34,7 +34,7 @@ class Watched:
     @property
     def zeus(self) -> Any:
         """Our page inside Airflow's."""
-        return self.page.frame_locator("iframe[title='Zeus cost']")
+        return self.page.frame_locator("iframe[title^='Zeus']")
 
     def tab(self) -> Any:
         """The frame itself, once its data are there."""

@@ -1,4 +1,4 @@
-"""Takes the pictures of the manual, ``docs/images/zeus-cost-*.png``: ``python -m tests.ui.picture``.
+"""Takes the pictures of the manual, ``docs/images/zeus-*.png``: ``python -m tests.ui.picture``.
 
 A year of weekly retrainings: the provider's real loop in Airflow, on the simulated GPU. What a batch size needs is made
 up: too small or too large a batch never reaches the target in time, those between differ, and weeks differ.
@@ -67,12 +67,13 @@ def take(url: str, run_id: str) -> None:
         page.get_by_role("link", name="Dags").first.wait_for()
         page.evaluate("localStorage.setItem('theme', 'light')")
         for name, address, height in (
+            ("zeus-overview", "plugin/zeus", 480),
             ("zeus-cost-dag", f"dags/{DAG_ID}/plugin/zeus-cost", 950),
             ("zeus-cost-run", f"dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run", 1530),
         ):
             page.set_viewport_size({"width": WIDTH, "height": height})
             page.goto(f"{url}/{address}")
-            page.frame_locator("iframe[title='Zeus cost']").locator("canvas").first.wait_for()
+            page.frame_locator("iframe[title^='Zeus']").locator("canvas, .saved .amount").first.wait_for()
             page.wait_for_timeout(2000)
             page.screenshot(path=IMAGES / f"{name}.png")
         browser.close()
@@ -86,7 +87,7 @@ def main() -> None:
     run_id = history()
     with api_server(Path(tests.conftest._HOME)) as url:
         take(url, run_id)
-    for image in sorted(IMAGES.glob("zeus-cost-*.png")):
+    for image in sorted(IMAGES.glob("zeus-*.png")):
         print(f"{image}: {image.stat().st_size / 1024:.0f} KiB")
 
 
