@@ -17,7 +17,7 @@ from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.store import schema, sql_trials
 from airflow_provider_zeus.store.rows import is_known
 
-EVERY = 64  # folded trials between two checkpoints
+EVERY = 16  # folded trials between two checkpoints: a question folds as many anew at most
 KEPT = 8  # newest checkpoints of a job
 
 _C, _T = schema.checkpoint, schema.trial

@@ -39,7 +39,7 @@ def request_(request: pytest.FixtureRequest) -> pytest.FixtureRequest:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints every 4 trials instead of every 64."""
+    """Checkpoints every 4 trials instead of every 16."""
     monkeypatch.setattr(sql_belief, "EVERY", 4)
 
 
