@@ -208,7 +208,10 @@ def test_the_dockerfiles_steps_run_in_a_clean_environment(tmp_path: Path) -> Non
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     pins = ROOT / "constraints" / f"constraints-{here}.txt"
-    image = [f"apache-airflow[celery]=={here}", "psycopg2-binary", "asyncpg"]
+    # torch as it was tested: the newest one, which the image would take, may bring libraries of several GB
+    image = [f"apache-airflow[celery]=={here}", "psycopg2-binary", "asyncpg", "torch"]
+    index = os.environ.get("TORCH_INDEX")
+    image += ["--extra-index-url", index] if index else []
     subprocess.run([python, "-m", "pip", "install", "-q", "-c", pins, *image], check=True, timeout=400)
     skipped = shutil.ignore_patterns(".git", ".venv", ".demo", "__pycache__", "test-results", ".*_cache")
     shutil.copytree(ROOT, tmp_path / "zeus", ignore=skipped)
