@@ -63,3 +63,10 @@ function button(text, pressed) {
   made.addEventListener("click", pressed);
   return made;
 }
+
+/** The same, folded. */
+export function settingsBlock(dag, job) {
+  const block = element("details", null, { class: "settings-block" }, element("summary", "Pause exploration or pin a batch size"));
+  block.addEventListener("toggle", () => block.append(controls(dag, job)), { once: true });
+  return block;
+}

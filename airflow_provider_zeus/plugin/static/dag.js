@@ -3,6 +3,7 @@ import {
   airflow, api, byId, chartBlock, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
   showList, sourceBadges, stateBadge, template, tileItem, verdictLine,
 } from "./kit.js";
+import { settingsBlock } from "./actions.js";
 import { showWhatIf } from "./dag_whatif.js";
 import { sortable } from "./dag_sort.js";
 
@@ -24,6 +25,7 @@ function fill(content, answer) {
   content.replaceChildren(template("dag-view"));
   showList(byId("facts"), answer.facts);
   showList(byId("settings"), answer.settings.map((text) => `Live setting: ${text}`));
+  byId("settings").after(settingsBlock(dagId, answer.job_id));
   byId("store").textContent = `Trial log: ${answer.store}`;
   for (const kind of ["csv", "json"]) byId(`export-${kind}`).href = api("dags", dagId, "export", { kind, job_id: answer.job_id });
   byId("more").addEventListener("click", () => turn(PAGE, 0));
