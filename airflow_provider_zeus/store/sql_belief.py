@@ -18,7 +18,7 @@ from airflow_provider_zeus.store import schema, sql_trials
 from airflow_provider_zeus.store.rows import is_known
 
 EVERY = 16  # folded trials between two checkpoints: a question folds as many anew at most
-KEPT = 8  # newest checkpoints of a job
+KEPT = 16  # newest checkpoints of a job: a late result that far back folds no whole log anew
 
 _C, _T = schema.checkpoint, schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")

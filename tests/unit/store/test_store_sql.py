@@ -325,11 +325,11 @@ def test_a_checkpoint_of_another_spec_is_ignored(store: SqlStore, sqlite_url: st
 
 @pytest.mark.usefixtures("often")
 def test_only_the_newest_checkpoints_are_kept(store: SqlStore, sqlite_url: str) -> None:
-    for n in range(1, 61):
+    for n in range(1, 82):
         trial = store.ask(request(n)).trial
         store.tell(trial.key, State.CONVERGED, report(trial.batch_size))
     assert len(checkpoints(sqlite_url)) == sql_belief.KEPT
-    assert max(checkpoints(sqlite_url)) == 56
+    assert max(checkpoints(sqlite_url)) == 80
 
 
 def test_a_long_log_is_not_read_through(store: SqlStore, sqlite_url: str) -> None:
