@@ -245,7 +245,7 @@ def test_an_error_in_the_middle_of_a_training_that_passes(
     if function == SETTER or seen.reasons or profiled != set(LIMITS_W):  # else a piece was left out, and nothing lost
         explained(seen, function, caplog.text)
     assert card.limit_w == 250.0
-    assert nvml.sets[-1] == 250.0
+    assert nvml.sets[-1:] in ([], [250.0]), "where it failed before the first window nothing was set"
     assert records(training.tmp) == []
 
 
