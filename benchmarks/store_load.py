@@ -52,6 +52,7 @@ class Load:
             for i in range(self.each)
             for j in range(first, min(first + workers, self.jobs))
         ]
+        every.sort(key=lambda one: one[0] > 0 or one[1] >= workers)  # each process begins with a trial of the same job
         return [(f"job{j}", i) for j, i in every if (i + j) % workers == worker]
 
 
@@ -120,6 +121,8 @@ def _work(url: str, load: Load, worker: int, workers: int, commits: int, start: 
             trial = _timed(lived.ask_ms, lambda job_id=job_id, i=i: ask(store, job_id, i)).trial  # type: ignore[misc]
             if before:
                 _timed(lived.tell_ms, before)
+            else:
+                start.wait(WAIT_S)  # all have asked, none has told: these overlap for sure
             before = lambda trial=trial, i=i: tell(store, trial, i)  # noqa: E731
             said.put(None)
         if before:
