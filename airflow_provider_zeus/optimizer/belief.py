@@ -88,7 +88,8 @@ class Belief:
         bounds = pairwise([0, *starts, len(self.converged)])
         *before, reached = [[run[1:] for run in self.converged[start:end]] for start, end in bounds]
         era = self.era
-        stopped = [(b, epochs, self.beside(n)) for n, b, epochs in self.stopped if n >= era][-STOPPED_USED:]
+        newest = [run for run in self.stopped if run[0] >= era][-STOPPED_USED:]
+        stopped = [(b, epochs, self.beside(n)) for n, b, epochs in newest]
         most = float(self.job.max_epochs or 1)
         sizes = sorted({*self.job.batch_sizes, *(b for b, _ in reached), *(b for b, _, _ in stopped)})
         jumps = [math.fsum(c.jump**2 for c in self.changes[i:]) for i in range(len(self.changes))]
