@@ -124,9 +124,10 @@ def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -
 
 
 def _why_back(scene: Scene, b: int) -> str:
-    if b in scene.missed():
+    if b in scene.missed:
         return "missed the target in its newest run, which may have been chance,"
-    since = sum(n > scene.newest().get(b, 0) for n, _, _ in scene.belief.converged)
+    last = scene.newest.get(b, 0)
+    since = sum(n > last for n, _, _ in scene.belief.converged)
     if since >= min(NEAR_AFTER, scene.job.window):
         return f"has had no run among the last {since} converged ones"
     return f"has had one run alone among the last {scene.job.window} converged ones"

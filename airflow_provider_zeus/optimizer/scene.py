@@ -48,6 +48,8 @@ class Scene:
     within: Sequence[bool]  # per size of all_sizes: in reach of one that converged
     costs: Mapping[int, float]  # EpochCost [J] measured on this device
     elsewhere: Mapping[int, float]  # and on another one
+    newest: Mapping[int, int]  # number of the newest run of each batch size
+    missed: frozenset[int]  # sizes that have converged, and whose newest run went to its end without the target
 
     @classmethod
     def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> Scene:
@@ -56,8 +58,10 @@ class Scene:
         converged = frozenset(b for _, b, _ in belief.converged) & feasible
         sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
         elsewhere = epoch_costs_elsewhere(belief, device, weights)
-        within = reach(sizes, feasible, converged)
-        return cls(job, belief, weights, sizes, feasible, converged, within, costs, elsewhere)
+        within, newest = reach(sizes, feasible, converged), _newest(belief)
+        most = float(job.max_epochs or 1)
+        missed = converged & {b for n, b, epochs in belief.stopped if epochs >= most and newest[b] == n}
+        return cls(job, belief, weights, sizes, feasible, converged, within, costs, elsewhere, newest, missed)
 
     def outlook(self) -> Outlook | None:
         """None where nothing is known of EpochCost."""
@@ -70,7 +74,7 @@ class Scene:
             costs = found
         else:
             return None
-        trusted = self.converged - self.missed() or self.converged
+        trusted = self.converged - self.missed or self.converged
         return Outlook(
             surrogate=self.belief.surrogate,
             log_epoch_cost=costs[0],
@@ -114,7 +118,7 @@ class Scene:
         """
         belief = self.belief
         lately = belief.converged[-NEAR_AFTER][0] if len(belief.converged) >= NEAR_AFTER else 0
-        oldest, newest, missed = belief.window_start(), self.newest(), self.missed()
+        oldest, newest, missed = belief.window_start(), self.newest, self.missed
         if not lately and not oldest and not missed:
             return None
         near, cost = outlook.log_cost[incumbent] + math.log(NEAR), np.exp(outlook.log_epoch_cost)
@@ -137,19 +141,6 @@ class Scene:
         dear = outlook.log_cost[index] > outlook.log_cost[incumbent] + math.log(RETURN_DEAR)
         return Choice(index, 0.0, usual * (RETURN_WITHIN if dear else self.job.beta))
 
-    def newest(self) -> dict[int, int]:
-        """Number of the newest run of each batch size."""
-        newest = {b: n for n, b, _ in self.belief.converged}  # by number: the last one stays
-        for n, b, _ in self.belief.stopped:
-            newest[b] = max(n, newest.get(b, 0))
-        return newest
-
-    def missed(self) -> frozenset[int]:
-        """Batch sizes that have converged, and whose newest run went to its end without the target."""
-        most, newest = float(self.job.max_epochs or 1), self.newest()
-        ended = {b for n, b, epochs in self.belief.stopped if epochs >= most and newest[b] == n}
-        return self.converged & ended
-
     def _alone(self, oldest: int) -> dict[int, float]:
         """Epochs of batch sizes whose only run from this trial on reached the target."""
         stopped = {b for n, b, _ in self.belief.stopped if n >= oldest}
@@ -163,3 +154,10 @@ class Scene:
         """The default; where it does not fit, the nearest that does."""
         sizes = sorted(self.job.batch_sizes)
         return start_at(self.job.default_batch_size, sizes, [b for b in sizes if b not in self.feasible])
+
+
+def _newest(belief: Belief) -> dict[int, int]:
+    newest = {b: n for n, b, _ in belief.converged}  # by number: the last one stays
+    for n, b, _ in belief.stopped:
+        newest[b] = max(n, newest.get(b, 0))
+    return newest
