@@ -28,7 +28,7 @@ def verdict(saving: Saving) -> Verdict:
     runs = "its run" if saving.runs == 1 else f"{saving.runs:,} runs"
     amount = f"{words.cost(abs(total.value), saving.cost.unit).text} of cost{share(saving.cost)}"
     verb = "saved" if total.value >= 0 else "lost"
-    if _open(total):
+    if words.undecided(total):
         text = f"Over {runs} this job {verb} about {amount} against {rival(saving)}, within what chance explains"
         return Verdict(kind="even", word="Undecided", text=f"{text} ({interval(total, saving.cost.unit)}).")
     text = f"Over {runs} this job {verb} {amount} against {rival(saving)} ({interval(total, saving.cost.unit)})."
@@ -64,11 +64,11 @@ def _total(name: str, saved: Saved, say: Callable[[float, str], Figure], source:
     lost = total.value < 0
     said = say(abs(total.value), saved.unit)
     exact = f"{'lost' if lost else 'saved'} {said.exact}"
-    kind = "warn" if _open(total) else "bad" if lost else "good"
+    kind = "warn" if words.undecided(total) else "bad" if lost else "good"
     figure = Figure(value=total.value, text=said.text, exact=exact)
     parts = [
         share(saved).strip(" ()"),
-        "" if total.low == total.high else _between(total, lambda v: say(v, saved.unit).text),
+        "" if total.low == total.high else words.interval(total, lambda v: say(v, saved.unit).text),
     ]
     note = "; ".join(part for part in parts if part)
     return Tile(name=f"{'Lost' if lost else 'Saved'}: {name}", figure=figure, note=note, kind=kind, source=source)
@@ -108,7 +108,7 @@ def _per_run(saving: Saving, source: Source) -> Tile:
     each, unit = saving.per_run, saving.cost.unit
     if each.value is None:
         return Tile(name="A run saves", figure=words.missing(each.reason or ""), note=f"not known: {each.reason}")
-    kind = "warn" if _open(each) else "good" if each.value > 0 else "bad" if each.value < 0 else ""
+    kind = "warn" if words.undecided(each) else "good" if each.value > 0 else "bad" if each.value < 0 else ""
     return Tile(
         name="A run saves" if each.value >= 0 else "A run loses",
         figure=words.cost(abs(each.value), unit),
@@ -126,19 +126,4 @@ def share(saved: Saved) -> str:
 
 def interval(of: Estimate, unit: str) -> str:
     """Where 90 % of the belief lies, or why there is no interval."""
-    return _between(of, lambda v: words.cost(v, unit).text)
-
-
-def _between(of: Estimate, say: Callable[[float], str]) -> str:
-    if of.low is None or of.high is None:
-        return f"no interval: {of.reason or 'not known'}"
-    if of.low == of.high:
-        return "no interval: all runs of the default took equally many epochs"
-    low, high = (say(abs(end)) for end in (of.low, of.high))
-    if of.low < 0 < of.high:
-        return f"90 % interval from a loss of {low} to a saving of {high}"
-    return f"90 % interval {low} to {high}" if of.low >= 0 else f"90 % interval {high} to {low}"
-
-
-def _open(of: Estimate) -> bool:
-    return of.low is not None and of.high is not None and of.low < 0 < of.high
+    return words.interval(of, lambda v: words.cost(v, unit).text)

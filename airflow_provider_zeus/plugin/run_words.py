@@ -40,7 +40,7 @@ def verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = False)
     if below:
         parts.append("Its model is below the target.")
     word = side.capitalize()
-    if _open(cost):
+    if words.undecided(cost.saved):
         side, word = "even", "Undecided"
     return Verdict(kind=side, word=word, text=" ".join(parts))
 
@@ -62,7 +62,7 @@ def saving_tile(saving: RunSaving | None, why_not: str = "") -> Tile:
         name=name,
         figure=Figure(value=value, text=said.text, exact=exact),
         note="; ".join(filter(None, [_share(cost).strip(" ()"), interval(saving), ", ".join(changes)])),
-        kind="warn" if _open(cost) else "good" if value >= 0 else "bad",
+        kind="warn" if words.undecided(cost.saved) else "good" if value >= 0 else "bad",
     )
 
 
@@ -82,23 +82,9 @@ def _share(saved: Saved) -> str:
     return f" ({100 * abs(value) / base:.0f} % {'less' if value >= 0 else 'more'})"
 
 
-def _open(saved: Saved) -> bool:
-    """Whether the interval holds both a saving and a loss."""
-    low, high = saved.saved.low, saved.saved.high
-    return low is not None and high is not None and low < 0 < high
-
-
 def interval(saving: RunSaving) -> str:
     """Where 90 % of the belief lies, or why there is no interval."""
-    saved = saving.cost.saved
-    if saved.low is None or saved.high is None:
-        return f"no interval: {saved.reason or 'not known'}"
-    if saved.low == saved.high:
-        return "no interval: all runs of the default took equally many epochs"
-    low, high = (words.cost(abs(end), saving.cost.unit).text for end in (saved.low, saved.high))
-    if saved.low * saved.high >= 0:
-        return f"90 % interval {low} to {high}" if saved.low >= 0 else f"90 % interval {high} to {low}"
-    return f"90 % interval from a loss of {low} to a saving of {high}"
+    return words.interval(saving.cost.saved, lambda v: words.cost(v, saving.cost.unit).text)
 
 
 def progress(trial: Trial, job: ZeusJob) -> Progress:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.optimizer.estimate import Estimate
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
@@ -193,3 +194,20 @@ def _metric(trial: Trial) -> str:
 def _three(value: float) -> str:
     """Three digits, never as a power of ten."""
     return f"{float(f'{value:.3g}'):,.9g}"
+
+
+def interval(of: Estimate, say: Callable[[float], str]) -> str:
+    """Where 90 % of the belief in a saving lies, or why there is no interval."""
+    if of.low is None or of.high is None:
+        return f"no interval: {of.reason or 'not known'}"
+    if of.low == of.high:
+        return "no interval: all runs of the default took equally many epochs"
+    low, high = (say(abs(end)) for end in (of.low, of.high))
+    if undecided(of):
+        return f"90 % interval from a loss of {low} to a saving of {high}"
+    return f"90 % interval {low} to {high}" if of.low >= 0 else f"90 % interval {high} to {low}"
+
+
+def undecided(of: Estimate) -> bool:
+    """Whether the interval holds both a saving and a loss."""
+    return of.low is not None and of.high is not None and of.low < 0 < of.high
