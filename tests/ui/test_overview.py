@@ -16,6 +16,7 @@ def test_the_page_of_all_jobs(visit: Visit, theme: str) -> None:
     at = visit("plugin/zeus", theme=theme)
     tab = at.zeus  # Airflow may build its iframe anew while the page loads
     row = tab.locator("#jobs tr", has_text=ZEUS_DAG).first
+    row.scroll_into_view_if_needed()  # a saving is asked for when its row is in sight; other tests leave jobs above it
     row.locator(".saved .amount, .saved .why").first.wait_for()
     assert row.locator(".badge.simulated").count() >= 1
     assert re.fullmatch("exploring|settled", row.locator(".state .badge").inner_text())

@@ -293,7 +293,7 @@ def test_a_training_that_waits_for_its_data_is_told_so_once(
             run.report(acc=float(epoch == 6))
 
     kit.run().train(train)
-    warnings = [r.getMessage() for r in caplog.records if "waiting for data" in r.getMessage()]
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "for data" in r.getMessage()]
     assert len(warnings) == warned
     assert all("it is input-bound, and the power limit hardly matters" in w for w in warnings)
 
