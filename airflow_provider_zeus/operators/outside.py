@@ -56,6 +56,7 @@ class Outside:
             max_power_w=info.max_power_w,
             energy_source=info.energy_source,
             gpu_uuid=device.uuid,
+            gpu_energy_j=None if energy_j is None else total.each_j,
             reasons=reasons,
         )
 

@@ -164,7 +164,8 @@ class Observation:
     device_count: int | None = None
     max_power_w: float | None = None
     energy_source: str | None = None
-    gpu_uuid: str | None = None
+    gpu_uuid: str | None = None  # of several GPUs: joined by commas
+    gpu_energy_j: tuple[float, ...] | None = None  # of several GPUs: the part of ``energy_j`` that each of them drew
     limit_found_w: float | None = None
     learning_rate: float | None = None
     start_id: str | None = None  # which start of the plan observed it: two starts are two observations
@@ -184,7 +185,9 @@ class Observation:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_dict` wrote; unknown keys (of a newer writer) are ignored."""
         known = {f.name for f in fields(cls)}
-        return cls(**{k: v for k, v in data.items() if k in known})
+        each = data.get("gpu_energy_j")
+        parts = {} if each is None else {"gpu_energy_j": tuple(each)}
+        return cls(**{k: v for k, v in data.items() if k in known} | parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

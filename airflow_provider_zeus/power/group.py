@@ -59,10 +59,16 @@ class DeviceGroup:
 
     def energy_j(self) -> float | None:
         """Sum of the counters [J]."""
+        each = self.each_j()
+        return None if each is None else sum(each)
+
+    def each_j(self) -> tuple[float, ...] | None:
+        """Counters [J] of the parts, in the order of ``uuid``; None where one of them cannot be read."""
         if self.info.energy_source is None:
             return None
         readings = [part.energy_j() for part in self._parts]
-        return None if None in readings else sum(reading or 0.0 for reading in readings)
+        known = tuple(reading for reading in readings if reading is not None)
+        return known if len(known) == len(readings) else None
 
     def limit_range(self) -> LimitRange | None:
         """Limits that every part accepts [W]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.group import DeviceGroup
 
 
 class Mark(NamedTuple):
@@ -13,12 +14,14 @@ class Mark(NamedTuple):
     energy_j: float | None
     time_s: float
     why: str | None = None  # there is no energy
+    each_j: tuple[float, ...] | None = None  # of several GPUs: the counters that make up ``energy_j``
 
 
 def read(device: Device) -> Mark:
     """Read the device as it is, without waiting for the work handed to it: for sums while training goes on."""
-    energy_j, now_s = device.energy_j(), device.now_s()
-    return Mark(energy_j, now_s, None if energy_j is not None else device.missing.get("energy_j"))
+    each_j = device.each_j() if isinstance(device, DeviceGroup) else None
+    energy_j, now_s = device.energy_j() if each_j is None else sum(each_j), device.now_s()
+    return Mark(energy_j, now_s, None if energy_j is not None else device.missing.get("energy_j"), each_j)
 
 
 def edge(device: Device) -> Mark:
@@ -33,12 +36,13 @@ class Span:
     ``energy_j`` [J] is None once a reading was missing or the counter went back; ``reason`` then says why.
     """
 
-    __slots__ = ("_since", "energy_j", "reason", "time_s")
+    __slots__ = ("_each_j", "_since", "energy_j", "reason", "time_s")
 
     def __init__(self, since: Mark | None = None) -> None:
         self.energy_j: float | None = 0.0
         self.time_s = 0.0
         self.reason: str | None = None
+        self._each_j: tuple[float, ...] | None = ()
         self._since = since
 
     @property
@@ -50,6 +54,11 @@ class Span:
     def power_w(self) -> float | None:
         """Mean power [W]; None where energy is unknown, or the counter did not move: too short for its ticks."""
         return self.energy_j / self.time_s if self.energy_j and self.time_s > 0.0 else None
+
+    @property
+    def each_j(self) -> tuple[float, ...] | None:
+        """What each of several GPUs drew of ``energy_j`` [J]; None of one GPU, and where it is not known."""
+        return None if self.energy_j is None else self._each_j or None
 
     def open(self, mark: Mark) -> None:
         """A part begins."""
@@ -74,6 +83,7 @@ class Span:
             self.reason = f"the energy counter went back by {back_j:g} J: driver reloaded or device reset"
         else:
             self.energy_j += mark.energy_j - since.energy_j
+            self._each_j = _added(self._each_j, since.each_j, mark.each_j)
 
     def pause(self) -> None:
         """Leave the open part, if any, at the last mark that counted."""
@@ -83,3 +93,12 @@ class Span:
         """The open part, if any, ends."""
         self.advance(mark)
         self._since = None
+
+
+def _added(
+    sums: tuple[float, ...] | None, since: tuple[float, ...] | None, now: tuple[float, ...] | None
+) -> tuple[float, ...] | None:
+    """``sums`` and what was drawn since then; None where one of the counters is missing or went back."""
+    if sums is None or since is None or now is None or any(b < a for a, b in zip(since, now, strict=True)):
+        return None
+    return tuple(had + b - a for had, a, b in zip(sums or (0.0,) * len(now), since, now, strict=True))

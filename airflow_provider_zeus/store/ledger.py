@@ -199,7 +199,9 @@ def merged(old: Observation, new: Observation) -> Observation:
     values: dict[str, Any] = {}
     for name in (f.name for f in fields(Observation)):
         value = getattr(new, name)
-        if isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, tuple) and not all(isinstance(j, int | float) and 0 <= j < math.inf for j in value):
+            value, said[name] = None, "not a list of finite numbers"
+        elif isinstance(value, float) and not math.isfinite(value):
             value, said[name] = None, "not a finite number"
         elif name in _NEVER_NEGATIVE and value is not None and value < 0:
             value, said[name] = None, f"{value:g} was told, which is below 0"

@@ -60,6 +60,8 @@ def to_row(trial: Trial) -> dict[str, Any]:
 
 def from_row(row: Mapping[Any, Any]) -> Trial:
     """Read what :func:`to_row` wrote; columns that are not a trial's are ignored."""
+    each = row["gpu_energy_j"]
+    seen = {name: row[name] for name in OBSERVED} | {"gpu_energy_j": None if each is None else tuple(each)}
     return Trial(
         **{name: row[name] for name in _AS_IS},
         key=TrialKey(row["ti_id"], row["attempt"]),
@@ -68,7 +70,7 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
         decision=_decision(row["decision"]),
         planned=_attempt(row["planned"]),
         state=state_of(row["state"]),
-        observation=Observation(**{name: row[name] for name in OBSERVED}),
+        observation=Observation(**seen),
     )
 
 

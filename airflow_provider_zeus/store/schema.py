@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0003"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0004"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # its own, so that the tables may live in any database
 
 metadata = sa.MetaData()
@@ -64,6 +64,7 @@ trial = sa.Table(
     sa.Column("max_power_w", sa.Double),
     sa.Column("energy_source", sa.Text),
     sa.Column("gpu_uuid", sa.Text),
+    sa.Column("gpu_energy_j", sa.JSON(none_as_null=True)),  # of several GPUs: what each of them drew
     sa.Column("limit_found_w", sa.Double),
     sa.Column("learning_rate", sa.Double),
     sa.Column("start_id", sa.Text),

@@ -239,6 +239,7 @@ class Look(LiveAttempt):
         figures: dict[str, Any] = {
             "epochs": samples / self._size if steady_s is not None else None,
             "energy_j": energy_j,
+            "gpu_energy_j": whole.each_j if measures else None,
             "time_s": whole.time_s,
             "excess_j": None if energy_j is None or steady_j is None else energy_j - samples * steady_j,
             "excess_s": None if steady_s is None else whole.time_s - samples * steady_s,
@@ -247,8 +248,11 @@ class Look(LiveAttempt):
         }
         unread = self._device.missing.get("energy_j") or whole.reason
         whys = {"rest_j": _NO_REST, "rest_s": _NO_REST, "energy_j": unread, "excess_j": unread}
+        whys["gpu_energy_j"] = unread
         reasons = {name: why for name, why in seen.reasons.items() if name not in figures}
         reasons |= {name: whys.get(name) or _TOO_SHORT for name, value in figures.items() if value is None}
+        if energy_j is not None or seen.device_count == 1:
+            reasons.pop("gpu_energy_j", None)
         size, found_w = self._size, self._found_w
         return replace(seen, **figures, samples_per_epoch=size, limit_found_w=found_w, reasons=reasons)
 

@@ -25,6 +25,7 @@ from airflow_provider_zeus.training.signals import raise_again
 _SOURCES = (None, "nvml_counter", "nvml_poll", "rapl", "estimate", "simulated")
 _NOT_GATHERED = "the loop was left before the other hosts told of their last epoch"
 _JOULES = ("energy_j", "rest_j", "excess_j")
+_OTHER_HOSTS = "the GPUs train on several hosts, and each knows its own alone"
 
 
 class Row(NamedTuple):
@@ -135,8 +136,9 @@ class SharedAttempt(LiveAttempt):
         if self._in_epoch and self._rows and self._rows[0].epochs:
             self.snapshot = before
             return
-        reasons = {**self.snapshot.reasons, **dict.fromkeys(_JOULES, _NOT_GATHERED)}
-        self.snapshot = replace(self.snapshot, energy_j=None, rest_j=None, excess_j=None, reasons=reasons)
+        reasons = {**self.snapshot.reasons, **dict.fromkeys((*_JOULES, "gpu_energy_j"), _NOT_GATHERED)}
+        gone = dict.fromkeys((*_JOULES, "gpu_energy_j"))
+        self.snapshot = replace(self.snapshot, **gone, reasons=reasons)  # type: ignore[arg-type]
 
     @property
     def _agreed(self) -> bool:
@@ -232,6 +234,9 @@ def gathered(own: Observation, rows: Sequence[Row]) -> Observation:
     reasons = dict(own.reasons)
     if own.time_s is not None:
         reasons |= dict.fromkeys(missing - set(reasons), "not every host measures it in the same way")
+    each_j = own.gpu_energy_j if device.count == own.device_count and energy_j is not None else None
+    if each_j is None and device.count > 1 and own.time_s is not None:
+        reasons["gpu_energy_j"] = reasons.get("energy_j") or _OTHER_HOSTS
     return replace(
         own,
         samples=int(first.samples),
@@ -243,6 +248,7 @@ def gathered(own: Observation, rows: Sequence[Row]) -> Observation:
         time_s=time_s,
         rest_s=None if time_s is None or train_s is None else max(time_s - train_s, 0.0),
         excess_s=_known(first.excess_s),
+        gpu_energy_j=each_j,
         device_count=device.count,
         max_power_w=device.max_power_w,
         energy_source=device.energy_source,

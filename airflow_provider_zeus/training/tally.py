@@ -127,9 +127,9 @@ class Tally:
         """Sums up to the last edge. Fields that only the run handle knows (metric, target, ...) are left open."""
         started, info, epochs = self._point is not None, self._device.info, self.epochs
         excess_j, excess_s = self._sweep.excess(self.samples)
-        energy_j, rest_j = self._total.energy_j, self._rest_j()
+        energy_j, rest_j, each_j = self._total.energy_j, self._rest_j(), self._total.each_j
         if info.energy_source is None or not started:
-            energy_j = rest_j = excess_j = None
+            energy_j = rest_j = excess_j = each_j = None
         return Observation(
             epochs=epochs,
             samples=self.samples,
@@ -146,6 +146,7 @@ class Tally:
             max_power_w=info.max_power_w,
             energy_source=info.energy_source,
             gpu_uuid=self._device.uuid,
+            gpu_energy_j=each_j,
             limit_found_w=self._limit_found_w,
             reasons=self._reasons(epochs, energy_j=energy_j, rest_j=rest_j, excess_j=excess_j, excess_s=excess_s),
         )
@@ -161,6 +162,8 @@ class Tally:
             reasons["epochs"] = "the data loader cannot tell the size of an epoch, and none was completed"
         if "limit_w" in missing:
             reasons["power_limit_w"] = missing["limit_w"]
+        if "energy_j" in reasons and self._device.info.count > 1:
+            reasons["gpu_energy_j"] = reasons["energy_j"]
         return reasons
 
     def _rest_j(self) -> float | None:

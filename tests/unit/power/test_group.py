@@ -17,6 +17,7 @@ from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.estimate import EstimateDevice
 from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limit import LimitControl
+from airflow_provider_zeus.power.meter import Mark, Span, read
 from airflow_provider_zeus.power.nvml import NvmlDevice
 from airflow_provider_zeus.power.nvml_group import open_nvml
 from airflow_provider_zeus.power.open import open_device
@@ -235,6 +236,31 @@ class TestSimulated:
         assert (pair.energy_j() or 0) - began_j == pytest.approx(2 * alone.energy_j(), abs=0.01)
         assert (pair.info.count, pair.info.max_power_w) == (2, 500.0)
         assert len(list(tmp_path.glob("*.gpu"))) == 2
+
+    def test_what_each_of_them_drew_adds_up_to_what_all_drew(self, tmp_path: Path) -> None:
+        pair = open_device(NAME, state_dir=tmp_path, gpus=2)
+        span = Span(read(pair))
+        for _ in range(200):
+            pair.on_step(1024)
+        open_simulated(NAME, tmp_path, 2).on_step(4096)  # the second one works on its own as well
+        span.advance(read(pair))
+        assert span.each_j is not None
+        first, second = span.each_j
+        assert second > first > 0
+        assert span.energy_j == pytest.approx(first + second)
+
+    def test_one_gpu_has_no_parts(self, tmp_path: Path) -> None:
+        alone = open_simulated(NAME, tmp_path)
+        span = Span(read(alone))
+        alone.on_step(4096)
+        span.advance(read(alone))
+        assert (span.energy_j, span.each_j) == (pytest.approx(alone.energy_j()), None)
+
+    def test_a_counter_that_went_back_leaves_the_parts_unknown(self) -> None:
+        span = Span(Mark(10.0, 0.0, each_j=(4.0, 6.0)))
+        span.advance(Mark(20.0, 1.0, each_j=(3.0, 17.0)))
+        span.advance(Mark(30.0, 2.0, each_j=(8.0, 22.0)))
+        assert (span.energy_j, span.each_j) == (20.0, None)
 
     def test_the_slower_one_is_waited_for(self, tmp_path: Path) -> None:
         slow, quick = open_simulated(NAME, tmp_path, 1), open_simulated(NAME, tmp_path, 2)

@@ -216,7 +216,7 @@ def test_what_heartbeats_said_survives_a_death_without_a_result(store: Store, cl
 def test_tell_writes_every_figure(opens: Opens, clock: Clock) -> None:
     key = opens().ask(request(1)).trial.key
     clock.t += 12
-    extra = {"target_value": 0.8, "excess_j": 1.0, "excess_s": 0.1, "start_id": "a"}
+    extra = {"target_value": 0.8, "excess_j": 1.0, "excess_s": 0.1, "start_id": "a", "gpu_energy_j": (700.0, 420.0)}
     told = opens().tell(key, State.EXHAUSTED, report(**extra), reason="below")
     assert (told.state, told.reason, told.told_seq, told.closed_at) == (State.EXHAUSTED, "below", 1, 1012.0)
     assert told.observation == seen(**extra)
@@ -231,6 +231,17 @@ def test_a_missing_figure_is_none_with_its_reason(store: Store) -> None:
     seen_ = only(store).observation
     assert seen_.energy_j is None
     assert seen_.reasons == {"energy_j": "counter went backwards"}
+
+
+def test_a_heartbeat_tells_the_energy_of_each_gpu(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    store.heartbeat(key, report(gpu_energy_j=(7.0, 5.0), device_count=2))
+    assert only(store).observation.gpu_energy_j == (7.0, 5.0)
+    store.heartbeat(key, report(gpu_energy_j=(9.0, 8.0), device_count=2))
+    assert only(store).observation.gpu_energy_j == (9.0, 8.0)
+    store.tell(key, State.CONVERGED, report(gpu_energy_j=(10.0, math.nan), device_count=2))
+    seen_ = only(store).observation
+    assert (seen_.gpu_energy_j, seen_.reasons) == (None, {"gpu_energy_j": "not a list of finite numbers"})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

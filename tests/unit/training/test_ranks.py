@@ -276,6 +276,8 @@ class TestSums:
         assert seen.time_s == pytest.approx(gpu.now_s(), rel=1e-6)
         assert seen.energy_j == pytest.approx(2 * alone_j, rel=0.02)
         assert (seen.device_count, seen.max_power_w) == (2, 500.0)
+        assert seen.gpu_energy_j == pytest.approx((alone_j, alone_j), rel=0.02)
+        assert sum(seen.gpu_energy_j or ()) == pytest.approx(seen.energy_j)
 
     def test_across_hosts_a_died_epoch_is_not_guessed(self, together: Together) -> None:
         def train(run: ZeusRun) -> None:
@@ -307,6 +309,7 @@ class TestSums:
         assert "sets no power limits: this training runs on 2 hosts" in caplog.text
         seen = together.last()
         assert (seen.device_count, seen.max_power_w, seen.excess_j) == (2, 500.0, 0.0)
+        assert (seen.gpu_energy_j, "several hosts" in seen.reasons["gpu_energy_j"]) == (None, True)
 
 
 ROW = Row(*[0.0] * len(Row._fields))
