@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 import time
@@ -117,6 +118,7 @@ def _traces(folder: Path) -> Traces:
 
 def _work(folder: Path, task: Task) -> Replays:
     scenario, found = _scenario(folder, task.workload, task.gpu, task.eta), Replays()
+    gc.freeze()  # what the imports left is not gone through again and again
     start = time.process_time()
     for seed in task.seeds:
         found.add(scenario, run_policy(task.policy, scenario, scenario.pair.recurrences, seed, task.beta))

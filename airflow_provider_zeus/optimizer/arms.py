@@ -101,9 +101,10 @@ def epoch_costs(
 def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
     """EpochCost(b) [J], at the weights of this device, on the other device that ran most batch sizes."""
     here = device.where if device else None
-    others = Counter(where for _, where in belief.rates if where != here)
-    if not others:
+    elsewhere = [where for _, where in belief.rates if where != here]
+    if not elsewhere:
         return {}
+    others = Counter(elsewhere)
     model, count, source = max(others, key=lambda where: (others[where], str(where)))
     return epoch_costs(belief, DeviceInfo(model=model, count=count, energy_source=source), (), weights)
 

@@ -84,16 +84,30 @@ class Belief:
         """Posterior of log Epochs from the runs of this era, over the job's batch sizes and those of earlier lists."""
         from airflow_provider_zeus.optimizer.surrogate import fit
 
-        starts = [bisect_left(self.converged, (change.since,)) for change in self.changes]  # first run of each era
-        bounds = pairwise([0, *starts, len(self.converged)])
-        *before, reached = [[run[1:] for run in self.converged[start:end]] for start, end in bounds]
+        *before, reached = self.by_era
         era = self.era
         newest = [run for run in self.stopped if run[0] >= era][-STOPPED_USED:]
         stopped = [(b, epochs, self.beside(n)) for n, b, epochs in newest]
         most = float(self.job.max_epochs or 1)
-        sizes = sorted({*self.job.batch_sizes, *(b for b, _ in reached), *(b for b, _, _ in stopped)})
+        sizes = sorted({*self.job.batch_sizes, *reached, *(b for b, _, _ in stopped)})
         jumps = [math.fsum(c.jump**2 for c in self.changes[i:]) for i in range(len(self.changes))]
         return fit(sizes, self.job.default_batch_size, reached, stopped, list(zip(before, jumps, strict=True)), most)
+
+    @cached_property
+    def by_era(self) -> list[dict[int, list[float]]]:
+        """Epochs of the runs that reached the target, by batch size, between one change and the next; ours is last."""
+        starts = [bisect_left(self.converged, (change.since,)) for change in self.changes]
+        eras: list[dict[int, list[float]]] = []
+        for start, end in pairwise([0, *starts, len(self.converged)]):
+            eras.append({})
+            for _, b, epochs in self.converged[start:end]:
+                eras[-1].setdefault(b, []).append(epochs)
+        return eras
+
+    @property
+    def reached(self) -> frozenset[int]:
+        """Batch sizes of which a run within the window reached the target."""
+        return frozenset(b for runs in self.by_era for b in runs)
 
     def beside(self, number: int) -> list[tuple[int, float]]:
         """(batch size, epochs) of the runs of this era that reached the target on the same slice of the data."""

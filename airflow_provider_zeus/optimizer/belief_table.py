@@ -103,7 +103,7 @@ def _standings(
 ) -> dict[int, Standing]:
     job, device = log.job, log.device
     model = UNKNOWN if device is None else device.model
-    converged = {b for _, b, _ in belief.converged}
+    converged = belief.reached
     tried = {t.batch_size for t in log.trials if t.state in ENDED and t.planned.phase is not Phase.PEEK}
     held = {"pause_exploration": True}
     incumbent = choose(job, belief, profiles=profiles, device=device, settings=held).attempts[-1].batch_size

@@ -49,7 +49,7 @@ def ranking(belief: Belief, here: Mapping[int, float], there: Mapping[int, float
     Epochs(b) from every GPU x EpochCost(b) of this one, as far as it is known; where it is not, the other GPU's is
     shifted to this one's level. Those of unknown cost are left out.
     """
-    reached = {b for _, b, _ in belief.converged} & set(belief.job.batch_sizes)
+    reached = belief.reached & set(belief.job.batch_sizes)
     known = [(one.cost.value, b, one) for b, one in believed(belief, here, there).items() if b in reached]
     return [one for _, _, one in sorted((cost, b, one) for cost, b, one in known if cost is not None)]
 

@@ -74,7 +74,7 @@ def next_return(
     tries = [(n, b) for (_, b), (n, _) in belief.explored.items()] + [(n, b) for n, b, _ in belief.stopped]
     last_try = {b: n for n, b in sorted(tries)}
     window_start = belief.window_start()
-    converged = {b for _, b, _ in belief.converged}
+    converged = belief.reached
 
     def due(b: int) -> bool:
         if b in converged:

@@ -140,8 +140,7 @@ def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: b
 def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
     """The run against what was predicted for it, where its batch size is known well; a new era where Epochs jumped."""
     n, b, epochs = run
-    era = belief.era
-    if sum([size == b and m >= era for m, size, _ in belief.converged]) < KNOWN_RUNS:
+    if len(belief.by_era[-1].get(b, ())) < KNOWN_RUNS:
         return {}
     surrogate = belief.surrogate
     i = surrogate.sizes.index(b)

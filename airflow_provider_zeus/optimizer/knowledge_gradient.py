@@ -46,7 +46,7 @@ class Outlook:
     log_epoch_cost: Vector
     epoch_cost_variance: Vector  # 0 where it was measured
     feasible: Mask
-    converged: Mask
+    converged: Mask  # of those that may run
     trusted: Mask  # of those that converged and may run: what may be the incumbent
     chance: Vector  # that a complete run reaches the target
     max_epochs: float
@@ -100,9 +100,9 @@ def best(outlook: Outlook, incumbent: int, within: Mask) -> Choice:
     """The candidate with the highest net value; the incumbent where nothing beats it."""
     others = within & outlook.feasible
     others[incumbent] = False
-    rows = np.append(np.flatnonzero(others), incumbent)
+    rows = np.append(others.nonzero()[0], incumbent)
     net, stop = _net(outlook, incumbent, rows)
-    looks = np.flatnonzero(outlook.epoch_cost_variance[rows[:-1]] > 0)
+    looks = outlook.epoch_cost_variance[rows[:-1]].nonzero()[0]
     if len(looks):
         net[looks] = _after_a_look(outlook, incumbent, rows[looks], float(net[-1]))
     row = len(rows) - 1 if net[-1] >= net.max() else int(net.argmax())
@@ -114,6 +114,8 @@ def _net(
 ) -> tuple[Vector, Vector]:
     """(net value [J], cost at which to give up [J]) of each of ``rows``; of the incumbent what its own run teaches.
 
+    The incumbent, where it is among them, is the last one.
+
     :param costs: log EpochCosts that a row supposes, (rows, sizes); what is believed where left out.
     :param variance: and how uncertain the row's own is, (rows,).
     """
@@ -121,23 +123,23 @@ def _net(
     variance = outlook.epoch_cost_variance[rows] if variance is None else variance
     log_cost = s.mean + (outlook.log_epoch_cost if costs is None else costs)
     sd = np.sqrt(s.cov[rows, rows] + s.noise[rows] + variance)
-    shift = s.cov[rows] / sd[:, None]
-    shift[each, rows] += variance / sd
-    usable = np.empty(shift.shape)  # of a size that may not run the cost is infinite
-    usable[:] = np.where(outlook.converged & outlook.feasible, log_cost, np.inf)
-    own_cost = usable[each, rows] = log_cost[rows] if costs is None else log_cost[each, rows]
-    moved = shift[:, None, :] * _GRID[:, None]  # (row, outcome, size): belief after that outcome, less before
-    cheapest = (usable[:, None, :] + moved).min(2)
-    gain = np.exp(log_cost[..., incumbent, None] + moved[:, :, incumbent]) - np.exp(cheapest)
+    shift = (s.cov[rows] / sd[:, None]).T
+    shift[rows, each] += variance / sd
+    usable = np.empty(shift.shape)  # (size, row): of a size that may not run the cost is infinite
+    usable.T[:] = np.where(outlook.converged, log_cost, np.inf)
+    own_cost = usable[rows, each] = log_cost[rows] if costs is None else log_cost[each, rows]
+    moved = shift[:, :, None] * _GRID  # (size, row, outcome): belief after that outcome, less before
+    cheapest = (usable[:, :, None] + moved).min(0)
+    gain = np.exp(log_cost[..., incumbent, None] + moved[incumbent]) - np.exp(cheapest)
     cost = np.exp(own_cost[:, None] + sd[:, None] * _GRID)
     incumbent_cost = np.exp(log_cost[..., incumbent])
     chance = outlook.chance[rows, None] * _WEIGHTS
     value = (chance * (horizon * gain - cost)).cumsum(1) - (1.0 - chance.cumsum(1)) * (cost + incumbent_cost[..., None])
-    value[:, 1:][cost[:, 1:] > outlook.beta * incumbent_cost[..., None]] = -np.inf
+    np.copyto(value[:, 1:], -np.inf, where=cost[:, 1:] > outlook.beta * incumbent_cost[..., None])
     stop = value.argmax(1)
     net = value[each, stop] + incumbent_cost
-    own = rows == incumbent
-    net[own] = horizon * (chance[own] * gain[own]).sum(1)
+    if rows[-1] == incumbent:
+        net[-1] = horizon * (chance[-1] * gain[-1]).sum()
     return net, cost[each, stop]
 
 

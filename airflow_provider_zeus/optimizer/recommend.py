@@ -100,7 +100,7 @@ def _tried(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> At
     """An exploratory attempt that is worth its cost."""
     text, cost = scene.weights.text, np.exp(outlook.log_cost)
     b, index = scene.all_sizes[choice.index], scene.all_sizes.index(incumbent)
-    runs = sum(1 for n, size, _ in scene.belief.converged if size == b and n >= scene.belief.era)
+    runs = len(scene.belief.by_era[-1].get(b, ()))
     seen = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "by its neighbours"
     why = (
         f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({seen}), {incumbent} "

@@ -55,7 +55,7 @@ class Scene:
     def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> Scene:
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
         feasible = frozenset(job.batch_sizes) - belief.infeasible(model)
-        converged = frozenset(b for _, b, _ in belief.converged) & feasible
+        converged = belief.reached & feasible
         sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
         elsewhere = epoch_costs_elsewhere(belief, device, weights)
         within, newest = reach(sizes, feasible, converged), _newest(belief)
@@ -95,7 +95,7 @@ class Scene:
         """
         most, belief = float(self.job.max_epochs or 1), self.belief
         since = [0, *(change.since for change in belief.changes)]
-        reached = {b for _, b, _ in belief.converged}
+        reached = belief.reached
         chances = {b: 1.0 if b in reached else 1.0 - P_FAIL for b in self.all_sizes}
         missed = [(n, b, False) for n, b, epochs in belief.stopped if epochs >= most]
         for size in {b for _, b, _ in missed} & chances.keys():

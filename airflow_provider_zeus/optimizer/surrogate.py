@@ -23,10 +23,11 @@ P_FAIL = 0.05  # chance that a run never reaches its target, whatever was predic
 
 Vector = NDArray[np.float64]
 Indices = NDArray[np.intp]
-Runs = Sequence[tuple[int, float]]  # (batch size, epochs)
+Runs = Mapping[int, Sequence[float]]  # epochs of runs that reached the target, by batch size
+Beside = Sequence[tuple[int, float]]  # (batch size, epochs) of such runs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # one is made once: hashed by identity
 class Hyperparameters:
     """Of the prior; none is tuned per workload. Standard deviations are of log Epochs."""
 
@@ -69,14 +70,15 @@ def fit(
     sizes: Sequence[int],
     default: int,
     reached: Runs,
-    stopped: Sequence[tuple[int, float, Runs]],
+    stopped: Sequence[tuple[int, float, Beside]],
     before: Sequence[tuple[Runs, float]] = (),
     most: float = math.inf,
     h: Hyperparameters = Hyperparameters(),
 ) -> Surrogate:
-    """Posterior given the runs that reached the target, as (batch size, epochs), and (batch size, epochs, beside) of
-    stopped ones. Batch sizes that are not in ``sizes`` are left out. *beside* are runs that reached the target on the
-    same slice of the data: where they took longer than usual, the slice is hard.
+    """Posterior given the epochs of the runs that reached the target, and (batch size, epochs, beside) of stopped ones.
+
+    Batch sizes that are not in ``sizes`` are left out. *beside* are runs that reached the target on the same slice of
+    the data: where they took longer than usual, the slice is hard.
 
     :param before: of each time before a change, its runs that reached the target, and the squares of the jumps of log
         Epochs since then, summed. They tell the shape at a level of its own; the more that jumped, the less.
@@ -90,12 +92,13 @@ def fit(
     noise = _noise(len(order), arms, h)
     at = arms.place
     if len(at):
-        spread = np.diag(noise[at] / arms.runs)
+        across = cov[at]
+        seen = across[:, at]
         for group, (_, jumps) in enumerate(before, start=1):
             these = slice(*np.searchsorted(arms.group, (group, group + 1)))
-            spread[these, these] += h.level**2 + jumps / JUMP**2 * shape[np.ix_(at[these], at[these])]
-        across = cov[at]
-        gain = np.linalg.solve(across[:, at] + spread, across)
+            seen[these, these] += h.level**2 + jumps / JUMP**2 * shape[np.ix_(at[these], at[these])]
+        seen.flat[:: len(at) + 1] += noise[at] / arms.runs
+        gain = np.linalg.solve(seen, across)
         mean, cov = mean + (arms.mean - mean[at]) @ gain, cov - across.T @ gain
     for b, epochs, beside in stopped:
         if b in place:
@@ -104,7 +107,7 @@ def fit(
     return Surrogate(order, mean, cov, noise)
 
 
-def hardness(mean: Vector, runs: Sequence[tuple[int, float]], *, whole: bool = False) -> float:
+def hardness(mean: Vector, runs: Beside, *, whole: bool = False) -> float:
     """By how much log Epochs of a slice exceeds the usual, told by its (index, epochs) runs.
 
     Half of the run-to-run variance is taken for the slice's; ``whole``: what its runs took, as it was.
@@ -124,15 +127,17 @@ class _Arms(NamedTuple):
 
     @classmethod
     def of(cls, place: Mapping[int, int], groups: Sequence[Runs]) -> _Arms:
-        n = len(place)
-        known = [(g * n + place[b], epochs) for g, runs in enumerate(groups) for b, epochs in runs if b in place]
-        arm = np.array([a for a, _ in known], np.intp)
-        logs: Vector = np.log([epochs for _, epochs in known])
-        runs = np.bincount(arm)
-        arms = np.flatnonzero(runs)
-        means = np.bincount(arm, logs) / np.maximum(runs, 1)
-        squares: Vector = np.bincount(arm, (logs - means[arm]) ** 2).astype(np.float64)  # of no run: integers
-        return cls(arms // n, arms % n, runs[arms], means[arms], squares[arms])
+        logs = [
+            (g, place[b], [math.log(epochs) for epochs in runs[b]])
+            for g, runs in enumerate(groups)
+            for b in sorted(runs)
+            if b in place
+        ]
+        means = [sum(values) / len(values) for *_, values in logs]
+        squares = [sum([(v - mean) ** 2 for v in values]) for (*_, values), mean in zip(logs, means, strict=True)]
+        group, at = (np.array([arm[i] for arm in logs], np.intp) for i in (0, 1))
+        runs = np.array([len(values) for *_, values in logs], np.intp)
+        return cls(group, at, runs, np.array(means), np.array(squares))
 
 
 def _noise(n: int, arms: _Arms, h: Hyperparameters) -> Vector:

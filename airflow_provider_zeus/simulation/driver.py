@@ -68,21 +68,11 @@ class Writer:
 
     def open(self, decision: Decision, planned: Attempt, attempt: int, ti_id: str | None = None) -> Trial:
         """The row of a run that begins; the attempts of one recurrence share its ``ti_id``."""
-        self.number += 1
-        return Trial(
-            job_id=self.job_id,
-            number=self.number,
-            key=TrialKey(ti_id or str(self.number), attempt),
-            origin=_ORIGIN,
-            spec=self._spec,
-            decision=decision,
-            planned=planned,
-            state=State.RUNNING,
-        )
+        return self._row(decision, planned, attempt, ti_id, State.RUNNING, Observation())
 
-    def close(self, trial: Trial, run: Run, state: State | None = None) -> Trial:
-        """The row when its run has ended; ``state`` of what is neither reached nor missed, a peek."""
-        return replace(trial, state=state or self._state(trial.planned, run), observation=self._observation(run))
+    def close(self, trial: Trial, run: Run) -> Trial:
+        """The row when its run has ended."""
+        return replace(trial, state=self._state(trial.planned, run), observation=self._observation(run))
 
     def trial(
         self,
@@ -93,8 +83,25 @@ class Writer:
         state: State | None = None,
         ti_id: str | None = None,
     ) -> Trial:
-        """Both at once."""
-        return self.close(self.open(decision, planned, attempt, ti_id), run, state)
+        """Both at once; ``state`` of what is neither reached nor missed, a peek."""
+        state = state or self._state(planned, run)
+        return self._row(decision, planned, attempt, ti_id, state, self._observation(run))
+
+    def _row(
+        self, decision: Decision, planned: Attempt, attempt: int, ti_id: str | None, state: State, seen: Observation
+    ) -> Trial:
+        self.number += 1
+        return Trial(
+            job_id=self.job_id,
+            number=self.number,
+            key=TrialKey(ti_id or str(self.number), attempt),
+            origin=_ORIGIN,
+            spec=self._spec,
+            decision=decision,
+            planned=planned,
+            state=state,
+            observation=seen,
+        )
 
     def _state(self, planned: Attempt, run: Run) -> State:
         if run.reached:
