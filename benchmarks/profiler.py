@@ -23,7 +23,8 @@ import numpy as np
 from airflow_provider_zeus.errors import ZeusError
 from benchmarks.cores import on_all_cores
 from benchmarks.paper import chosen_traces, table
-from benchmarks.profiler_replay import LONG, SEARCHES, Case, Curve, Overhead, Row, curves_of, overhead, searched
+from benchmarks.profiler_overhead import Overhead, overhead
+from benchmarks.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
 
 ETAS, NOISES = (0.5, 1.0), (0.01, 0.03)
 GRIDS = {"25 W apart": 0.8, f"{LONG} limits": 0.5}  # share of the grid that may be measured at most

@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.search import MOST
 from benchmarks import profiler
+from benchmarks.profiler_overhead import overhead
 from benchmarks.profiler_replay import (
     SEARCHES,
     Bench,
@@ -21,7 +22,6 @@ from benchmarks.profiler_replay import (
     full_sweep,
     monotone,
     ours,
-    overhead,
     searched,
     ternary,
 )
