@@ -19,6 +19,16 @@ COMPLETE = (State.CONVERGED, State.EXHAUSTED)  # given-up runs are cut off: they
 ONE_RUN = "one complete run is no spread"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """``baseline - spent = saved`` in one unit; below 0: lost. What left no model is all loss."""
+
+    unit: str  # "J" or "s"
+    spent: float | None
+    baseline: Estimate
+    saved: Estimate
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The default at full power: epochs that its runs took, and what one epoch draws."""

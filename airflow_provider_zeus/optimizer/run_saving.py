@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from airflow_provider_zeus.optimizer.baseline import Baseline
+from airflow_provider_zeus.optimizer.baseline import Baseline, Saved
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.estimate import Estimate
 from airflow_provider_zeus.optimizer.evidence import evidence
@@ -14,16 +14,6 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.limits import Profiles
 from airflow_provider_zeus.optimizer.recurrences import ENERGY, TIME, Recurrence, recurrences
 from airflow_provider_zeus.optimizer.trial import ProfileSample, Trial, Where
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """``baseline - spent = saved`` in one unit; below 0 the run lost. A run without a model has lost all it spent."""
-
-    unit: str  # "J" or "s"
-    spent: float | None
-    baseline: Estimate
-    saved: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

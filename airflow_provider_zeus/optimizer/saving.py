@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from airflow_provider_zeus.optimizer.baseline import ONE_RUN, Baseline, bootstrap_means, epochs_of
+from airflow_provider_zeus.optimizer.baseline import ONE_RUN, Baseline, Saved, bootstrap_means, epochs_of
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.estimate import Estimate
 from airflow_provider_zeus.optimizer.evidence import Evidence, evidence
@@ -25,20 +25,16 @@ from airflow_provider_zeus.optimizer.trial import ProfileSample, Trial, Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """Totals in one unit: ``baseline - spent = total`` and ``total + exploration = settled``. Below 0: lost."""
+class SavedInAll(Saved):
+    """Sums over runs; ``saved + exploration = settled``."""
 
-    unit: str  # "J" or "s"
-    spent: float | None
-    baseline: Estimate
-    total: Estimate
     exploration: float | None  # part of ``spent`` that left no model: given up, died, peeks, excess of profiling
     settled: Estimate  # the saving without that part
 
     @property
     def lost(self) -> bool | None:
         """Whether the default at full power would have been cheaper; None where it cannot be told."""
-        return None if self.total.value is None else self.total.value < 0
+        return None if self.saved.value is None else self.saved.value < 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +54,9 @@ class Saving:
     default_batch_size: int
     full_power_w: float | None  # None: the device has no limit
     runs: int  # recurrences that are counted
-    cost: Saved  # Eq. 2
-    energy: Saved
-    time: Saved
+    cost: SavedInAll  # Eq. 2
+    energy: SavedInAll
+    time: SavedInAll
     per_run: Estimate  # what a run of today's incumbent is expected to save on the newest slice, in ``cost.unit``
     break_even_run: int | None  # run (from 1) from which on the sum stays at or below the baseline's; None: not yet
     break_even_in: (
@@ -108,7 +104,7 @@ def saving(
     )
 
 
-def _against(base: Baseline, runs: Sequence[Recurrence], weights: Weights, unit: str) -> Saved:
+def _against(base: Baseline, runs: Sequence[Recurrence], weights: Weights, unit: str) -> SavedInAll:
     """Totals over the runs; a run without a model has no baseline, so that it is all loss."""
     spent = [r.spent(weights) for r in runs]
     exploring = [r.exploration(weights) for r in runs]
@@ -121,11 +117,11 @@ def _against(base: Baseline, runs: Sequence[Recurrence], weights: Weights, unit:
     tried = None if None in exploring else math.fsum(e for e in exploring if e is not None)
     if why_not is not None or total is None:
         gone = Estimate.missing(why_not or "")
-        return Saved(unit=unit, spent=total, baseline=gone, total=gone, exploration=tried, settled=gone)
+        return SavedInAll(unit=unit, spent=total, baseline=gone, saved=gone, exploration=tried, settled=gone)
     baseline = base.mean_epochs().times(math.fsum(known))
     saved = baseline.plus(-total)
     settled = Estimate.missing("what exploration cost is not known") if tried is None else saved.plus(tried)
-    return Saved(unit=unit, spent=total, baseline=baseline, total=saved, exploration=tried, settled=settled)
+    return SavedInAll(unit=unit, spent=total, baseline=baseline, saved=saved, exploration=tried, settled=settled)
 
 
 def _per_run(log: Evidence, base: Baseline, weights: Weights, rng: random.Random) -> Estimate:
@@ -179,7 +175,7 @@ def _break_even(steps: Sequence[Step]) -> int | None:
     return len(behind) - next((i for i, late in enumerate(reversed(behind)) if late), len(behind)) + 1
 
 
-def _break_even_in(cost: Saved, per_run: Estimate) -> int | None:
-    if cost.total.value is None or per_run.value is None or per_run.value <= 0:
+def _break_even_in(cost: SavedInAll, per_run: Estimate) -> int | None:
+    if cost.saved.value is None or per_run.value is None or per_run.value <= 0:
         return None
-    return max(math.ceil(-cost.total.value / per_run.value), 1)
+    return max(math.ceil(-cost.saved.value / per_run.value), 1)

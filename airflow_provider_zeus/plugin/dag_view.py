@@ -19,7 +19,6 @@ from airflow_provider_zeus.plugin.models import Row
 from airflow_provider_zeus.plugin.prices import Factors
 
 RUNS = 200  # in the table at once unless the reader asks for more
-MOST = 1000  # runs that charts and sums are of, and the longest page of the table
 NO_JOB = (
     "This DAG has no Zeus job. A task decorated with @task.zeus(ZeusJob(...)) is one; what it costs is shown here "
     "from its first run on."
@@ -62,17 +61,23 @@ def charts(trials: Sequence[Trial], known: Known, factors: Factors, *, more: boo
     rows = costs.rows_of(trials, log.job)
     gaps = left_out(saving.left_out)
     if more:
-        gaps = [f"Charts and sums are of the newest {MOST:,} runs; the log holds older ones.", *gaps]
+        gaps = [
+            "Charts and sums are of the newest runs alone; the log holds older ones, which the export has too.",
+            *gaps,
+        ]
     return DagCharts(
-        verdict=dag_words.verdict(saving),
-        tiles=dag_words.tiles(saving, known.source, factors, log.where[1] if log.where else 1),
+        verdict=dag_words.verdict(saving, all_of=not more),
+        tiles=dag_words.tiles(saving, known.source, factors, log.where[1] if log.where else 1, all_of=not more),
         whose=known.whose,
         source=known.source,
         left_out=gaps,
-        cost=figures_dag.cost_chart(rows, lines(known, rows), known.marks),
-        saved=saved_chart(saving, rows),
-        belief=belief_chart(belief_table(log, log.job, profiles=known.profiles)),
-        front=front_chart(pareto(log, log.job, profiles=known.profiles), known.weights),
+        cost=words.badged(
+            figures_dag.cost_chart(rows, lines(known, rows), known.marks),
+            words.badge([row.source.name for row in figures_dag.charted(rows)]),
+        ),
+        saved=words.badged(saved_chart(saving, rows), known.source),
+        belief=words.badged(belief_chart(belief_table(log, log.job, profiles=known.profiles)), known.source),
+        front=words.badged(front_chart(pareto(log, log.job, profiles=known.profiles), known.weights), known.source),
     )
 
 

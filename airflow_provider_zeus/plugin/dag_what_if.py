@@ -41,7 +41,7 @@ def answered(known: Known, wish: Wish, configured: Factors) -> WhatIfAnswer:
         text=said(found, factors, gpus),
         asked=_asked(found.then.eta if wish.eta is None else wish.eta, factors),
         table=_table(found, factors, gpus),
-        front=front_chart(pareto(log, log.job, profiles=known.profiles), weights),
+        front=words.badged(front_chart(pareto(log, log.job, profiles=known.profiles), weights), known.source),
         whose=known.whose,
         source=known.source,
     )
@@ -52,23 +52,15 @@ _PRICES = ("price_per_kwh", "price_per_gpu_hour", "g_co2e_per_kwh")
 
 def _asked(eta: float, factors: Factors) -> list[Asked]:
     money = f" [{factors.currency}]" if factors.currency else ""
+    labels = {
+        "eta": ("eta: weight of energy against time", eta, 1.0, 0.05),
+        "price_per_kwh": (f"Price per kWh{money}", factors.price_per_kwh, MOST_PRICE, 0.01),
+        "price_per_gpu_hour": (f"Price per GPU-hour{money}", factors.price_per_gpu_hour, MOST_PRICE, 0.1),
+        "g_co2e_per_kwh": ("gCO₂e per kWh", factors.g_co2e_per_kwh, MOST_CARBON, 10.0),
+    }
     return [
-        Asked(name="eta", label="eta: weight of energy against time", value=eta, most=1.0, step=0.05),
-        Asked(
-            name="price_per_kwh",
-            label=f"Price per kWh{money}",
-            value=factors.price_per_kwh,
-            most=MOST_PRICE,
-            step=0.01,
-        ),
-        Asked(
-            name="price_per_gpu_hour",
-            label=f"Price per GPU-hour{money}",
-            value=factors.price_per_gpu_hour,
-            most=MOST_PRICE,
-            step=0.1,
-        ),
-        Asked(name="g_co2e_per_kwh", label="gCO₂e per kWh", value=factors.g_co2e_per_kwh, most=MOST_CARBON, step=10),
+        Asked(name=name, label=label, value=value, most=most, step=step)
+        for name, (label, value, most, step) in labels.items()
     ]
 
 
@@ -79,27 +71,28 @@ def said(found: WhatIf, factors: Factors, gpus: int) -> str:
         return f"Nothing measures energy there, so that time alone counts and eta changes nothing: {_choice(now)}."
     if now.eta == then.eta:
         head = f"At today's eta {now.eta:g} the log says: {_choice(then)}."
-    elif (now.batch_size, now.limit_w) == (then.batch_size, then.limit_w):
+    elif _same(now, then):
         head = f"At eta {then.eta:g} the log says the same as at today's {now.eta:g}: {_choice(then)}."
     else:
         head = f"At eta {then.eta:g} the log says {_choice(then)}; at today's {now.eta:g} it says {_choice(now)}."
     spent = [f"{_text(then.energy_j, words.energy)} and {_text(then.time_s, words.duration)}"]
     money, carbon = _money(then, factors, gpus), factors.carbon(then.energy_j.value)
-    if money is not None and money.value is not None:
-        spent.append(f"{money.text} of money")
-    if carbon is not None and carbon.value is not None:
-        spent.append(carbon.text)
-    tail = f"A settled run is then expected to take {', '.join(spent)}"
-    changes = [
-        f"{name} {100 * (b / a - 1):+.0f} %".replace("-", "−")
-        for name, a, b in (
-            ("energy", now.energy_j.value, then.energy_j.value),
-            ("time", now.time_s.value, then.time_s.value),
-        )
-        if a and b and (now.batch_size, now.limit_w) != (then.batch_size, then.limit_w)
-    ]
-    against = f" ({', '.join(changes)} against today's choice)" if changes else ""
-    return f"{head} {tail}{against}."
+    spent += [f"{money.text} of money"] if money is not None and money.value is not None else []
+    spent += [carbon.text] if carbon is not None and carbon.value is not None else []
+    return f"{head} A settled run is then expected to take {', '.join(spent)}{_against(now, then)}."
+
+
+def _same(now: Prospect, then: Prospect) -> bool:
+    return (now.batch_size, now.limit_w) == (then.batch_size, then.limit_w)
+
+
+def _against(now: Prospect, then: Prospect) -> str:
+    """`` (energy −12 % against today's choice)``; empty where the choice is today's."""
+    if _same(now, then):
+        return ""
+    pairs = (("energy", now.energy_j.value, then.energy_j.value), ("time", now.time_s.value, then.time_s.value))
+    changes = [f"{name} {100 * (b / a - 1):+.0f} %".replace("-", "−") for name, a, b in pairs if a and b]
+    return f" ({', '.join(changes)} against today's choice)" if changes else ""
 
 
 def _choice(p: Prospect) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from airflow_provider_zeus.optimizer.estimate import Estimate
-from airflow_provider_zeus.optimizer.saving import Saved, Saving
+from airflow_provider_zeus.optimizer.saving import SavedInAll, Saving
 from airflow_provider_zeus.plugin import words
 from airflow_provider_zeus.plugin.models import Figure, Source
 from airflow_provider_zeus.plugin.prices import Factors
@@ -18,14 +18,14 @@ def rival(saving: Saving) -> str:
     return f"always batch size {saving.default_batch_size}, the default, at {power}"
 
 
-def verdict(saving: Saving) -> Verdict:
-    """A loss is said as plainly as a saving; where the interval holds both, that too."""
-    total = saving.cost.total
+def verdict(saving: Saving, *, all_of: bool = True) -> Verdict:
+    """A loss is said as plainly as a saving; where the interval holds both, that too. ``all_of``: no older runs."""
+    total = saving.cost.saved
     if total.value is None:
         return Verdict(
             kind="unknown", word="Not known", text=f"Whether this job saved anything cannot be told: {total.reason}."
         )
-    runs = "its run" if saving.runs == 1 else f"{saving.runs:,} runs"
+    runs = "its run" if saving.runs == 1 else f"{saving.runs:,} runs" if all_of else f"its newest {saving.runs:,} runs"
     amount = f"{words.cost(abs(total.value), saving.cost.unit).text} of cost{share(saving.cost)}"
     verb = "saved" if total.value >= 0 else "lost"
     if words.undecided(total):
@@ -35,17 +35,17 @@ def verdict(saving: Saving) -> Verdict:
     return Verdict(kind=verb, word=verb.capitalize(), text=text)
 
 
-def tiles(saving: Saving, source: Source, factors: Factors, gpus: int) -> list[Tile]:
-    """Figures at the top of the tab."""
+def tiles(saving: Saving, source: Source, factors: Factors, gpus: int, *, all_of: bool = True) -> list[Tile]:
+    """Figures at the top of the tab. ``all_of``: the log holds no older runs."""
     found = [
         _total("cost", saving.cost, words.cost, source),
         _exploration(saving, source),
-        break_even(saving),
+        break_even(saving, all_of=all_of),
         _per_run(saving, source),
         _total("energy", saving.energy, lambda v, _: words.energy(v), source),
         _total("time", saving.time, lambda v, _: words.duration(v), source),
     ]
-    energy, time = saving.energy.total.value, saving.time.total.value
+    energy, time = saving.energy.saved.value, saving.time.saved.value
     converted = [("money", factors.money(energy, time, gpus)), ("CO₂e", factors.carbon(energy))]
     for name, figure in converted:
         if figure is not None and figure.value is not None:
@@ -57,8 +57,8 @@ def tiles(saving: Saving, source: Source, factors: Factors, gpus: int) -> list[T
     return found
 
 
-def _total(name: str, saved: Saved, say: Callable[[float, str], Figure], source: Source) -> Tile:
-    total = saved.total
+def _total(name: str, saved: SavedInAll, say: Callable[[float, str], Figure], source: Source) -> Tile:
+    total = saved.saved
     if total.value is None:
         return Tile(name=f"Saved: {name}", figure=words.missing(total.reason or ""), note=f"not known: {total.reason}")
     lost = total.value < 0
@@ -86,21 +86,22 @@ def _exploration(saving: Saving, source: Source) -> Tile:
     return Tile(name=name, figure=words.cost(spent, saving.cost.unit), note=note, source=source)
 
 
-def break_even(saving: Saving) -> Tile:
+def break_even(saving: Saving, *, all_of: bool = True) -> Tile:
     """When the savings made up for what exploration cost."""
     name = "Break-even"
     if saving.break_even_run is not None:
         text = "from the start" if saving.break_even_run == 1 else f"at run {saving.break_even_run:,}"
-        note = f"of {saving.runs:,}; from there on the sum stays at or below the default's"
+        which = f"{saving.runs:,}" if all_of else f"the newest {saving.runs:,}"
+        note = f"of {which}; from there on the sum stays at or below the default's"
         return Tile(name=name, figure=Figure(value=saving.break_even_run, text=text), note=note, kind="good")
     if saving.break_even_in is not None:
         runs = "1 more run" if saving.break_even_in == 1 else f"{saving.break_even_in:,} more runs"
         figure = Figure(value=saving.break_even_in, text=f"in {runs}")
         return Tile(name=name, figure=figure, note="if each saves what is expected now", kind="warn")
     each = saving.per_run.value
-    if saving.cost.total.value is not None and each is not None and each <= 0:
+    if saving.cost.saved.value is not None and each is not None and each <= 0:
         return Tile(name=name, figure=Figure(text="not in sight"), note="a further run saves nothing", kind="bad")
-    why = saving.cost.total.reason or saving.per_run.reason or "not known"
+    why = saving.cost.saved.reason or saving.per_run.reason or "not known"
     return Tile(name=name, figure=words.missing(why), note=f"not known: {why}")
 
 
@@ -118,9 +119,9 @@ def _per_run(saving: Saving, source: Source) -> Tile:
     )
 
 
-def share(saved: Saved) -> str:
+def share(saved: SavedInAll) -> str:
     """`` (18 %)`` of the baseline."""
-    base, value = saved.baseline.value, saved.total.value
+    base, value = saved.baseline.value, saved.saved.value
     return "" if not base or value is None else f" ({abs(100 * value / base):.0f} %)"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.pareto import Front, Point
@@ -13,126 +14,141 @@ from airflow_provider_zeus.plugin.models import Chart, Table
 TITLE = "Energy against time"
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "cheapest at this eta"
 SLACK = 0.12  # room around the points, of their spread
+LABEL_PX = 10  # between a point and its label: beyond the ring around the cheapest one
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """Points with their axes: what each is drawn with."""
+
+    points: Sequence[Point]  # by time
+    colours: Mapping[int, str]  # by batch size
+    time: _Axis
+    energy: _Axis
+
+    @classmethod
+    def of(cls, front: Front) -> _Scene:
+        points = sorted(front.points, key=lambda p: p.tta_s)
+        sizes = sorted({p.batch_size for p in points})
+        colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(sizes)}
+        return cls(points, colours, _Axis.of([p.tta_s for p in points], "s"), _Axis.of([p.eta_j for p in points], "J"))
+
+    def at(self, p: Point) -> list[float]:
+        return [number(p.tta_s / self.time.size), number(p.eta_j / self.energy.size)]
+
+    def dots(self, some: Sequence[Point], name: str, size: int, style: Option) -> Option:
+        labelled = {p.batch_size: p for p in sorted(some, key=lambda p: -p.eta_j) if p.observed}  # one for each size
+        data = []
+        for p in some:
+            colour = self.colours[p.batch_size]
+            shown = {"show": labelled.get(p.batch_size) is p, "formatter": str(p.batch_size)}
+            data.append(
+                {
+                    "value": self.at(p),
+                    "tip": _tip(p),
+                    "itemStyle": {"color": colour} if p.observed else hollow(colour),
+                    "label": shown | {"position": "right", "distance": LABEL_PX},
+                }
+            )
+        return _scatter(name, size, style, data) | {"labelLayout": {"hideOverlap": True}}
 
 
 def front_chart(front: Front, weights: Weights) -> Chart:
     """Means per batch size and power limit of the runs that reached the target, without profiling."""
     if not front.points:
         return Chart(title=TITLE, note=front.reason or "")
-    points = sorted(front.points, key=lambda p: p.tta_s)
-    e_size, e_unit = scale(max(p.eta_j for p in points), "J")
-    t_size, t_unit = scale(max(p.tta_s for p in points), "s")
-    sizes = sorted({p.batch_size for p in points})
-    colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(sizes)}
+    scene = _Scene.of(front)
+    points = scene.points
     best = min(points, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size))
-    (left, right), (low, high) = _range([p.tta_s for p in points]), _range([p.eta_j for p in points])
-
-    def at(p: Point) -> list[float]:
-        return [number(p.tta_s / t_size), number(p.eta_j / e_size)]
-
-    ran = [p for p in points if p.observed]
-    labelled = {p.batch_size: p for p in sorted(ran, key=lambda p: -p.eta_j)}  # one label for each batch size
-
-    def dots(some: Sequence[Point], name: str, size: int, style: Option) -> Option:
-        return {
-            "type": "scatter",
-            "name": name,
-            "symbol": "circle",
-            "symbolSize": size,
-            "itemStyle": style,
-            "labelLayout": {"hideOverlap": True},
-            "data": [
-                {
-                    "value": at(p),
-                    "tip": _tip(p),
-                    "itemStyle": {"color": colours[p.batch_size]} if p.observed else hollow(colours[p.batch_size]),
-                    "label": {
-                        "show": labelled.get(p.batch_size) is p,
-                        "formatter": str(p.batch_size),
-                        "position": "top",
-                    },
-                }
-                for p in some
-            ],
-        }
-
+    pareto = [scene.at(p) for p in points if p.on_front]
     series: list[Option] = [
-        {
-            "type": "line",
-            "name": FRONT,
-            "silent": True,
-            "symbol": "none",
-            "itemStyle": {"color": LINE},
-            "lineStyle": {"color": LINE, "width": 2},
-            "data": [at(p) for p in points if p.on_front],
-        },
-        _equal_cost(weights, best, (left, right), (low, high), (t_size, e_size)),
-        dots([p for p in points if not p.observed], PROFILED, 7, hollow(COLOURS[7])),
-        dots(ran, RAN, 12, {"color": COLOURS[7], "opacity": 1}),
-        {
-            "type": "scatter",
-            "name": CHOSEN,
-            "symbol": "circle",
-            "symbolSize": 24,
-            "silent": True,
-            "itemStyle": hollow(COLOURS[1]),
-            "data": [at(best)],
-        },
+        _line(FRONT, LINE, pareto, "solid"),
+        _line(f"eta {weights.eta:g}", COLOURS[1], _equal_cost(weights, best, scene), "dashed"),
+        scene.dots([p for p in points if not p.observed], PROFILED, 7, hollow(COLOURS[7])),
+        scene.dots([p for p in points if p.observed], RAN, 12, {"color": COLOURS[7], "opacity": 1}),
+        _scatter(CHOSEN, 24, hollow(COLOURS[1]), [scene.at(best)]) | {"silent": True},
     ]
-    axis = {"type": "value", "nameLocation": "middle"}
     option = base(
-        grid={"left": 70, "right": 24, "top": 24, "bottom": 96},
+        grid={"left": 70, "right": 34, "top": 24, "bottom": 96},
         legend={"bottom": 0, "itemGap": 8, "data": [s["name"] for s in series if s["data"]]},
-        xAxis={**axis, "name": f"time to the target [{t_unit}]", "nameGap": 26, **_ends(left, right, t_size)},
-        yAxis={**axis, "name": f"energy [{e_unit}]", "nameGap": 48, **_ends(low, high, e_size)},
+        xAxis=scene.time.drawn("time to the target", 26),
+        yAxis=scene.energy.drawn("energy", 48),
         series=series,
     )
     note = (
         "Numbers: batch size. Filled: runs had this power limit; hollow: it was only profiled. Dashed: equal cost at "
         f"eta {weights.eta:g}; it touches what is cheapest."
     )
-    return Chart(
-        title=TITLE, option=option, text=_said(points, best, weights), note=note, table=_table(points, weights)
-    )
+    text = _said(points, best, weights)
+    return Chart(title=TITLE, option=option, text=text, note=note, table=_table(points, weights))
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    room = (high - low) * SLACK or high * SLACK
-    return max(low - room, 0.0), high + room
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """From ``low`` to ``high`` [J or s], shown in a unit of ``size``."""
+
+    low: float
+    high: float
+    size: float
+    unit: str
+
+    @classmethod
+    def of(cls, values: Sequence[float], unit: str) -> _Axis:
+        size, name = scale(max(values), unit)
+        low, high = min(values), max(values)
+        room = (high - low) * SLACK or high * SLACK
+        return cls(max(low - room, 0.0), high + room, size, name)
+
+    def has(self, value: float) -> bool:
+        slack = 1e-9 * self.high
+        return self.low - slack <= value <= self.high + slack
+
+    def drawn(self, name: str, gap: int) -> Option:
+        return {
+            "type": "value",
+            "nameLocation": "middle",
+            "name": f"{name} [{self.unit}]",
+            "nameGap": gap,
+            "min": float(f"{self.low / self.size:.3g}"),
+            "max": float(f"{self.high / self.size:.3g}"),
+            "axisLabel": {"showMinLabel": False, "showMaxLabel": False},  # the ends are no round numbers
+        }
 
 
-def _ends(low: float, high: float, size: float) -> Option:
-    hidden = {"showMinLabel": False, "showMaxLabel": False}  # the ends are no round numbers
-    return {"min": float(f"{low / size:.3g}"), "max": float(f"{high / size:.3g}"), "axisLabel": hidden}
-
-
-def _equal_cost(
-    weights: Weights, best: Point, time: tuple[float, float], energy: tuple[float, float], sizes: tuple[float, float]
-) -> Option:
-    """Where a run costs as much as the cheapest (Eq. 2), inside the chart."""
-    cost, per_s = weights.cost(best.eta_j, best.tta_s), (1 - weights.eta) * weights.max_power_w
-    ends: list[tuple[float, float]] = []
-    if weights.eta > 0:
-        ends += [(t, (cost - per_s * t) / weights.eta) for t in time]
-    if per_s > 0:
-        ends += [((cost - weights.eta * e) / per_s, e) for e in energy]
-    inside = sorted((t, e) for t, e in ends if _within(t, time) and _within(e, energy))
-    data = [[number(t / sizes[0]), number(e / sizes[1])] for t, e in (inside[0], inside[-1])] if inside else []
+def _scatter(name: str, size: int, style: Option, data: Sequence[object]) -> Option:
     return {
-        "type": "line",
-        "name": f"eta {weights.eta:g}",
-        "silent": True,
-        "symbol": "none",
-        "itemStyle": {"color": COLOURS[1]},
-        "lineStyle": {"color": COLOURS[1], "width": 2, "type": "dashed"},
-        "data": data,
+        "type": "scatter",
+        "name": name,
+        "symbol": "circle",
+        "symbolSize": size,
+        "itemStyle": style,
+        "data": list(data),
     }
 
 
-def _within(value: float, ends: tuple[float, float]) -> bool:
-    slack = 1e-9 * ends[1]
-    return ends[0] - slack <= value <= ends[1] + slack
+def _line(name: str, colour: str, data: Sequence[Sequence[float]], dash: str) -> Option:
+    return {
+        "type": "line",
+        "name": name,
+        "silent": True,
+        "symbol": "none",
+        "itemStyle": {"color": colour},
+        "lineStyle": {"color": colour, "width": 2, "type": dash},
+        "data": list(data),
+    }
+
+
+def _equal_cost(weights: Weights, best: Point, scene: _Scene) -> list[list[float]]:
+    """Where a run costs as much as the cheapest (Eq. 2): both ends of it inside the chart."""
+    time, energy = scene.time, scene.energy
+    cost, per_s = weights.cost(best.eta_j, best.tta_s), (1 - weights.eta) * weights.max_power_w
+    ends: list[tuple[float, float]] = []
+    if weights.eta > 0:
+        ends += [(t, (cost - per_s * t) / weights.eta) for t in (time.low, time.high)]
+    if per_s > 0:
+        ends += [((cost - weights.eta * e) / per_s, e) for e in (energy.low, energy.high)]
+    inside = sorted((t, e) for t, e in ends if time.has(t) and energy.has(e))
+    return [[number(t / time.size), number(e / energy.size)] for t, e in (inside[0], inside[-1])] if inside else []
 
 
 def _limit(p: Point) -> str:

@@ -32,7 +32,7 @@ def saved_chart(saving: Saving, rows: Sequence[Row]) -> Chart:
     """
     sums = _sums(saving, {row_key(row): row for row in rows})
     if not sums:
-        why = saving.cost.total.reason or "a figure of one of the runs is not known"
+        why = saving.cost.saved.reason or "a figure of one of the runs is not known"
         return Chart(title=TITLE, note=f"What was saved cannot be told: {why}.")
     unit = saving.cost.unit
     drawn = [v for s in sums for v in (s.saved, s.low, s.high, s.tried) if v is not None]
@@ -55,7 +55,7 @@ def _sums(saving: Saving, rows: Mapping[RunKey, Row]) -> list[_Sum]:
     steps = saving.steps
     each = [(s.baseline.value, s.spent) for s in steps]
     known = [(theirs - ours) for theirs, ours in each if theirs is not None and ours is not None]
-    if saving.cost.total.value is None or len(known) < len(steps):
+    if saving.cost.saved.value is None or len(known) < len(steps):
         return []
     spent = [s.spent or 0.0 for s in steps]
     low = _ends([s.baseline.low for s in steps], spent)

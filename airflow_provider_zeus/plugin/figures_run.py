@@ -131,28 +131,31 @@ def _limit_of(trial: Trial, point: PowerPoint) -> float | None:
 
 
 def _limit_line(spans: Sequence[_Span], size: float) -> Option:
-    values = [_limit_of(trial, p) for _, trial, _, _, p in spans]
-    return {
-        "type": "line",
-        "name": LIMIT,
-        "symbol": "none",
-        "silent": True,
-        "lineStyle": {"width": 1.5, "color": COLOURS[1], "type": "dashed"},
-        "itemStyle": {"color": COLOURS[1]},
-        "data": [{"value": point["value"]} for point in _step(spans, size, values, [""] * len(spans))],
-    }
+    return _level(LIMIT, COLOURS[1], 1.5, "dashed", spans, size, [_limit_of(trial, p) for _, trial, _, _, p in spans])
 
 
 def _chosen_line(spans: Sequence[_Span], size: float) -> Option:
     last = {n: point for n, *_, point in spans}
-    values = [_chosen(trial, last[n]) for n, trial, *_ in spans]
+    return _level(CHOSEN, COLOURS[2], 2, "dotted", spans, size, [_chosen(trial, last[n]) for n, trial, *_ in spans])
+
+
+def _level(
+    name: str,
+    colour: str,
+    width: float,
+    dash: str,
+    spans: Sequence[_Span],
+    size: float,
+    values: Sequence[float | None],
+) -> Option:
+    """A line beside that of the power, without tips of its own."""
     return {
         "type": "line",
-        "name": CHOSEN,
+        "name": name,
         "symbol": "none",
         "silent": True,
-        "lineStyle": {"width": 2, "color": COLOURS[2], "type": "dotted"},
-        "itemStyle": {"color": COLOURS[2]},
+        "lineStyle": {"width": width, "color": colour, "type": dash},
+        "itemStyle": {"color": colour},
         "data": [{"value": point["value"]} for point in _step(spans, size, values, [""] * len(spans))],
     }
 
@@ -174,15 +177,19 @@ def _windows(spans: Sequence[_Span], phase: str) -> list[tuple[float, float]]:
     return found
 
 
-def _said(spans: Sequence[_Span]) -> str:
+def _mean(spans: Sequence[_Span]) -> float | None:
+    """Mean power [W] over their time, where it is known."""
     known = [(end - start, p.power_w) for _, _, start, end, p in spans if p.power_w is not None]
     seconds = sum(s for s, _ in known)
-    mean = sum(s * w for s, w in known) / seconds if seconds else known[0][1]
+    return sum(s * w for s, w in known) / seconds if seconds else known[0][1] if known else None
+
+
+def _said(spans: Sequence[_Span]) -> str:
     windows = len(_windows(spans, "profile"))
     attempts = len({n for n, *_ in spans})
     return (
         f"Power over {duration(spans[-1][3]).text} of training in {attempts} attempt{'s' * (attempts > 1)}: mean "
-        f"{watts(mean)}, highest {watts(max(w for _, w in known))}; {windows} profiling "
+        f"{watts(_mean(spans))}, highest {watts(max(p.power_w or 0.0 for *_, p in spans))}; {windows} profiling "
         f"window{'s' * (windows != 1)}. The table holds the same figures."
     )
 
@@ -191,9 +198,6 @@ def _power_table(spans: Sequence[_Span]) -> Table:
     rows = []
     for (n, phase, limit_w), group in groupby(spans, key=lambda s: (s[0], s[4].phase, s[4].limit_w)):
         own = list(group)
-        known = [(end - start, p.power_w) for _, _, start, end, p in own if p.power_w is not None]
-        seconds = sum(s for s, _ in known)
-        mean = sum(s * w for s, w in known) / seconds if seconds else None
         trial = own[0][1]
         rows.append(
             [
@@ -201,7 +205,7 @@ def _power_table(spans: Sequence[_Span]) -> Table:
                 PHASES.get(phase, phase),
                 duration(own[0][2]).text,
                 duration(own[-1][3]).text,
-                watts(mean),
+                watts(_mean(own)),
                 watts(None if limit_w is None else limit_w * _count(trial)),
             ]
         )

@@ -127,14 +127,16 @@ def _aside(w: float, marks: Sequence[float]) -> Option:
 def _curve_table(
     at: Mapping[float, ProfileSample], limits: Sequence[float], weights: Weights, size: int, marks: dict[float, str]
 ) -> Table:
+    (j_size, j_unit) = _small(max(s.energy_j / s.samples for s in at.values()), "J")
+    (s_size, s_unit) = _small(max(s.time_s / s.samples for s in at.values()), "s")
     rows = []
     for w in limits:
         s = at[w]
         rows.append(
             [
                 f"{w:,.0f} W",
-                f"{s.energy_j / s.samples:.4g} J" if s.energy_j > 0 else "–",
-                f"{s.time_s / s.samples:.4g} s",
+                f"{s.energy_j / s.samples / j_size:.4g} {j_unit}" if s.energy_j > 0 else "–",
+                f"{s.time_s / s.samples / s_size:.4g} {s_unit}",
                 watts(s.energy_j / s.time_s) if s.energy_j > 0 else "–",
                 weights.text(weights.cost(s.energy_j, s.time_s) / s.samples),
                 "; ".join(text.split(" ")[0] for limit, text in marks.items() if abs(limit - w) <= SAME_W),

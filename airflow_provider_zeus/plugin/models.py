@@ -42,6 +42,7 @@ class Chart(BaseModel):
     option: dict[str, Any] | None = None  # ECharts option; None: nothing to draw, and ``note`` says why
     text: str = ""
     note: str = ""  # legend, what is left out
+    source: Source = Source()  # of its figures: the badge beside the title
     table: Table | None = None
 
 

@@ -49,13 +49,14 @@ class JobsAnswer(BaseModel):
     jobs: list[JobRow] = []
 
 
-class Saved(BaseModel):
+class JobSaved(BaseModel):
     """What one job saved so far in one DAG, of one source."""
 
     word: str  # Saved | Lost | Undecided | Not known
     kind: str  # good | bad | warn
     figure: Figure
     text: str  # the whole of it in a sentence
+    of: str = ""  # "newest 1,000 runs" where the log holds older ones
     source: Source
     state: JobState | None = None  # what only the whole log tells: the data changed
 

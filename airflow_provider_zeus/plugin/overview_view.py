@@ -8,13 +8,13 @@ from itertools import groupby
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.evidence import evidence
+from airflow_provider_zeus.optimizer.evidence import Evidence
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.saving import saving
 from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial
 from airflow_provider_zeus.plugin import costs, overview_state, words
 from airflow_provider_zeus.plugin.models import Figure, Source
-from airflow_provider_zeus.plugin.overview_models import Controls, JobRow, Saved
+from airflow_provider_zeus.plugin.overview_models import Controls, JobRow, JobSaved
 
 NO_JOBS = (
     "There is no Zeus job yet. Decorate a training task with @task.zeus(ZeusJob(batch_sizes=[…], default_batch_size=…, "
@@ -70,27 +70,29 @@ def said(change: Mapping[str, Any]) -> str:
     return f"{change['by']}, {change['at'][:16].replace('T', ' ')} UTC: {change['what']}" if change else ""
 
 
-def saved(
-    trials: Sequence[Trial], live: Mapping[str, Any], profiles: Sequence[ProfileSample], *, all_of: bool
-) -> Saved:
-    """What the runs of one job saved. ``all_of``: the log holds no older ones."""
-    job = job_of(trials[-1], live) if trials else None
-    if job is None:
-        why = "no run of it can be read here"
-        return Saved(word="Not known", kind="warn", figure=words.missing(why), text=why, source=Source())
-    log = evidence(trials, job)
+def unreadable() -> JobSaved:
+    """Of a job that a newer version wrote."""
+    why = "no run of it can be read here"
+    return JobSaved(word="Not known", kind="warn", figure=words.missing(why), text=why, source=Source())
+
+
+def saved(trials: Sequence[Trial], log: Evidence, profiles: Sequence[ProfileSample], *, all_of: bool) -> JobSaved:
+    """What the runs of one job saved. ``log``: its fold; ``all_of``: the log holds no older runs than these."""
     state = overview_state.drifted(log.belief(), trials)
-    found = saving(log, job, rng=random.Random(0), profiles=profiles)
-    total, unit = found.cost.total, found.cost.unit
+    found = saving(log, log.job, rng=random.Random(0), profiles=profiles)
+    total, unit = found.cost.saved, found.cost.unit
     source = words.badge([found.where[2]]) if found.where else Source()
     if total.value is None:
         text = f"Not known: {total.reason}."
-        return Saved(word="Not known", kind="warn", figure=words.missing(text), text=text, source=source, state=state)
+        return JobSaved(
+            word="Not known", kind="warn", figure=words.missing(text), text=text, source=source, state=state
+        )
     word, kind = ("Saved", "good") if total.value >= 0 else ("Lost", "bad")
     amount = words.cost(abs(total.value), unit)
     base = found.cost.baseline.value
     share = f" ({abs(total.value) / base:.0%})".replace("%", " %") if base else ""
     runs = "1 run" if found.runs == 1 else f"{found.runs:,} runs"
+    of = "" if all_of else f"newest {runs}"
     text = (
         f"{word} {amount.text}{share} over {'its' if all_of else 'the newest'} {runs} against always batch size "
         f"{found.default_batch_size} at full power"
@@ -99,7 +101,7 @@ def saved(
         word, kind = f"Undecided ({word.lower()})", "warn"
         text += ", within what chance explains"
     figure = Figure(value=total.value, text=f"{amount.text}{share}", exact=f"{text}.")
-    return Saved(word=word, kind=kind, figure=figure, text=f"{text}.", source=source, state=state)
+    return JobSaved(word=word, kind=kind, figure=figure, text=f"{text}.", of=of, source=source, state=state)
 
 
 def controls(newest: Trial, live: Mapping[str, Any], change: Mapping[str, Any], *, may_edit: bool) -> Controls | None:

@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.evidence import Evidence, evidence
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.plugin.folds import Folds
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, store_url
@@ -17,6 +20,9 @@ from airflow_provider_zeus.store.untold import PREFIX, Untold, untold_key
 log = logging.getLogger(__name__)
 
 MOST_KEPT = 200  # kept costs read for one answer
+MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
+
+_folds = Folds()
 
 
 def open_log() -> Store | None:
@@ -30,6 +36,20 @@ def open_log() -> Store | None:
         if store_url(DEFAULT_CONN_ID) == f"sqlite:///{embedded_path()}" and not embedded_path().exists():
             return None
         raise
+
+
+def folded(
+    store: Store, dag_id: str, job: ZeusJob, trials: Sequence[Trial]
+) -> tuple[Evidence, Sequence[ProfileSample]]:
+    """The fold of a DAG's newest runs of a job, and what was profiled on their device. ``trials``: at least one."""
+    job_id = trials[-1].job_id
+    log = _folds.of((store.identity, dag_id, job_id), evidence(trials, job))
+    return log, [] if log.where is None else store.profile(job_id, log.where, job.job_version)
+
+
+def has_older(store: Store, dag_id: str, job_id: str) -> bool:
+    """Whether the log holds more runs than answers are made of."""
+    return bool(store.runs(dag_id, job_id, last=1, skip=MOST_RUNS))
 
 
 def untold(trials: Sequence[Trial]) -> dict[TrialKey, str]:

@@ -7,17 +7,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
 from fastapi.responses import StreamingResponse  # noqa: TID253
 
-from airflow_provider_zeus.optimizer.evidence import evidence
 from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.plugin import dag_export, dag_view, dag_what_if, prices, reading
 from airflow_provider_zeus.plugin.auth import MAY_READ_RUNS
 from airflow_provider_zeus.plugin.dag_known import Known, job_of
 from airflow_provider_zeus.plugin.dag_models import DagAnswer, DagCharts, WhatIfAnswer
-from airflow_provider_zeus.plugin.folds import Folds
 from airflow_provider_zeus.store.base import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[MAY_READ_RUNS])
-_folds = Folds()
 
 Price = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_PRICE, allow_inf_nan=False)]
 Eta = Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)]
@@ -28,7 +25,7 @@ Carbon = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_CARBON, allow_i
 def dag_costs(
     dag_id: str,
     job_id: str | None = None,
-    limit: int = Query(dag_view.RUNS, ge=1, le=dag_view.MOST),
+    limit: int = Query(dag_view.RUNS, ge=1, le=reading.MOST_RUNS),
     skip: int = Query(0, ge=0, le=1_000_000),
 ) -> DagAnswer:
     """What runs of one Zeus job of a DAG cost, newest first; of its first job where none is named."""
@@ -49,8 +46,8 @@ def dag_charts(dag_id: str, job_id: str | None = None) -> DagCharts:
     store, _, job_id, note = _which(dag_id, job_id)
     if store is None or job_id is None:
         return DagCharts(note=note)
-    trials = store.runs(dag_id, job_id, last=dag_view.MOST)
-    more = bool(store.runs(dag_id, job_id, last=1, skip=dag_view.MOST))
+    trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
+    more = reading.has_older(store, dag_id, job_id)
     return dag_view.charts(trials, _known(store, dag_id, job_id, trials), prices.configured(), more=more)
 
 
@@ -67,7 +64,7 @@ def dag_what_if_(
     store, _, job_id, note = _which(dag_id, job_id)
     if store is None or job_id is None:
         return WhatIfAnswer(note=note)
-    trials = store.runs(dag_id, job_id, last=dag_view.MOST)
+    trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
     wish = dag_what_if.Wish(
         eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
     )
@@ -110,7 +107,5 @@ def _which(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], st
 
 
 def _known(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> Known:
-    job = job_of(trials, store.settings(job_id))
-    log = _folds.of((store.identity, dag_id, job_id), evidence(trials, job))
-    profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
+    log, profiles = reading.folded(store, dag_id, job_of(trials, store.settings(job_id)), trials)
     return Known.of(trials, log, profiles)

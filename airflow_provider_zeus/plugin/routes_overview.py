@@ -6,9 +6,7 @@ import time
 from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 
 from airflow_provider_zeus.plugin import auth, live_settings, overview_state, overview_view, reading
-from airflow_provider_zeus.plugin.overview_models import JobsAnswer, Saved
-
-MOST_TRIALS = 2000  # newest of a job that its saving is made of
+from airflow_provider_zeus.plugin.overview_models import JobsAnswer, JobSaved
 
 router = APIRouter(prefix="/api/jobs")
 
@@ -27,15 +25,14 @@ def jobs(user: auth.GetUserDep) -> JobsAnswer:
 
 
 @router.get("/{dag_id}/saved", dependencies=[auth.MAY_READ_RUNS])
-def saved(dag_id: str, job_id: str) -> Saved:
-    """What one job saved in one DAG so far: read apart, since it takes the whole log of the job."""
+def saved(dag_id: str, job_id: str) -> JobSaved:
+    """What one job saved in one DAG so far: read apart, since it takes the log of the job."""
     store = reading.open_log()
-    trials = store.runs(dag_id, job_id, last=MOST_TRIALS) if store and job_id in store.jobs(dag_id) else []
+    trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS) if store and job_id in store.jobs(dag_id) else []
     if store is None or not trials:
         raise HTTPException(404, "This DAG has no such job.")
-    where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
-    live = store.settings(job_id)
-    job = overview_view.job_of(trials[-1], live)
-    profiles = store.profile(job_id, where, job.job_version) if where and job else []
-    whole = len({t.origin.run_id for t in trials}) < MOST_TRIALS
-    return overview_view.saved(trials, live, profiles, all_of=whole)
+    job = overview_view.job_of(trials[-1], store.settings(job_id))
+    if job is None:
+        return overview_view.unreadable()
+    log, profiles = reading.folded(store, dag_id, job, trials)
+    return overview_view.saved(trials, log, profiles, all_of=not reading.has_older(store, dag_id, job_id))

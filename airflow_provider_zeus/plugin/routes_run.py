@@ -7,7 +7,16 @@ from fastapi import APIRouter  # noqa: TID253 - see above
 
 from airflow_provider_zeus.optimizer.run_saving import RunSaving, Yardstick
 from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial, TrialKey, Where
-from airflow_provider_zeus.plugin import costs, figures_run, figures_run_curve, prices, reading, run_view
+from airflow_provider_zeus.plugin import (
+    costs,
+    figures_run,
+    figures_run_curve,
+    figures_run_gpus,
+    prices,
+    reading,
+    run_view,
+    words,
+)
 from airflow_provider_zeus.plugin.auth import MAY_READ_RUNS
 from airflow_provider_zeus.plugin.run_models import RunAnswer, RunCharts
 from airflow_provider_zeus.store.base import Store
@@ -47,7 +56,9 @@ def run_charts(dag_id: str, run_id: str, job_id: str, task_id: str, map_index: i
     if store is None or not own:
         return RunCharts(note=run_view.NO_TRIAL)
     drawn = [(t, store.points(t.key)) for t in own]
-    answer = RunCharts(power=figures_run.power(drawn))
+    source = words.badge([t.observation.energy_source for t in own if t.observation.time_s is not None])
+    each = figures_run_gpus.gpus(own)
+    answer = RunCharts(power=words.badged(figures_run.power(drawn), source), gpus=each and words.badged(each, source))
     seen = [t for t in own if t.observation.where is not None]
     if seen:
         job = run_view.job_of(own, store.settings(job_id))
@@ -55,7 +66,9 @@ def run_charts(dag_id: str, run_id: str, job_id: str, task_id: str, map_index: i
         samples = _profile(store, seen[-1])
         limits = {t.batch_size: t.observation.power_limit_w for t in seen}
         curves = [figures_run_curve.curve(samples, size, weights, ran_w) for size, ran_w in limits.items()]
-        answer.curves = [curve for curve in reversed(curves) if curve is not None]
+        answer.curves = [
+            words.badged(c, words.badge([seen[-1].observation.energy_source])) for c in reversed(curves) if c
+        ]
     return answer
 
 

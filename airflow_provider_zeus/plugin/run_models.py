@@ -78,4 +78,5 @@ class RunCharts(BaseModel):
 
     note: str | None = None  # instead of the charts
     power: Chart | None = None
+    gpus: Chart | None = None  # energy of each, where several trained
     curves: list[Chart] = []  # one per batch size

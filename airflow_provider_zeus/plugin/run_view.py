@@ -78,10 +78,11 @@ def part(
 
 def _tiles(row: Row, trials: Sequence[Trial], job: ZeusJob, factors: Factors, saving: Tile) -> list[Tile]:
     source = row.source
+    clock = source if source.kind == words.SIMULATED else Source()  # its time is simulated too; others have a clock
     weighed = "time alone" if row.unit == "s" else f"energy and time at eta {job.eta:g}"
     return [
         Tile(name="Energy", figure=row.energy, note=_why_none(row.energy), source=source),
-        Tile(name="Time", figure=row.time, note=_why_none(row.time) or "training, validation included"),
+        Tile(name="Time", figure=row.time, note=_why_none(row.time) or "training, validation included", source=clock),
         Tile(name="Cost", figure=row.cost, note=_why_none(row.cost) or weighed, source=source),
         *_converted(row, trials, factors, source),
         _batch_size(row, job),

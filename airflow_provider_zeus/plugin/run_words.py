@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.baseline import Saved
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.run_saving import RunSaving, Saved
+from airflow_provider_zeus.optimizer.run_saving import RunSaving
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import Phase, Trial
 from airflow_provider_zeus.plugin import words
@@ -71,7 +72,7 @@ def _change(saved: Saved) -> str:
     base, value = saved.baseline.value, saved.saved.value
     if not base or value is None:
         return ""
-    return f"{-100 * value / base:+.0f} %".replace("-", "−")
+    return f"{-100 * value / base:+.0f}\u00a0%".replace("-", "−")
 
 
 def _share(saved: Saved) -> str:
@@ -121,7 +122,7 @@ def notes(trials: Sequence[Trial], waiting: int) -> list[str]:
     said = []
     count = max((t.observation.device_count or 1 for t in trials), default=1)
     if count > 1:
-        said.append(f"Energy is that of all {count} GPUs together: the log holds no figures per GPU.")
+        said.append(f"Energy is that of all {count} GPUs together; what each of them drew is shown below.")
     if waiting:
         what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
         said.append(f"{what} not yet told to the log: the job's next run tells it, or “airflow zeus reap”.")

@@ -12,7 +12,7 @@ from airflow_provider_zeus.optimizer.estimate import Estimate
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
-from airflow_provider_zeus.plugin.models import Figure, Source
+from airflow_provider_zeus.plugin.models import Chart, Figure, Source
 
 PEEK = "a short look"
 STATES = {
@@ -116,6 +116,11 @@ def badge(names: Sequence[str | None]) -> Source:
     kind = next((k for k in ("simulated", "estimate", "no-source") if k in kinds), "source")
     different = sorted({source(n) for n in names})
     return Source(name=names[-1], text=" and ".join(different), kind=kind, why=MEANING[kind])
+
+
+def badged(chart: Chart, source: Source) -> Chart:
+    """The chart with the badge of its figures, where it shows any."""
+    return chart if chart.option is None else chart.model_copy(update={"source": source})
 
 
 def settings(live: Mapping[str, Any]) -> list[str]:

@@ -78,7 +78,7 @@ def _points(time_s: float) -> list[PowerPoint]:
 
 
 def every_kind() -> None:
-    """``saved lost below running mapped nosource dead``: a run of each."""
+    """``saved lost below running mapped several nosource dead``: a run of each."""
     told(asked("first"), State.CONVERGED, samples=60_000, joules=1.3)
     told(asked("second"), State.CONVERGED, samples=60_000, joules=1.3)
     told(asked("saved"), State.CONVERGED, samples=20_000)
@@ -89,6 +89,10 @@ def every_kind() -> None:
     open_store().heartbeat(running.key, so_far(running, 23_000, metric=0.62))
     for index in range(3):
         told(asked("mapped", map_index=index), State.CONVERGED, samples=30_000 + 9_000 * index)
+    four = replace(GPU, count=4, max_power_w=1200.0)
+    uuids = ",".join(f"GPU-{c * 8}-1111-2222-3333-444455556666" for c in "abcd")
+    each = {"gpu_uuid": uuids, "gpu_energy_j": (610.0, 640.0, 655.0, 1295.0), "energy_j": 3200.0}
+    told(asked("several", task="wide", gpu=four), State.CONVERGED, gpu=four, **each)
     nothing = DeviceInfo(model="CPU", count=1)
     trial = asked("nosource", task="plain", gpu=nothing)
     gone = {"energy_j": None, "rest_j": None, "excess_j": None, "power_limit_w": None}

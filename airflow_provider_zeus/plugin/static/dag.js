@@ -1,8 +1,9 @@
 // The tab of a DAG: what its job saved, charts, what-if, and the table of its runs.
 import {
-  airflow, api, byId, chartBlock, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
+  airflow, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
   showList, sourceBadges, stateBadge, template, tileItem, verdictLine,
 } from "./kit.js";
+import { chartBlock } from "./charts.js";
 import { settingsBlock } from "./actions.js";
 import { showWhatIf } from "./dag_whatif.js";
 import { sortable } from "./dag_sort.js";
@@ -113,28 +114,30 @@ function tableRow(row, job) {
   run.append(element("a", name, { href: pageAddress(dagId, { run: row.run_id, job }), title: name }));
   run.append(element("time", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { datetime: began.toISOString(), title: row.run_type }));
   run.append(element("span", null, { class: "links" }, ...taskLinks(row)));
-  const figures = [row.limit, row.epochs, row.energy, row.time, row.cost].map((value) => {
+  const figureToSort = (value) => {
     const cell = figureCell(value);
     cell.dataset.sort = value.value ?? "";
     return cell;
-  });
+  };
   const sizes = element("td", null, { "data-sort": row.attempts.at(-1)?.batch_size ?? "" }, batchSizes(row));
   return element("tr", null, {},
     run,
     element("td", row.slice_text || "–", { class: "slice", title: row.data_slice }),
     sizes,
-    ...figures,
-    element("td", row.phase, { title: row.why }),
-    element("td", null, {}, stateBadge(row.state, row.state_text, row.state_why)),
+    ...[row.energy, row.time, row.cost].map(figureToSort),
     element("td", null, {}, ...sourceBadges(row.source)),
+    element("td", null, {}, stateBadge(row.state, row.state_text, row.state_why)),
+    element("td", row.phase, { title: row.why }),
+    ...[row.limit, row.epochs].map(figureToSort),
   );
 }
 
 function totalRow(total) {
   const runs = total.runs === 1 ? "1 run" : `${total.runs.toLocaleString()} runs`;
   return element("tr", null, {},
-    element("th", `Sum of ${runs}, ${total.source.text}`, { scope: "row", colspan: "5" }),
+    element("th", `Sum of ${runs}, ${total.source.text}`, { scope: "row", colspan: "3" }),
     ...[total.energy, total.time, total.cost].map(figureCell),
-    element("td", null, { colspan: "3" }),
+    element("td", null, {}, ...sourceBadges(total.source)),
+    element("td", null, { colspan: "4" }),
   );
 }

@@ -1,5 +1,6 @@
 // What-if: weights and prices are moved, the log answers. Nothing is trained, nothing is kept.
-import { api, dagId, element, fetchJson, table, updateChart } from "./kit.js";
+import { updateChart } from "./charts.js";
+import { api, dagId, element, fetchJson, sourceBadges, table } from "./kit.js";
 
 const WAIT_MS = 150; // after the last move
 
@@ -17,7 +18,7 @@ export async function showWhatIf(box, job, front) {
     try {
       const answer = await fetchJson(api("dags", dagId, "what-if", { job_id: job, ...wish }));
       if (own !== newest) return null;
-      said.textContent = answer.note ?? answer.text;
+      said.replaceChildren(`${answer.note ?? answer.text} `, ...sourceBadges(answer.source));
       if (answer.table) rows.replaceChildren(table(answer.table));
       if (answer.front) updateChart(front, answer.front);
       return answer;

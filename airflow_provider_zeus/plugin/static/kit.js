@@ -1,5 +1,5 @@
-// What all views share: elements, figures, badges, tables, charts, theme, fetching. What comes from outside is only
-// ever set as text. Figures arrive with their unit and their exact value; nothing is converted here.
+// What all views share: elements, addresses, fetching, figures, badges, tables; charts.js has the charts. What comes from
+// outside is only ever set as text. Figures arrive with their unit and their exact value; nothing is converted here.
 
 const asked = new URLSearchParams(location.search);
 export const dagId = asked.get("dag_id"); // null: the page of all jobs
@@ -16,6 +16,11 @@ export function element(name, text, attributes = {}, ...children) {
   }
   made.append(...children);
   return made;
+}
+
+/** A name that may be broken after its dots, dashes and underscores, and not within a word. */
+export function breakable(name) {
+  return name.split(/(?<=[._-])(?=[^._-])/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
 }
 
 /** The content of <template id="..."> of the page, to be filled in. */
@@ -84,6 +89,13 @@ const PROBLEMS = {
   404: "There is no such DAG or run.",
 };
 
+/** What a refusal says: the fields that were odd, our own words for what is usual, else the words of who refused. */
+function refusal(status, detail) {
+  if (Array.isArray(detail)) return detail.map(({ loc, msg }) => `${loc.at(-1)}: ${msg}`).join("; ");
+  const own = typeof detail === "string" && detail.endsWith(".") ? detail : null; // a sentence: from one of our routes
+  return own ?? PROBLEMS[status] ?? detail;
+}
+
 /** JSON of a data route. Throws an Error whose message is for people. */
 export async function fetchJson(address, options = {}) {
   let response;
@@ -100,8 +112,7 @@ export async function fetchJson(address, options = {}) {
     // no JSON: a proxy in between answered
   }
   if (response.ok) return body;
-  const refused = Array.isArray(body.detail) ? body.detail.map(({ loc, msg }) => `${loc.at(-1)}: ${msg}`).join("; ") : null;
-  throw new Error(body.problem ?? refused ?? PROBLEMS[response.status] ?? `This cannot be read (status ${response.status}).`);
+  throw new Error(body.problem ?? refusal(response.status, body.detail) ?? `This cannot be read (status ${response.status}).`);
 }
 
 /** The one line in place of the view: loading, empty, or a problem. null: the view is there. */
@@ -184,142 +195,4 @@ export function table({ caption, columns, numeric, rows }) {
   const made = element("table", null, {}, element("caption", caption, { class: "unseen" }));
   made.append(element("thead", null, {}, head), element("tbody", null, {}, ...lines));
   return element("div", null, { class: "table-box", role: "region", "aria-label": caption, tabindex: "0" }, made);
-}
-
-// ---------------------------------------------------------------- charts
-
-const charts = new Map(); // box -> [option, chart drawn]
-const libraryArrived = document.readyState === "complete" || new Promise((arrived) => {
-  addEventListener("load", arrived, { once: true });
-});
-const MISSING =
-  "The chart library is missing here; “pip install -e .” or “make demo” in the provider's checkout brings it. " +
-  "The table is complete without it.";
-
-/** Draws an ECharts option in `box`, follows theme and size. Returns whether it could be drawn. */
-export async function draw(box, option, text) {
-  await libraryArrived;
-  box.hidden = !option || !window.echarts;
-  if (box.hidden) {
-    forget(box);
-    return !option;
-  }
-  box.setAttribute("role", "img");
-  box.setAttribute("aria-label", text);
-  const old = charts.get(box)?.[1];
-  charts.set(box, [option, old]);
-  if (old) set(old, option);
-  else {
-    redraw(box);
-    sizes.observe(box);
-  }
-  return true;
-}
-
-/** A models.Chart with its heading, its note and its table: figure element, to be appended where it belongs. */
-export function chartBlock(chart, { open = false, name = "" } = {}) {
-  const block = element("figure", null, { class: `chart-block ${name}`, "data-title": chart.title });
-  const more = element("details", null, open ? { open: "open" } : {}, element("summary", "As a table"), element("div"));
-  const heading = element("h3", chart.title);
-  block.append(heading, element("div", null, { class: "chart" }), element("figcaption", null, { class: "note" }), more);
-  updateChart(block, chart);
-  return block;
-}
-
-/** New data for a block; what is unfolded stays so. */
-export function updateChart(block, { option, text, note, table: rows }) {
-  const remark = block.querySelector("figcaption");
-  const more = block.querySelector("details");
-  remark.textContent = note;
-  more.hidden = !rows;
-  if (rows) more.lastChild.replaceWith(table(rows));
-  draw(block.querySelector(".chart"), option, text).then((drawn) => {
-    if (!drawn) remark.textContent = `${MISSING} ${note}`;
-  });
-}
-
-/** Before a chart's box is thrown away. */
-export function forget(box) {
-  charts.get(box)?.[1]?.dispose();
-  charts.delete(box);
-  sizes.unobserve(box);
-}
-
-/** Of all charts below an element. */
-export function forgetIn(parent) {
-  for (const box of [...charts.keys()]) if (parent.contains(box)) forget(box);
-}
-
-const sizes = new ResizeObserver((entries) => {
-  for (const { target } of entries) charts.get(target)?.[1]?.resize();
-});
-
-function redraw(box) {
-  const [option, old] = charts.get(box);
-  old?.dispose();
-  const chart = window.echarts.init(box, chartTheme());
-  charts.set(box, [option, chart]);
-  set(chart, option);
-}
-
-function set(chart, option) {
-  const tip = (points) => [points].flat().find((point) => point.data?.tip)?.data.tip ?? "";
-  chart.setOption({ ...option, tooltip: { ...option.tooltip, formatter: tip } }, { notMerge: true });
-}
-
-function chartTheme() {
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
-  const text = { color: colour("--text") };
-  const axis = {
-    axisLine: { lineStyle: { color: colour("--quiet") } },
-    axisTick: { lineStyle: { color: colour("--quiet") } },
-    axisLabel: text,
-    nameTextStyle: text,
-    splitLine: { lineStyle: { color: colour("--line") } },
-  };
-  return {
-    backgroundColor: "transparent",
-    textStyle: { fontFamily: style.fontFamily },
-    categoryAxis: { ...axis, splitLine: { show: false } },
-    valueAxis: axis,
-    logAxis: axis,
-    timeAxis: axis,
-    legend: { textStyle: text, pageTextStyle: text, pageIconColor: colour("--text"), inactiveColor: colour("--quiet") },
-    scatter: { label: { color: colour("--text") } },
-    line: { label: { color: colour("--text") }, endLabel: { color: colour("--text") } },
-    markLine: { label: { color: colour("--text") } },
-    markArea: { label: { color: colour("--text") } },
-    dataZoom: { textStyle: text, borderColor: colour("--line") },
-    tooltip: { backgroundColor: colour("--tip"), borderColor: colour("--line"), textStyle: text },
-  };
-}
-
-// ---------------------------------------------------------------- theme: Airflow's, also when it changes
-
-function airflowTheme() {
-  try {
-    const classes = parent.document.documentElement.classList;
-    if (parent !== window && classes.contains("dark")) return "dark";
-    if (parent !== window && classes.contains("light")) return "light";
-  } catch {
-    // shown inside a page of another origin
-  }
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-}
-
-export function followTheme() {
-  const apply = () => {
-    const theme = airflowTheme();
-    if (document.documentElement.dataset.theme === theme) return;
-    document.documentElement.dataset.theme = theme;
-    for (const box of charts.keys()) redraw(box);
-  };
-  apply();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
-  try {
-    new MutationObserver(apply).observe(parent.document.documentElement, { attributeFilter: ["class"] });
-  } catch {
-    // another origin: the system's own preference counts
-  }
 }

@@ -1,7 +1,7 @@
 // All jobs that this user may see. What a job saved takes its whole log, so it is asked for when the row is in sight.
 import { controls } from "./actions.js";
 import {
-  airflow, api, badge, byId, element, fetchJson, figure, figureCell, pageAddress, present, sourceBadges, stateBadge,
+  airflow, api, badge, breakable, byId, element, fetchJson, figure, pageAddress, present, sourceBadges, stateBadge,
   template,
 } from "./kit.js";
 
@@ -33,8 +33,9 @@ function fill(content, answer) {
 
 function jobRow(job) {
   const name = element("th", null, { scope: "row" });
-  name.append(element("a", job.job_id, { href: airflow("dags", job.dag_id, "plugin", "zeus-cost"), target: "_top", title: `Tab “Zeus cost” of DAG ${job.dag_id}` }));
-  name.append(element("span", job.dag_id, { class: "note dag", title: `DAG ${job.dag_id}` }));
+  const tab = { href: airflow("dags", job.dag_id, "plugin", "zeus-cost"), target: "_top", title: `Tab “Zeus cost” of DAG ${job.dag_id}` };
+  name.append(element("a", null, tab, ...breakable(job.job_id)));
+  name.append(element("span", null, { class: "note dag", title: `DAG ${job.dag_id}` }, ...breakable(job.dag_id)));
   const began = new Date(job.began_at * 1000);
   const run = element("a", began.toLocaleString(), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
   const last = element("td", null, {}, run, element("br"));
@@ -44,11 +45,10 @@ function jobRow(job) {
   const row = element("tr", null, {},
     name,
     element("td", null, { class: "state" }, ...stateParts(job.state)),
-    last,
-    figureCell(job.last_cost),
-    trend,
     element("td", "…", { class: "saved" }),
-    element("td", null, {}, ...sourceBadges(job.source)),
+    element("td", null, { class: "number" }, figure("div", job.last_cost), ...sourceBadges(job.source)),
+    trend,
+    last,
     element("td", null, { class: "live-settings" }, ...settingsParts(job)),
   );
   row.job = job;
@@ -92,6 +92,7 @@ async function fillSaved(row) {
     const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "amount" })];
     const from = saved.source.text && saved.source.text !== job.source.text ? [" ", ...sourceBadges(saved.source)] : [];
     cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount, ...from);
+    if (saved.of) cell.append(element("div", saved.of, { class: "note of" }));
     if (saved.figure.value === null) cell.append(element("div", saved.text, { class: "note why" }));
     const calm = job.state.name === "exploring" || job.state.name === "settled";
     if (saved.state && calm) row.querySelector(".state").replaceChildren(...stateParts(saved.state));

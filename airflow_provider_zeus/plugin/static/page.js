@@ -1,5 +1,6 @@
 // Which view the address asks for: a run (?dag_id=&run_id=), a DAG (?dag_id=), or all jobs.
-import { byId, dagId, followTheme, jobId, leaveSandbox, pageAddress, runId, say } from "./kit.js";
+import { followTheme } from "./charts.js";
+import { byId, dagId, jobId, leaveSandbox, pageAddress, runId, say } from "./kit.js";
 
 const view = runId !== null ? "run" : dagId !== null ? "dag" : "overview";
 

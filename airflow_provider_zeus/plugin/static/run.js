@@ -1,8 +1,9 @@
 // The tab of a run: a part for each of its tasks (and map indexes) with a Zeus job.
 import {
-  api, byId, chartBlock, dagId, element, fetchJson, figure, forgetIn, jobId, present, runId, say, showJobs, showList,
-  sourceBadges, stateBadge, table, template, tileItem, updateChart, verdictLine,
+  api, byId, dagId, element, fetchJson, figure, jobId, present, runId, say, showJobs, showList, sourceBadges, stateBadge,
+  table, template, tileItem, verdictLine,
 } from "./kit.js";
+import { chartBlock, forgetIn, updateChart } from "./charts.js";
 
 const shown = new Map(); // part key -> {section, text of the answer, body}
 let timer = null;
@@ -133,7 +134,7 @@ function attemptItem(attempt, i) {
   const figures = element("dl");
   const named = [
     ["Cost", attempt.cost],
-    ["of it profiling", attempt.excess],
+    ["of which profiling", attempt.excess],
     ["Energy", attempt.energy],
     ["Time", attempt.time],
     ["Epochs", attempt.epochs],
@@ -163,16 +164,17 @@ async function showCharts(own) {
   const index = part.map_index === null ? null : part.map_index;
   const asked = { job_id: part.job_id, task_id: part.task_id, map_index: index };
   try {
-    const { note, power, curves } = await fetchJson(api("dags", dagId, "runs", runId, "charts", asked));
-    const found = note === null ? [power, ...curves] : [];
+    const { note, power, gpus, curves } = await fetchJson(api("dags", dagId, "runs", runId, "charts", asked));
+    const named = [["power", power], ["gpus", gpus], ...curves.map((curve) => ["curve", curve])].filter(([, chart]) => chart);
+    const found = note === null ? named : [];
     const blocks = [...own.box.querySelectorAll("figure")];
     const titles = (list) => JSON.stringify(list);
-    if (titles(blocks.map((block) => block.dataset.title)) === titles(found.map((chart) => chart.title))) {
-      found.forEach((chart, i) => updateChart(blocks[i], chart));
+    if (titles(blocks.map((block) => block.dataset.title)) === titles(found.map(([, chart]) => chart.title))) {
+      found.forEach(([, chart], i) => updateChart(blocks[i], chart));
       return;
     }
     forgetIn(own.box);
-    own.box.replaceChildren(...found.map((chart, i) => chartBlock(chart, { open: i > 0, name: i ? "curve" : "power" })));
+    own.box.replaceChildren(...found.map(([name, chart]) => chartBlock(chart, { open: name !== "power", name })));
   } catch (problem) {
     own.box.replaceChildren(element("p", `Its charts cannot be shown: ${problem.message}`, { class: "note" }));
   }

@@ -59,7 +59,7 @@ def test_the_baseline_is_the_default_at_the_highest_limit_profiled() -> None:
     assert found.energy.baseline.value == pytest.approx(3 * 10 * FULL_J)
     assert found.time.baseline.value == pytest.approx(3 * 10 * FULL_S)
     assert found.cost.spent == pytest.approx(cost(25.0))
-    assert found.cost.total.value == pytest.approx(30 * FULL - cost(25.0))
+    assert found.cost.saved.value == pytest.approx(30 * FULL - cost(25.0))
     assert found.cost.lost is (cost(25.0) > 30 * FULL)
     assert found.time.lost is True, "250 s against 240 s"
 
@@ -97,17 +97,17 @@ def test_what_left_no_model_is_exploration_and_is_shown_apart() -> None:
     assert found.runs == 2
     excess = 0.5 * 1_000 + 0.5 * 250 * 5
     assert found.cost.exploration == pytest.approx(cost(4.1) + excess)
-    assert found.cost.total.value == pytest.approx(2 * 10 * FULL - cost(24.1) - excess)
+    assert found.cost.saved.value == pytest.approx(2 * 10 * FULL - cost(24.1) - excess)
     assert found.cost.settled.value == pytest.approx(2 * 10 * FULL - cost(20.0))
 
 
 def test_a_run_without_a_model_is_all_loss() -> None:
     world = World(JOB, NEEDS)
     add(world, 32, 10.0)
-    before = answer(world).cost.total.value
+    before = answer(world).cost.saved.value
     add(world, 16, 3.0, state=State.FAILED)
     assert before is not None
-    assert answer(world).cost.total.value == pytest.approx(before - cost(3.0))
+    assert answer(world).cost.saved.value == pytest.approx(before - cost(3.0))
 
 
 def test_slices_of_another_size_have_another_baseline() -> None:
@@ -139,7 +139,7 @@ def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
     saves = 10 * FULL - cost(9.0)
     assert found.per_run.value == pytest.approx(saves)
     assert found.cost.lost is True
-    assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-(found.cost.total.value or 0) / saves))
+    assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-(found.cost.saved.value or 0) / saves))
 
 
 def test_what_never_pays_has_no_break_even() -> None:
@@ -170,9 +170,9 @@ def test_what_the_log_cannot_say_is_none_with_its_reason(
         add(world, b, 5.0, state=state)
     found = answer(world, **asked)
     for saved in (found.cost, found.energy, found.time):
-        assert saved.total.value is None
+        assert saved.saved.value is None
         assert saved.lost is None
-        assert why in (saved.total.reason or "")
+        assert why in (saved.saved.reason or "")
     assert (found.per_run.value, found.break_even_run, found.break_even_in) == (None, None, None)
 
 
@@ -180,7 +180,7 @@ def test_epochs_of_another_gpu_count_its_joules_do_not() -> None:
     world = World(JOB, NEEDS)
     add(world, 32, 12.0)
     world.device = A40
-    assert "has not run on this device" in (answer(world, where=A40.where).cost.total.reason or "")
+    assert "has not run on this device" in (answer(world, where=A40.where).cost.saved.reason or "")
     add(world, 32, 8.0)
     found = answer(world)
     assert found.runs == 1
@@ -202,8 +202,8 @@ def test_where_nothing_measures_energy_time_is_saved() -> None:
     world.add(64)
     found = answer(world, profiles=[])
     assert (found.cost.unit, found.time.unit) == ("s", "s")
-    assert found.cost.total.value == found.time.total.value == pytest.approx(50.0)
-    assert found.energy.total.value is None
+    assert found.cost.saved.value == found.time.saved.value == pytest.approx(50.0)
+    assert found.energy.saved.value is None
 
 
 def test_running_dead_and_foreign_trials_are_left_out_and_counted() -> None:
@@ -214,7 +214,7 @@ def test_running_dead_and_foreign_trials_are_left_out_and_counted() -> None:
     add(world, 32, 1.0, spec={"target": "acc >= 0.1"})
     found = answer(world)
     assert found.runs == 1
-    assert found.cost.total.value == pytest.approx(10 * FULL - cost(10.0))
+    assert found.cost.saved.value == pytest.approx(10 * FULL - cost(10.0))
     assert sum(found.left_out.values()) == 3
 
 
@@ -228,7 +228,7 @@ def test_every_log_is_answered_in_numbers_or_reasons(
     for saved in (found.cost, found.energy, found.time):
         assert saved.spent is None or (math.isfinite(saved.spent) and saved.spent >= 0)
         assert saved.exploration is None or (math.isfinite(saved.exploration) and saved.exploration >= 0)
-        for estimate in (saved.baseline, saved.total, saved.settled):
+        for estimate in (saved.baseline, saved.saved, saved.settled):
             if estimate.value is None:
                 assert estimate.reason
                 assert estimate.low is estimate.high is None
@@ -236,8 +236,8 @@ def test_every_log_is_answered_in_numbers_or_reasons(
                 assert math.isfinite(estimate.value)
                 assert (estimate.low is None) is (estimate.high is None)
                 assert (estimate.low is None) is bool(estimate.reason)
-        if saved.total.value is not None:
-            assert saved.total.value == pytest.approx((saved.baseline.value or 0) - (saved.spent or 0), abs=1e-6)
+        if saved.saved.value is not None:
+            assert saved.saved.value == pytest.approx((saved.baseline.value or 0) - (saved.spent or 0), abs=1e-6)
     if found.break_even_run is not None:
         assert 1 <= found.break_even_run <= found.runs
         assert found.cost.lost is False

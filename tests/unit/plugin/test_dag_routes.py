@@ -47,6 +47,7 @@ def test_the_charts_are_there_with_tables_and_a_badge(viewer: Any, store: Store)
         assert found[name]["option"], name
         assert found[name]["table"]["rows"], name
         assert found[name]["text"], name
+        assert found[name]["source"]["text"] == "simulated", name
     assert found["source"]["kind"] == "simulated"
     assert found["whose"] == "V100"
     assert {t["name"] for t in found["tiles"]} >= {"Spent on exploration", "Break-even"}

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.optimizer.evidence import evidence
 from airflow_provider_zeus.optimizer.trial import Attempt, Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin import costs, overview_state, overview_view
+from airflow_provider_zeus.plugin.overview_models import JobSaved
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
 from tests.unit.plugin.auth_manager import SECRET
@@ -116,21 +118,26 @@ def test_what_a_newer_version_wrote_is_a_row_all_the_same() -> None:
     assert (row.last_cost.text, "newer version" in row.last_cost.exact) == ("–", True)
 
 
+def of_runs(trials: list[Trial], profile: list[ProfileSample], *, all_of: bool = True) -> JobSaved:
+    return overview_view.saved(trials, evidence(trials, JOB), profile, all_of=all_of)
+
+
 def test_what_was_saved_and_lost() -> None:
     profile = [
         ProfileSample(batch_size=32, limit_w=w, samples=1000, energy_j=w * 0.9, time_s=1.0) for w in (200.0, 300.0)
     ]
     slow = [trial(n, f"run{n}", 32, energy_j=900.0, epochs=5.0) for n in (1, 2, 3)]
     cheap = [trial(n, f"run{n}", 64, energy_j=300.0, epochs=3.0) for n in range(4, 9)]
-    found = overview_view.saved([*slow, *cheap], {}, profile, all_of=True)
+    found = of_runs([*slow, *cheap], profile)
     assert (found.word, found.kind, found.source.text) == ("Saved", "good", "simulated")
     assert "over its 8 runs against always batch size 32 at full power." in found.text
     dear = [trial(n, f"run{n}", 64, energy_j=3000.0, epochs=9.0, time_s=30.0) for n in range(4, 9)]
-    lost = overview_view.saved([*slow, *dear], {}, profile, all_of=True)
+    lost = of_runs([*slow, *dear], profile)
     assert (lost.word, lost.kind, lost.text[:5]) == ("Lost", "bad", "Lost ")
-    unknown = overview_view.saved(cheap, {}, profile, all_of=True)
+    unknown = of_runs(cheap, profile)
     assert (unknown.word, unknown.figure.value) == ("Not known", None)
     assert "no run of the default batch size 32" in unknown.text
+    assert (found.of, of_runs([*slow, *cheap], profile, all_of=False).of) == ("", "newest 8 runs")
 
 
 # --- the routes

@@ -79,7 +79,16 @@ def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
     assert (answer["refresh_s"], part["live"]) == (None, False)
     found = charts(viewer, "run2").json()
     assert found["power"]["option"]["series"][0]["data"]
+    assert found["gpus"] is None, "there is one"
+    assert [c["source"]["kind"] for c in (found["power"], *found["curves"])] == ["simulated"] * 2
     assert [c["title"] for c in found["curves"]] == [f"Power limits at batch size {part['batch_size']}, per sample"]
+
+
+def test_what_each_of_several_gpus_drew(viewer: Any, store: Store) -> None:
+    ran(store, 1, device_count=2, gpu_uuid="GPU-a,GPU-b", energy_j=30.0, gpu_energy_j=(10.0, 20.0))
+    found = charts(viewer).json()["gpus"]
+    assert [row[:3] for row in found["table"]["rows"]] == [["GPU 1", "GPU-a", "10 J"], ["GPU 2", "GPU-b", "20 J"]]
+    assert found["source"]["kind"] == "simulated"
 
 
 def test_every_task_and_map_index_is_a_part(viewer: Any, store: Store) -> None:

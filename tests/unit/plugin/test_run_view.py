@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.optimizer.baseline import Saved
 from airflow_provider_zeus.optimizer.estimate import Estimate
-from airflow_provider_zeus.optimizer.run_saving import RunSaving, Saved, Yardstick
+from airflow_provider_zeus.optimizer.run_saving import RunSaving, Yardstick
 from airflow_provider_zeus.optimizer.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin import run_view, run_words
 from airflow_provider_zeus.plugin.prices import Factors
@@ -62,7 +63,9 @@ def test_the_tiles_of_a_run() -> None:
     ]
     assert tile(run, "Batch size").note == "the default; 64 given up before"
     assert tile(run, "Power limit").note == "of at most 300 W"
-    assert {t.name for t in run.tiles if t.source.text} == {"Energy", "Cost"}
+    assert {t.name for t in run.tiles if t.source.text} == {"Energy", "Time", "Cost"}
+    counted = part(trial(1, "r", energy_source="nvml_counter"))
+    assert {t.name for t in counted.tiles if t.source.text} == {"Energy", "Cost"}, "no GPU measures time"
     assert tile(run, "Energy").source.kind == "simulated"
     assert (run.batch_size, run.state_text, run.live, run.progress) == (32, "reached target", False, None)
 
@@ -84,7 +87,7 @@ def test_without_a_source_the_tile_says_why() -> None:
 
 def test_several_gpus_are_one_sum_and_it_is_said() -> None:
     run = part(trial(1, "r", device_count=4, max_power_w=1200.0))
-    assert run.notes == ["Energy is that of all 4 GPUs together: the log holds no figures per GPU."]
+    assert run.notes == ["Energy is that of all 4 GPUs together; what each of them drew is shown below."]
     assert tile(run, "Power limit").note == "each GPU, of at most 300 W"
 
 
@@ -124,7 +127,10 @@ def test_a_saving_a_loss_and_what_chance_explains() -> None:
     assert "90 % interval from a loss of 50 J to a saving of 90 J" in run_words.verdict(open_).text
     assert [run_words.saving_tile(s).kind for s in (good, bad, open_)] == ["good", "bad", "warn"]
     assert [run_words.saving_tile(s).name for s in (good, bad, open_)] == ["Saving", "Loss", "Saving"]
-    assert run_words.saving_tile(good).note == "20 % less; 90 % interval 100 J to 300 J; energy −20 %, time −20 %"
+    assert (
+        run_words.saving_tile(good).note
+        == "20 % less; 90 % interval 100 J to 300 J; energy −20\u00a0%, time −20\u00a0%"
+    )
 
 
 def test_where_there_is_no_interval_the_reason_is_there() -> None:
