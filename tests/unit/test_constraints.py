@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
+LOWEST = "constraints-lowest.txt"
 FOLDER = Path(__file__).parents[2] / "constraints"
 TORCHS_OWN = ("nvidia-", "cuda-", "triton")  # CUDA libraries: torch itself pins each to one version
 
@@ -57,7 +59,7 @@ def test_everything_installed_for_development_is_pinned() -> None:
 
 def test_both_lines_pin_the_projects_own_needs_alike() -> None:
     """Only Airflow's closure may differ between the tested Airflows."""
-    files = [dict(_pins(path)) for path in sorted(FOLDER.glob("constraints-*.txt"))]
+    files = [dict(_pins(path)) for path in sorted(FOLDER.glob("constraints-*.txt")) if path.name != LOWEST]
     assert len(files) == 2
     for name in (
         "torch",
@@ -71,6 +73,18 @@ def test_both_lines_pin_the_projects_own_needs_alike() -> None:
         "hatchling",
     ):
         assert len({pins[name] for pins in files}) == 1, name
+
+
+def test_the_lowest_versions_tested_are_those_that_are_claimed() -> None:
+    """What ``make test-lowest`` installs is what the bounds of pyproject.toml say, of all that the package imports."""
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
+    extras = (project["optional-dependencies"][name] for name in ("postgres", "torch", "huggingface", "lightning"))
+    lines = [*project["dependencies"], *(line for extra in extras for line in extra)]
+    assert len(lines) == 10
+    pins = dict(_pins(FOLDER / LOWEST))
+    for requirement in map(Requirement, lines):
+        (bound,) = (s.version for s in requirement.specifier if s.operator == ">=")
+        assert Version(pins[canonicalize_name(requirement.name)]) == Version(bound), requirement
 
 
 def _pins(path: Path) -> Iterator[tuple[str, str]]:

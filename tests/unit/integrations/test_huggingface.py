@@ -60,6 +60,14 @@ class Counting(TrainerCallback):
         self.evaluations += 1
 
 
+class LoaderInState(ZeusTrainerCallback):
+    """As transformers 4.49 calls it: the loader is no argument, but in the trainer's state."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **of: Any) -> None:
+        state.train_dataloader = of["train_dataloader"]
+        super().on_train_begin(args, state, control, **of | {"train_dataloader": None})
+
+
 class Training:
     """A training function; reaches its target in the given epoch."""
 
@@ -67,6 +75,7 @@ class Training:
         self.tmp, self.epochs, self.changes = tmp, epochs, changes
         self.counts: list[Counting] = []
         self.said: dict[str, Any] = {"gradient_accumulation_steps": 1}
+        self.callback = ZeusTrainerCallback
 
     def __call__(self, run: ZeusRun) -> Any:
         count = Counting()
@@ -86,7 +95,7 @@ class Training:
             train_dataset=Sentences(),
             eval_dataset=Sentences(10),
             compute_metrics=lambda _: {"acc": 0.9 if count.evaluations + 1 >= self.epochs else 0.5},
-            callbacks=[ZeusTrainerCallback(run), count],
+            callbacks=[self.callback(run), count],
         )
         trainer.train()
         return type(trainer.model).__name__, run.batch_size
@@ -101,6 +110,13 @@ def test_a_kept_training(kit: Kit, tmp_path: Path) -> None:
     assert (seen.samples, seen.samples_per_epoch) == (3 * SAMPLES, SAMPLES), "short last batches are counted as such"
     assert (training.counts[0].epochs, training.counts[0].steps) == (3, 3 * 3), "no epoch more than needed"
     assert seen.energy_j
+
+
+def test_the_loader_is_found_where_transformers_4_49_has_it(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.callback = LoaderInState
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert (kit.last().samples, kit.last().samples_per_epoch) == (3 * SAMPLES, SAMPLES)
 
 
 def test_an_attempt_that_is_given_up_leaves_the_trainer_and_the_next_starts_afresh(kit: Kit, tmp_path: Path) -> None:
