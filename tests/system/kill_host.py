@@ -1,9 +1,10 @@
 """Trainings to be killed: forks one for each line of JSON on stdin, from a process that has Airflow loaded already.
 
-A line is ``{"cell": folder, "who": "trainer" | "task", "device": ..., "stage": ..., "env": {...}}``. ``trainer`` runs a
-plan without Airflow; ``task`` runs ``@task.zeus`` in a task process under Airflow's own supervisor, which is the forked
-process; only the API server behind it is a stub. At its stage the training writes ``<cell>/there`` and waits to be
-killed. The answer to a line is the pid of what was forked; whatever of it ends is collected.
+A line is ``{"cell": folder, "who": ..., "device": ..., "stage": ..., "env": {...}}``. ``trainer`` runs a plan without
+Airflow; ``task`` runs ``@task.zeus`` in a task process under Airflow's own supervisor, which is the forked process, and
+only the API server behind it is a stub; ``recurrence`` asks, trains and tells (death_training.py). At its stage the
+training writes ``<cell>/there`` and waits to be killed. The answer to a line is the pid of what was forked; whatever of
+it ends is collected.
 """
 
 from __future__ import annotations
@@ -120,6 +121,13 @@ def job(device: str) -> Any:
     )
 
 
+def as_recurrence(request: dict[str, Any]) -> None:
+    """One recurrence with a store: ask, train, tell."""
+    from tests.system.death_training import recur
+
+    recur(request)
+
+
 def as_supervisor(request: dict[str, Any]) -> None:
     """Airflow's supervisor, which forks the task; dag_of_kills below is what the task finds."""
     import httpx
@@ -183,15 +191,14 @@ def run(request: dict[str, Any]) -> None:
     out = os.open(f"{request['cell']}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for descriptor in (1, 2):
         os.dup2(out, descriptor)
-    (as_trainer if request["who"] == "trainer" else as_supervisor)(request)
+    {"trainer": as_trainer, "task": as_supervisor, "recurrence": as_recurrence}[request["who"]](request)
 
 
 def main() -> None:
     import airflow.sdk.execution_time.supervisor
     import airflow.sdk.execution_time.task_runner  # noqa: F401
 
-    import airflow_provider_zeus.operators.recurrence
-    import airflow_provider_zeus.store.sql  # noqa: F401
+    import tests.system.death_training  # noqa: F401  and with it the provider
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     for line in sys.stdin:

@@ -20,8 +20,8 @@ import pytest
 from airflow_provider_zeus.power.simulated import SimulatedGpu
 from tests import fake_nvml
 from tests.fake_nvml import FakeNvml
+from tests.system.killing import ROOT, Host, MemoryLimit, is_alive
 
-ROOT = Path(__file__).parents[2]
 WITHIN_S = 2.0
 FOUND_W = 225.0  # below the highest, as an administrator may have set it
 STAGES = ["before profiling", "during profiling", "between epochs", "after the last epoch"]
@@ -33,81 +33,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 table: dict[tuple[str, str, str], dict[str, str]] = {}
 
 
-class Host:
-    """The process from which trainings are forked."""
-
-    def __init__(self, home: Path) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS", "CUDA"))}
-        environment |= {
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent),
-            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
-            "AIRFLOW__ZEUS__HEARTBEAT_S": "1",
-            "AIRFLOW__ZEUS__LEASE_S": "5",
-            "LD_LIBRARY_PATH": f"{fake_nvml.compiled().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}",
-            "PYTHONPATH": str(ROOT),
-            "PYTHONWARNINGS": "ignore",
-            "ZEUS_POWERCAP": str(home / "powercap"),
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.system.kill_host"],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def fork(self, **request: Any) -> int:
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-
-class MemoryLimit:
-    """A memory cgroup of the test's own, in which the kernel kills what asks for more."""
-
-    V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-    BYTES = 64 * 2**20
-
-    def __init__(self) -> None:
-        version_1 = (self.V1 / "memory.limit_in_bytes").exists()
-        self.path = (self.V1 if version_1 else self.V2) / f"zeus-test-{uuid.uuid4().hex}"
-        self.path.mkdir()
-        try:
-            (self.path / ("memory.limit_in_bytes" if version_1 else "memory.max")).write_text(str(self.BYTES))
-        except OSError:
-            self.path.rmdir()
-            raise
-
-    def hold(self, pid: int) -> None:
-        (self.path / "cgroup.procs").write_text(str(pid))
-
-    @property
-    def kills(self) -> int:
-        """How many processes the kernel has killed in it."""
-        files = (self.path / "memory.oom_control", self.path / "memory.events")
-        lines = [line.split() for file in files if file.exists() for line in file.read_text().splitlines()]
-        return next(int(value) for name, value in lines if name == "oom_kill")
-
-    def remove(self) -> None:
-        for _ in range(100):
-            with suppress(OSError):
-                self.path.rmdir()
-                return
-            time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
     host = Host(tmp_path_factory.mktemp("airflow"))
     yield host
-    host.process.kill()
-    host.process.communicate()
+    host.end()
     print_table()
 
 
@@ -192,12 +124,6 @@ class Cell:
                 os.kill(pid, signal.SIGKILL)
         self.sibling.kill()
         self.sibling.wait()
-
-
-def is_alive(pid: int) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def wait(cell: Cell, is_so: Callable[[], bool], within_s: float, what: str) -> float:

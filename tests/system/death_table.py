@@ -1,0 +1,113 @@
+"""The kill matrix as a table: ``python -m tests.system.death_table`` plays it and writes it into docs/death.md.
+
+What the tests see goes, one JSON line a cell, into the file that ``$ZEUS_DEATH_TABLE`` names; given such files as
+arguments nothing is played.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[2] / "docs" / "death.md"
+PLAYED = ("tests/system/test_death.py", "tests/system/test_death_airflow.py")
+STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "airflow": "Airflow"}
+HEAD = {
+    "process": ("Fault", "Point", "State read", "Process gone", "Limit back", "Heartbeat", "In the ledger", "Cell"),
+    "airflow": ("Fault", "Point", "Airflow: task, run", "State read", "Process gone", "Limit back", "In the ledger"),
+}
+NOT_PLAYED = {
+    ("postgres", "clock back 1 h"): "not applicable: time is the database's own clock, which no process here can move",
+}
+Line = dict[str, Any]
+
+
+def process_table(lines: Iterable[Line], store: str) -> str:
+    """The cells of one store, in the order in which they were played."""
+    mine = [line for line in lines if line["store"] == store]
+    rows = [_process_row(line) for line in mine]
+    rows += [(f"{fault}", "all seven", why, "", "", "", "", "") for (s, fault), why in NOT_PLAYED.items() if s == store]
+    return _table(HEAD["process"], rows)
+
+
+def airflow_table(lines: Iterable[Line]) -> str:
+    """The cells under a real scheduler."""
+    return _table(HEAD["airflow"], [_airflow_row(line) for line in lines if line["store"] == "airflow"])
+
+
+def _process_row(line: Line) -> tuple[str, ...]:
+    changed = "ask" not in line["point"]
+    return (
+        line["fault"],
+        line["point"],
+        line["state"],
+        _seconds(line["gone_s"]),
+        _seconds(line["limit_s"]) if changed else "as found",
+        _joules(line["beat_j"]),
+        _joules(line["told_j"]),
+        _seconds(line["cell_s"]),
+    )
+
+
+def _airflow_row(line: Line) -> tuple[str, ...]:
+    return (
+        f"{line['fault']} ({line['executor']})",
+        line["point"],
+        line["airflow"],
+        line["state"],
+        _seconds(line["gone_s"]),
+        line["limit"],
+        _joules(line["told_j"]),
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s"
+
+
+def _joules(value: float | None) -> str:
+    return "none yet" if value is None else f"{value:.1f} J"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [" | ".join(head), "|".join(["---"] * len(head)), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"| {line} |" if "---|" not in line else f"|{line}|" for line in lines)
+
+
+def written(document: str, lines: list[Line]) -> str:
+    """The document with its tables made anew; each stands between two comments that name it."""
+    tables = {store: process_table(lines, store) for store in ("sqlite", "postgres")} | {
+        "airflow": airflow_table(lines)
+    }
+    for name, table in tables.items():
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        if begin in document and any(line["store"] == name for line in lines):
+            before, _, rest = document.partition(begin)
+            document = f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+    return document
+
+
+def main() -> int:
+    """Play what is not given, write the tables; the status of the tests."""
+    status, files = 0, [Path(name) for name in sys.argv[1:]]
+    if not files:
+        with tempfile.NamedTemporaryFile(suffix=".jsonl", delete=False) as file:
+            files = [Path(file.name)]
+        played = [path for path in PLAYED if Path(path).exists()]
+        status = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *played], env={**os.environ, "ZEUS_DEATH_TABLE": str(files[0])}
+        ).returncode
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    DOCS.write_text(written(DOCS.read_text(), lines))
+    print(f"{len(lines)} cells: {DOCS}")
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

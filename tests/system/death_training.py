@@ -1,0 +1,239 @@
+"""One recurrence in a process of its own, held at one of seven points: the side of death_cells.py that dies.
+
+It is ``ZeusTrainOperator.execute`` with a store and a fake GPU. In Airflow's place stand a context, a folder for its
+Variables and the signal handler of its task runner.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.operators import recurrence
+from airflow_provider_zeus.operators.teller import Teller
+from airflow_provider_zeus.operators.train import ZeusTrainOperator
+from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
+from airflow_provider_zeus.store.base import Asked, AskRequest, Report
+from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.training import attempt, pieces
+from airflow_provider_zeus.training.plan import Line
+
+POINTS = (
+    "before ask commits",
+    "after ask",
+    "during profiling",
+    "between epochs",
+    "after the last epoch",
+    "before tell commits",
+    "after tell",
+)
+BEFORE_ASK, AFTER_ASK, PROFILING, BETWEEN, LAST, BEFORE_TELL, AFTER_TELL = POINTS
+EPOCHS, STEPS = 3, 10
+JOB = ZeusJob(
+    batch_sizes=[32],
+    default_batch_size=32,
+    target="acc >= 0.9",
+    max_epochs=10,
+    eta=1.0,
+    device="nvml",
+    job_id="death",
+    power_limits_w=[225.0, 175.0, 150.0],
+    profile_s=0.1,
+    profile_steps=1,
+)
+
+
+class Point:
+    """The point at which this process stops, once. ``early``: before the transaction, not before its commit."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.folder, self.name = Path(request["cell"]), request["stage"]
+        self.early, self.linger_s = request["early"], request["linger_s"]
+        self._reached = False
+
+    def beaten(self) -> None:
+        """Wait for a heartbeat that tells of some energy."""
+        until_s = time.monotonic() + 5
+        while '"taken", "kind": "beat"' not in (text := self._lines()) or '"energy_j": null' in text.splitlines()[-1]:
+            assert time.monotonic() < until_s, text
+            time.sleep(0.01)
+
+    def _lines(self) -> str:
+        return path.read_text() if (path := self.folder / "lines.jsonl").exists() else ""
+
+    def here(self, name: str) -> None:
+        """Stop here, if it is the point, until ``<cell>/go`` is there or a signal ends it."""
+        if self._reached or name != self.name:
+            return
+        self._reached = True
+        (self.folder / "there").touch()
+        while not (self.folder / "go").exists():
+            time.sleep(0.01)
+
+    @contextmanager
+    def around(self, engine: sa.Engine, before: str) -> Iterator[None]:
+        """A transaction before whose commit the point may lie."""
+        if self.early:
+            self.here(before)
+
+        def at_commit(connection: sa.Connection) -> None:
+            self.here(before)
+            reach(connection)
+
+        sa.event.listen(engine, "commit", at_commit)
+        try:
+            yield
+        finally:
+            sa.event.remove(engine, "commit", at_commit)
+
+
+def reach(connection: sa.Connection) -> None:
+    """A file's folder that was taken away is gone for connections too that are open. Raises what SQLite says."""
+    path = connection.engine.url.database or ""
+    if connection.dialect.name == "sqlite" and not Path(path).exists():
+        connection.exec_driver_sql(f"ATTACH '{path}' AS gone")
+
+
+class Held(SqlStore):
+    """The store, with the points of a question and of an end in it; its disk may be full, its clock go back."""
+
+    point: Point
+
+    def __init__(self, url: str, point: Point) -> None:
+        self.point = point
+        sqlite = url.startswith("sqlite")
+        super().__init__(url, create=sqlite, now=clock(point.folder) if sqlite else None)
+        if sqlite:
+            sa.event.listen(self._engine, "begin", self._at_begin)
+
+    def _at_begin(self, connection: sa.Connection) -> None:
+        reach(connection)
+        if (self.point.folder / "full").exists():
+            connection.exec_driver_sql("PRAGMA max_page_count = 1")  # no less than there are: none more
+
+    def ask(self, request: AskRequest) -> Asked:
+        """A question."""
+        with self.point.around(self._engine, BEFORE_ASK):
+            asked = super().ask(request)
+        self.point.here(AFTER_ASK)
+        return asked
+
+    def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
+        """An end."""
+        with self.point.around(self._engine, BEFORE_TELL):
+            return super().tell(key, state, report, reason=reason)
+
+
+def clock(folder: Path) -> Any:
+    """The host's clock, an hour back where ``<cell>/back`` is."""
+    return lambda: time.time() - 3600 * (folder / "back").exists()
+
+
+class Folder:
+    """Airflow's Variables, as files."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.mkdir(exist_ok=True)
+
+    def get(self, key: str) -> str | None:
+        """Text of one."""
+        return path.read_text() if (path := self._path / key).exists() else None
+
+    def set(self, key: str, text: str) -> None:
+        """Write one."""
+        (self._path / f".{os.getpid()}").write_text(text)
+        (self._path / f".{os.getpid()}").replace(self._path / key)
+
+    def delete(self, key: str) -> None:
+        """Delete one."""
+        (self._path / key).unlink(missing_ok=True)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Those there are."""
+        return sorted(path.name for path in self._path.glob(f"{prefix}*"))
+
+
+class Watched(Teller):
+    """The teller; ``<cell>/lines.jsonl`` gets each line that it was given, and whether the store took it."""
+
+    def __call__(self, line: Line) -> None:
+        """Take one line."""
+        self._note(line, "given")
+        super().__call__(line)
+        self._note(line, "taken")
+
+    def _note(self, line: Line, what: str) -> None:
+        o = line.observation
+        said = {"what": what, "kind": line.kind, "start_id": line.start_id}
+        if o is not None:
+            said |= {"energy_j": o.energy_j, "time_s": o.time_s, "epochs": o.epochs}
+        with Path(os.environ["ZEUS_CELL"], "lines.jsonl").open("a") as file:
+            file.write(json.dumps(said) + "\n")
+
+
+def train(run: Any, point: Point) -> int:
+    """Three epochs, which stop at the point; after it the second one goes on for some time where it is asked to."""
+    found_w = run.device.limit_w()
+    for epoch in run.epochs():
+        for _ in range(2000):
+            run.step()
+            time.sleep(0.001)
+            if run._live._sweep.active and run.device.limit_w() < found_w and run._live.snapshot.energy_j:
+                if point.name == PROFILING:
+                    point.beaten()
+                point.here(PROFILING)
+            elif not run._live._sweep.active and run._live._tally.samples >= 32 * STEPS * (epoch + 1):
+                break
+        if epoch == 1:
+            until_s = time.monotonic() + point.linger_s
+            while time.monotonic() < until_s:
+                run.step()
+                time.sleep(0.005)
+        run.report(acc=0.9 * (epoch + 1) / EPOCHS)
+        if point.name not in POINTS[:3]:
+            point.beaten()
+        point.here(BETWEEN)
+    point.here(LAST)
+    return int(run.batch_size)
+
+
+def recur(request: dict[str, Any]) -> None:
+    """The whole recurrence; ``<cell>/value`` gets what the function returned."""
+    from tests.system.kill_host import feed_on_demand
+
+    feed_on_demand("task")
+    pieces.SETTLE_S, attempt.TICK_S = 0.02, 0.02
+    point, folder = Point(request), Path(request["cell"])
+    recurrence.open_store = lambda conn_id, **_: Held(request["url"], point)
+    recurrence.AirflowVariables = lambda: Folder(Path(request["variables"]))  # type: ignore[assignment,misc]
+    recurrence.Teller = Watched  # type: ignore[misc]
+    operator = ZeusTrainOperator(task_id="train", job=JOB, python_callable=train, op_kwargs={"point": point})
+    signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
+    value = operator.execute(context(request, operator))
+    point.here(AFTER_TELL)
+    (folder / "value").write_text(str(value))
+
+
+def context(request: dict[str, Any], operator: Any) -> Any:
+    """What Airflow gives a task to know of itself."""
+    ti = SimpleNamespace(
+        id=request["ti_id"],
+        dag_id="death",
+        run_id=request["run_id"],
+        task_id="train",
+        map_index=-1,
+        try_number=request.get("try_number", 1),
+        xcom_push=lambda key, value: (Path(request["cell"]) / key).write_text(json.dumps(value)),
+    )
+    return {"ti": ti, "task": operator, "dag_run": SimpleNamespace(run_type="scheduled")}

@@ -1,0 +1,164 @@
+"""Every fault at every point of a recurrence, on SQLite and PostgreSQL: the training dies or goes on, nothing is lost.
+
+The cells of a run are played side by side; each test looks at one. What was seen is written down as JSON lines in
+``$ZEUS_DEATH_TABLE`` where that is set: ``python -m tests.system.death_table`` makes the table of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+
+import pytest
+
+from airflow_provider_zeus.optimizer.trial import State, Trial
+from tests import fake_nvml
+from tests.system.death_cells import LEASE_S, Cell, Outcome, Played, Start, cells
+from tests.system.death_stores import Log, PostgresLog, SqliteLog, pasts
+from tests.system.killing import Host, MemoryLimit
+
+AT_ONCE = 4  # they mostly wait
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Matrix:
+    """Plays the cells that this test run has selected, a few at a time."""
+
+    def __init__(self, folder: Path, admin_url: str | None, selected: list[Cell]) -> None:
+        self._folder, self._admin_url = folder, admin_url
+        self._host = Host(folder / "airflow")
+        self._pasts = pasts(folder, admin_url)
+        self._file, self._name = self._pasts.__enter__()
+        self._copying = Lock()
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._played: dict[Cell, Future[Outcome]] = {cell: self._pool.submit(self._play, cell) for cell in selected}
+
+    def outcome(self, cell: Cell) -> Outcome:
+        """Of one cell. Raises AssertionError where something did not hold."""
+        return self._played[cell].result()
+
+    def close(self) -> None:
+        """End it."""
+        self._pool.shutdown(cancel_futures=True)
+        self._host.end()
+        self._pasts.__exit__(None, None, None)
+
+    def _play(self, cell: Cell) -> Outcome:
+        folder = self._folder / uuid.uuid4().hex[:8]
+        folder.mkdir()
+        played = None
+        try:
+            played = Played(self._host, folder, self._log(cell, folder), cell)
+            played.play()
+            return played.seen
+        finally:
+            if played is not None:
+                played.clean()
+
+    def _log(self, cell: Cell, folder: Path) -> Log:
+        if cell.store == "sqlite":
+            return SqliteLog(folder, self._file)
+        assert self._admin_url
+        with self._copying:  # PostgreSQL copies a database for one at a time
+            return PostgresLog(self._admin_url, f"zeus_{folder.name}", self._name)
+
+
+@pytest.fixture(scope="module")
+def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    items = [item for item in request.session.items if item.path == request.path]
+    selected = [item.callspec.params["cell"] for item in items if hasattr(item, "callspec")]
+    postgres = request.getfixturevalue("postgres") if any(c.store == "postgres" for c in selected) else None
+    matrix = Matrix(tmp_path_factory.mktemp("death"), postgres, selected)
+    yield matrix
+    matrix.close()
+
+
+@pytest.fixture(scope="module")
+def no_memory_limit() -> str | None:
+    """Why the kernel cannot be made to kill here."""
+    try:
+        MemoryLimit().remove()
+    except OSError as error:
+        return f"no memory cgroup may be made here ({error}), so the kernel cannot kill for want of memory"
+    return None
+
+
+ALWAYS = {  # the others are slow
+    Cell("sqlite", "SIGKILL", "before tell commits"),
+    Cell("sqlite", "SIGTERM", "during profiling"),
+    Cell("sqlite", "store gone for good", "between epochs"),
+    Cell("sqlite", "disk full", "before tell commits"),
+    Cell("sqlite", "redelivered", "after ask"),
+    Cell("postgres", "store gone for 2 s", "between epochs"),
+}
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(c, id=f"{c.store}-{c.fault}-{c.point}", marks=() if c in ALWAYS else pytest.mark.slow)
+        for c in cells()
+    ],
+)
+def test_nothing_is_lost_or_counted_twice(matrix: Matrix, no_memory_limit: str | None, cell: Cell) -> None:
+    if cell.fault == "memory limit" and no_memory_limit:
+        pytest.skip(no_memory_limit)
+    seen = matrix.outcome(cell)
+    if table := os.environ.get("ZEUS_DEATH_TABLE"):
+        with Path(table).open("a") as file:
+            file.write(json.dumps(seen.to_dict()) + "\n")
+
+
+@pytest.mark.slow
+def test_a_death_under_a_clock_that_went_back_is_closed_by_the_next_try(tmp_path: Path) -> None:
+    """Its lease lies an hour ahead: to readers it runs, until the clock is right again or the task is tried again."""
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    host, past = Host(tmp_path / "airflow"), pasts(tmp_path, None)
+    log = SqliteLog(made(tmp_path / "cell"), past.__enter__()[0])
+    try:
+        first = Start(host, tmp_path / "cell", log, tmp_path / "variables", stage="between epochs")
+        first.there()
+        (tmp_path / "cell" / "back").touch()
+        os.kill(first.pid, signal.SIGKILL)
+        first.ended()
+        time.sleep(LEASE_S + 0.5)
+        assert [t.state for t in own(log)] == [State.RUNNING]
+        again = {"ti_id": "ti-1b", "run_id": "run-1", "try_number": 2}
+        (made(tmp_path / "again") / "back").touch()
+        second = Start(host, tmp_path / "again", log, tmp_path / "variables", **again)
+        second.ended(20)
+        assert second.value() == "32", second.said()
+        dead, kept = own(log)
+        assert (dead.state, dead.reason) == (State.ABANDONED, "superseded by try 2")
+        assert (dead.observation.energy_j or 0) > 0
+        assert (dead.closed_at or 0) >= dead.opened_at
+        assert (kept.state, kept.origin.try_number) == (State.CONVERGED, 2)
+    finally:
+        host.end()
+        past.__exit__(None, None, None)
+
+
+def own(log: SqliteLog) -> list[Trial]:
+    """What the run has in the log."""
+    store = log.readers()
+    try:
+        return store.recurrence("death", "run-1")
+    finally:
+        store.close()
+
+
+def made(folder: Path) -> Path:
+    """A folder that is there."""
+    folder.mkdir(exist_ok=True)
+    return folder
