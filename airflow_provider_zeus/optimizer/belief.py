@@ -1,8 +1,9 @@
 """What the trial log has taught: the value that :func:`~airflow_provider_zeus.optimizer.fold.learn` folds.
 
 A belief keeps what Eq. 6 needs apart: Epochs(b) of the runs that teach it, and the rates behind EpochCost(b) per
-device. Every part is a set of which the newest or the oldest entries by *trial number* are kept, so trials may arrive
-in any order and give one belief, and its size does not grow with the log.
+device. Every part is a set of which the newest or the oldest entries by *trial number* are kept, so its size does not
+grow with the log, and trials may arrive in any order. They give one belief; only a change of Epochs is looked for among
+the runs still within the window, so one that a late arrival would have told before them may be missed.
 """
 
 from __future__ import annotations

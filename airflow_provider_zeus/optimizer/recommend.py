@@ -51,7 +51,7 @@ def _attempts(scene: Scene, held: str | None) -> tuple[Attempts, Attempts]:
     if held:
         return (_incumbent(b, held),), ()
     if not scene.costs:  # another device's joules rank batch sizes, but bound no run
-        return (_incumbent(b, "Nothing was measured on this device yet"),), _peeks(scene, b)
+        return (_incumbent(b, "No cost was measured on this device yet"),), _peeks(scene, b)
     choice = best(outlook, index, np.array(scene.within))
     if choice.index != index:
         attempt = _tried(scene, outlook, choice, b)
@@ -101,7 +101,7 @@ def _tried(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> At
     text, cost = scene.weights.text, np.exp(outlook.log_cost)
     b, index = scene.all_sizes[choice.index], scene.all_sizes.index(incumbent)
     runs = len(scene.belief.by_era[-1].get(b, ()))
-    seen = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "by its neighbours"
+    seen = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "as its neighbours tell"
     why = (
         f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({seen}), {incumbent} "
         f"{text(float(cost[index]))}; what it may save in the next {outlook.horizon():g} runs is worth the try; it "

@@ -27,10 +27,10 @@ class State(StrEnum):
 class Phase(StrEnum):
     """Why an attempt runs its batch size."""
 
-    EXPLORE = "explore"  # pruning exploration, Algorithm 3
-    RETURN = "return"  # an arm without an observation in the window is tried once
-    SAMPLE = "sample"  # Thompson sampling, Algorithm 1
-    INCUMBENT = "incumbent"  # concurrent submission, paused exploration, or after a given-up attempt
+    EXPLORE = "explore"  # a size without a run that counts (knowledge gradient; pruning exploration, Algorithm 3)
+    RETURN = "return"  # a size that nothing ran for long is tried once
+    SAMPLE = "sample"  # a known size, whose run teaches (knowledge gradient; Thompson sampling, Algorithm 1)
+    INCUMBENT = "incumbent"  # the best known: nothing is worth a try, may be tried now, or the try was given up
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # no store at hand: default or last-known batch size
     PEEK = "peek"  # a few seconds after the kept attempt, to know an EpochCost: not an attempt, teaches nothing else

@@ -194,12 +194,12 @@ class Traces:
         return ", ".join(self.workloads)
 
     def _other(self, training: Training, target: float) -> Workload:
-        """The rules of section 6.1 where Table 1 is silent: the largest size that always reaches the target."""
+        """The rules of section 6.1 where Table 1 is silent: of the surest sizes to reach the target the largest."""
         runs = self._runs[training, target]
-        sure = [b for b, epochs in runs.items() if all(map(math.isfinite, epochs))]
+        default = max(runs, key=lambda b: (sum(map(math.isfinite, runs[b])) / len(runs[b]), b))
         longest = max((e for epochs in runs.values() for e in epochs if math.isfinite(e)), default=50.0)
         name = f"{'-'.join(training)}@{target:g}".replace("/", "-")
-        return Workload(name, training, target, max(sure or runs), math.ceil(2 * longest))
+        return Workload(name, training, target, default, math.ceil(2 * longest))
 
     @cached_property
     def _runs(self) -> Mapping[tuple[Training, float], Mapping[int, list[float]]]:
