@@ -10,6 +10,7 @@ from airflow_provider_zeus.optimizer.trial import ProfileSample
 from airflow_provider_zeus.plugin.figures import COLOURS, LINE, Option, base, number, watts
 from airflow_provider_zeus.plugin.models import Chart, Table
 
+ROW_PX = 14  # of a mark's label
 FLAT = 0.2  # an axis covers at least this share of its highest value
 
 
@@ -30,7 +31,7 @@ def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, r
         marks.append((ran_w, f"run’s {ran_w:,.0f} W"))
     (j_size, j_unit), (s_size, s_unit) = _small(max(joules), "J"), _small(max(seconds), "s")
     option = base(
-        grid={"left": 64, "right": 64, "top": 30, "bottom": 66},
+        grid={"left": 64, "right": 64, "top": 30 + ROW_PX * (len(marks) - 1), "bottom": 66},
         legend={"bottom": 0},
         xAxis={"type": "value", "name": "power limit [W]", "scale": True, "nameLocation": "middle", "nameGap": 28},
         yAxis=[
@@ -109,7 +110,7 @@ def _rate(
                 {
                     "xAxis": w,
                     "lineStyle": {"type": ("solid", "dotted")[i]},
-                    "label": {"formatter": label, **_aside(w, [other for other, _ in marks])},
+                    "label": {"formatter": label, **_beside(i, w, limits)},
                 }
                 for i, (w, label) in enumerate(marks)
             ],
@@ -117,11 +118,10 @@ def _rate(
     return series
 
 
-def _aside(w: float, marks: Sequence[float]) -> Option:
-    """Labels of two marks go away from each other."""
-    if len(marks) < 2:
-        return {}
-    return {"align": "left", "offset": [-4, 0]} if w == max(marks) else {"align": "right", "offset": [4, 0]}
+def _beside(row: int, w: float, limits: Sequence[float]) -> Option:
+    """Where a mark's label stands: a row for each, so that none hides another, towards the middle of the axis."""
+    side, shift = ("right", 4) if 2 * w > limits[0] + limits[-1] else ("left", -4)
+    return {"align": side, "offset": [shift, -ROW_PX * row]}
 
 
 def _curve_table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.ui.browser import FLAGS, find_browser
-from tests.ui.site import PASSWORD, USER, Site, api_server, history
+from tests.ui.site import PASSWORD, VIEWER, Site, api_server, history
 
 SHOTS = Path(__file__).parents[2] / "test-results"  # to look at; not a part of the repository
 AROUND = 260  # pixels of Airflow's own page above and below a tab
@@ -37,9 +38,11 @@ class Watched:
         return self.page.frame_locator("iframe[title^='Zeus']")
 
     def tab(self) -> Any:
-        """The frame itself, once its data are there."""
-        self.zeus.locator("#message").wait_for(state="attached")
-        self.zeus.locator("#content:not([hidden]), #message:not(:text('Loading'))").first.wait_for()
+        """The frame itself, or our page where it stands alone, once its data are there."""
+        alone = urlsplit(self.page.url).path.endswith("/zeus/page")
+        shown = self.page if alone else self.zeus
+        shown.locator("#message").wait_for(state="attached")
+        shown.locator("#content:not([hidden]), #message:not(:text('Loading'))").first.wait_for()
         return next(f for f in self.page.frames if urlsplit(f.url).path.endswith("/zeus/page"))
 
     def shoot(self, name: str) -> None:
@@ -50,7 +53,7 @@ class Watched:
     def shoot_whole(self, tab: Any, name: str) -> None:
         """The same of all that the tab holds, not only of what a screen shows at once."""
         before = self.page.viewport_size
-        height = tab.evaluate("document.querySelector('main').scrollHeight") + AROUND
+        height = tab.locator("main").evaluate("main => main.scrollHeight") + AROUND
         self.page.set_viewport_size({"width": before["width"], "height": height})
         self.page.wait_for_timeout(300)
         self.shoot(name)
@@ -71,45 +74,57 @@ def site(airflow_home: Path) -> Iterator[Site]:
     found = find_browser()
     if found.path is None:
         pytest.skip(found.reason)
-    runs = history()
-    with api_server(airflow_home) as url:
-        yield Site(url, runs)
+    with api_server(airflow_home) as server:
+        runs = history()  # while it starts
+        yield Site(server.ready(), runs)
 
 
 @pytest.fixture(scope="session")
-def chromium(site: Site) -> Iterator[Any]:
+def chromium() -> Iterator[Any]:
     """A real browser."""
     from playwright.sync_api import sync_playwright
 
+    if find_browser().path is None:
+        pytest.skip(find_browser().reason)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser().path, args=FLAGS)
         yield browser
         browser.close()
 
 
+Login = Callable[[str, str], Any]
+
+
 @pytest.fixture(scope="session")
-def login(site: Site, chromium: Any) -> Any:
-    """What Airflow's own login page leaves in the browser."""
-    context = chromium.new_context()
-    page = context.new_page()
-    page.goto(site.url)
-    page.fill("input[name=username]", USER)
-    page.fill("input[name=password]", PASSWORD)
-    page.click("button[type=submit]")
-    page.get_by_role("link", name="Dags").first.wait_for()
-    state = context.storage_state()
-    context.close()
+def login(chromium: Any) -> Login:
+    """What Airflow's own login page leaves in the browser, of a user at a site's address."""
+
+    @cache
+    def state(url: str, user: str) -> Any:
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(url)
+        page.fill("input[name=username]", user)
+        page.fill("input[name=password]", PASSWORD)
+        page.click("button[type=submit]")
+        page.get_by_role("link", name="Dags").first.wait_for()
+        found = context.storage_state()
+        context.close()
+        return found
+
     return state
 
 
 @pytest.fixture
-def visit(site: Site, chromium: Any, login: Any) -> Iterator[Callable[..., Watched]]:
-    """Opens a logged-in page of a width and theme at an address below the site's."""
+def visit_of(chromium: Any, login: Login) -> Iterator[Callable[..., Watched]]:
+    """Opens a logged-in page of a width and theme at an address below a site's."""
     contexts = []
 
-    def open_page(address: str, *, width: int = 1400, theme: str = "light", before: Any = None) -> Watched:
+    def open_page(
+        site: Site, address: str, *, user: str = VIEWER, width: int = 1400, theme: str = "light", before: Any = None
+    ) -> Watched:
         context = chromium.new_context(
-            storage_state=login, viewport={"width": width, "height": 900}, color_scheme=theme
+            storage_state=login(site.url, user), viewport={"width": width, "height": 900}, color_scheme=theme
         )
         contexts.append(context)
         context.add_init_script(f"localStorage.setItem('theme', '{theme}')")
@@ -123,6 +138,12 @@ def visit(site: Site, chromium: Any, login: Any) -> Iterator[Callable[..., Watch
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def visit(site: Site, visit_of: Callable[..., Watched]) -> Callable[..., Watched]:
+    """The same of this site."""
+    return partial(visit_of, site)
 
 
 def _watch(watched: Watched) -> None:

@@ -11,6 +11,7 @@ from tests.ui.site import ZEUS_DAG
 
 Visit = Callable[..., Watched]
 DAG_TAB = f"dags/{ZEUS_DAG}/plugin/zeus-cost"
+DAG_PAGE = f"zeus/page?dag_id={ZEUS_DAG}"  # the same without Airflow's own page around it
 
 # Distinct colours of a chart's pixels with at least 20 of each: grid, text, lines and points when it is drawn.
 _COLOURS = """(chart) => {

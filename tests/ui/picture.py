@@ -16,7 +16,7 @@ import tests.conftest  # an Airflow home of its own, before Airflow is imported
 from airflow_provider_zeus.optimizer.trial import State
 from tests.integration.jobs import job, log_of, loop
 from tests.ui.browser import FLAGS, find_browser
-from tests.ui.site import PASSWORD, USER, api_server, run_dag
+from tests.ui.site import PASSWORD, VIEWER, api_server, run_dag
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 DAG_ID, WEEKS, MONDAY = "churn_model_weekly", 30, datetime(2026, 1, 5, tzinfo=UTC)
@@ -61,7 +61,7 @@ def take(url: str, run_id: str) -> None:
         browser = playwright.chromium.launch(executable_path=find_browser().path, args=FLAGS)
         page = browser.new_page(viewport={"width": WIDTH, "height": 950}, device_scale_factor=SCALE)
         page.goto(url)
-        page.fill("input[name=username]", USER)
+        page.fill("input[name=username]", VIEWER)
         page.fill("input[name=password]", PASSWORD)
         page.click("button[type=submit]")
         page.get_by_role("link", name="Dags").first.wait_for()
@@ -85,8 +85,8 @@ def main() -> None:
 
     db.initdb()
     run_id = history()
-    with api_server(Path(tests.conftest._HOME)) as url:
-        take(url, run_id)
+    with api_server(Path(tests.conftest._HOME)) as server:
+        take(server.ready(), run_id)
     for image in sorted(IMAGES.glob("zeus-*.png")):
         print(f"{image}: {image.stat().st_size / 1024:.0f} KiB")
 

@@ -20,7 +20,7 @@ from typing import Any
 from tests.integration.jobs import job, zeus_dag
 
 ZEUS_DAG, PLAIN_DAG = "zeus_ui_retrain", "zeus_ui_plain"
-USER, PASSWORD = "vic", "a password of these tests"
+VIEWER, ADMIN, PASSWORD = "vic", "ada", "a password of these tests"
 RUNS = 9
 PREFIX = "/team/airflow"  # as behind a proxy that serves more than Airflow: what holds here holds at the root too
 EPOCHS = {16: 60, 32: 8, 64: 6, 128: 7, 256: 60}  # 16 and 256 are given up
@@ -29,10 +29,11 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Site:
-    """Where it listens, and the runs of ``ZEUS_DAG``, oldest first."""
+    """Where it listens, the runs of ``ZEUS_DAG``, oldest first, and where their trial log lies."""
 
     url: str
     runs: list[str]
+    log: str = ""  # URL of a database; empty: the embedded file
 
 
 def history() -> list[str]:
@@ -62,25 +63,29 @@ def run_dag(dag: Any, **test: Any) -> Any:
 
 
 @contextmanager
-def api_server(home: Path) -> Iterator[str]:
-    """A real api-server over the metadata database of this process; its address."""
+def api_server(home: Path, *, prefix: str = PREFIX, **more: str) -> Iterator[Server]:
+    """A real api-server over the metadata database of this process, or of ``more`` of its environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}{PREFIX}"
+    url = f"http://127.0.0.1:{port}{prefix}"
+    from airflow.configuration import conf
+
     passwords = home / "ui_passwords.json"
-    passwords.write_text(json.dumps({USER: PASSWORD}))
+    passwords.write_text(json.dumps({VIEWER: PASSWORD, ADMIN: PASSWORD}))
     env = os.environ | {
         "AIRFLOW__API__BASE_URL": url,
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__FERNET_KEY": conf.get("core", "fernet_key"),  # Variables are read here and written there
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:viewer",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{VIEWER}:viewer,{ADMIN}:admin",
         "AIRFLOW__ZEUS__HEARTBEAT_S": "2",  # how often a page looks after a running trial
         "NO_PROXY": "127.0.0.1",
         "no_proxy": "127.0.0.1",
+        **more,
     }
     log = home / "ui_api_server.log"
     with log.open("w") as out:
@@ -88,8 +93,7 @@ def api_server(home: Path) -> Iterator[str]:
             [sys.executable, "-m", "airflow", "api-server"], env=env, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        _wait(url, server, log)
-        yield url
+        yield Server(url, server, log)
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         try:
@@ -97,6 +101,20 @@ def api_server(home: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
+
+
+@dataclass(frozen=True)
+class Server:
+    """An api-server that starts."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def ready(self) -> str:
+        """Its address, once it answers."""
+        _wait(self.url, self.process, self.log)
+        return self.url
 
 
 def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
@@ -111,3 +129,19 @@ def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
             time.sleep(0.2)
         else:
             return
+
+
+def main() -> None:
+    """The same history in an Airflow that the environment describes; prints its runs as JSON."""
+    from airflow.utils import db
+
+    from tests.ui.runs import every_kind
+
+    db.initdb()
+    runs = history()
+    every_kind()
+    print(json.dumps(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from airflow_provider_zeus.plugin.live_settings import EVENT
+from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-from tests.ui.look import TOO_WIDE, Visit
-from tests.ui.site import ZEUS_DAG, Site
+from tests.ui.conftest import Watched
+from tests.ui.look import DAG_PAGE, Visit
+from tests.ui.site import ADMIN, ZEUS_DAG, Site
+from tests.unit.plugin.kit import ran
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_page_of_all_jobs(visit: Visit, theme: str) -> None:
-    at = visit("plugin/zeus", theme=theme)
-    tab = at.zeus  # Airflow may build its iframe anew while the page loads
-    row = tab.locator("#jobs tr", has_text=ZEUS_DAG).first
+def test_the_page_of_all_jobs(visit: Visit) -> None:
+    at = visit("zeus/page", width=800)
+    row = at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first
     row.scroll_into_view_if_needed()  # a saving is asked for when its row is in sight; other tests leave jobs above it
-    row.locator(".saved .amount, .saved .why").first.wait_for()
+    saved = row.locator(".saved .amount, .saved .why").first
+    saved.wait_for()
+    box = saved.bounding_box()
+    assert box["x"] + box["width"] <= 800, "what was saved is in sight on a narrow screen too"
     assert row.locator(".badge.simulated").count() >= 1
     assert re.fullmatch("exploring|settled", row.locator(".state .badge").inner_text())
     assert row.locator(".state .why").inner_text()
-    for width in (1400, 800):
-        at.page.set_viewport_size({"width": width, "height": 900})
-        at.page.wait_for_timeout(300)
-        assert tab.locator("html").evaluate(TOO_WIDE) <= 0, "only the table scrolls sideways"
-        at.shoot(f"overview-{theme}-{width}")
     assert at.fine()
 
 
@@ -36,20 +41,136 @@ def test_from_a_job_to_its_dag(visit: Visit, site: Site) -> None:
     assert at.fine()
 
 
-def test_who_may_only_look_sees_the_settings_and_no_button(visit: Visit) -> None:
-    key = f"zeus-settings:{ZEUS_DAG}.train"
-    AirflowVariables().set(key, '{"pause_exploration": true}')
-    try:
-        at = visit("plugin/zeus")
-        tab = at.zeus  # Airflow may build its iframe anew while the page loads
-        row = tab.locator("#jobs tr", has_text=ZEUS_DAG).first
-        assert row.locator(".set").inner_text() == "exploration paused"
-        row.locator("button").click()
-        held = tab.locator("#settings-of .held")
-        held.wait_for()
-        assert held.inner_text().startswith("Exploration is paused.")
-        assert tab.locator("#settings-of button").count() == 0
+KEY = f"zeus-settings:{ZEUS_DAG}.train"
+
+
+@pytest.fixture
+def settings(site: Site) -> Iterator[AirflowVariables]:
+    """Live settings of the job, gone afterwards."""
+    variables = AirflowVariables()
+    yield variables
+    variables.delete(KEY)
+
+
+def opened(at: Watched) -> Any:
+    """The dialogue with the job's settings."""
+    at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first.get_by_role("button").click()
+    box = at.tab().locator("#settings-of")
+    box.locator(".held").wait_for()
+    return box
+
+
+def test_pausing_and_pinning_by_clicks(visit: Visit, settings: AirflowVariables) -> None:
+    at = visit("zeus/page", user=ADMIN)
+    box = opened(at)
+    held = box.locator(".held")
+    assert held.inner_text() == "Exploration is on. No batch size is pinned."
+    box.get_by_role("button", name="Pause exploration").click()
+    assert "no other one is tried until exploration is resumed" in box.locator(".question").inner_text()
+    at.shoot("overview-question")
+    box.get_by_role("button", name="Cancel").click()
+    assert held.inner_text() == "Exploration is on. No batch size is pinned."
+    assert settings.get(KEY) is None, "nothing is sent before it is confirmed"
+
+    def confirmed(name: str, said: str) -> dict[str, Any]:
+        began = datetime.now(UTC).replace(microsecond=0)
+        box.get_by_role("button", name=name, exact=True).click()
+        box.get_by_role("button", name="Do it").click()
+        held.filter(has_text=said).wait_for()
+        kept: dict[str, Any] = json.loads(settings.get(KEY) or "{}")
+        if kept:
+            change = kept.pop("changed")
+            assert change["by"] == ADMIN
+            assert began <= datetime.fromisoformat(change["at"]) <= datetime.now(UTC)
+            assert box.locator(".note").first.inner_text().startswith(f"Last change: {ADMIN}, {began:%Y-%m-%d}")
+        return kept
+
+    assert confirmed("Pause exploration", "Exploration is paused.") == {"pause_exploration": True}
+    box.get_by_label("Batch size to pin").select_option("64")
+    pinned = {"pause_exploration": True, "pin_batch_size": 64}
+    assert confirmed("Pin this batch size", "Batch size 64 is pinned.") == pinned
+    assert open_store().settings(f"{ZEUS_DAG}.train") == pinned, "as the next run will read it"
+    at.shoot("overview-pinned")
+    assert confirmed("Unpin", "No batch size is pinned.") == {"pause_exploration": True}
+    at.page.keyboard.press("Escape")
+    row = at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first
+    row.locator(".set").filter(has_text="exploration paused").wait_for()
+    assert row.locator(".live-settings .why").inner_text().startswith(f"{ADMIN}, ")
+    box = opened(at)
+    held = box.locator(".held")
+    confirmed("Resume exploration", "Exploration is on.")
+    assert open_store().settings(f"{ZEUS_DAG}.train") == {}
+    assert audited() == ["exploration paused", "batch size pinned to 64", "batch size unpinned", "exploration resumed"]
+    assert at.fine()
+
+
+def audited() -> list[str]:
+    """What Airflow's audit log says that the admin did to the job, oldest first."""
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        lines = session.scalars(sa.select(Log).where(Log.event == EVENT, Log.owner == ADMIN).order_by(Log.id)).all()
+        assert {line.dag_id for line in lines} == {ZEUS_DAG}
+        return [json.loads(line.extra or "{}")["what"] for line in lines]
+
+
+@pytest.mark.parametrize("address", ["zeus/page", DAG_PAGE])
+def test_who_may_only_look_sees_the_settings_and_no_button(
+    visit: Visit, settings: AirflowVariables, address: str
+) -> None:
+    settings.set(KEY, '{"pause_exploration": true}')
+    at = visit(address)
+    tab = at.tab()
+    if address == DAG_PAGE:
+        tab.get_by_text("Pause exploration or pin a batch size").click()
+        box = tab.locator(".controls")
+        box.locator(".held").wait_for()
+    else:
+        assert tab.locator("#jobs tr", has_text=ZEUS_DAG).first.locator(".set").inner_text() == "exploration paused"
+        box = opened(at)
         at.shoot("overview-settings")
+    assert box.locator(".held").inner_text().startswith("Exploration is paused.")
+    assert "Who may edit this DAG may change that." in box.inner_text()
+    assert box.get_by_role("button").count() == box.get_by_role("combobox").count() == 0
+    assert at.fine()
+
+
+def test_a_refusal_is_told_in_the_words_of_who_refused(visit: Visit) -> None:
+    def refused(page: Any) -> None:
+        answer = {"detail": "Another DAG, which you may not change, shares this job."}
+        page.route("**/settings", lambda route: route.fulfill(status=403, json=answer))
+
+    at = visit("zeus/page", user=ADMIN, before=refused)
+    box = opened(at)
+    box.get_by_role("button", name="Pause exploration").click()
+    box.get_by_role("button", name="Do it").click()
+    assert box.locator(".problem-text").inner_text() == "Another DAG, which you may not change, shares this job."
+
+
+def test_scripts_in_dag_and_job_ids_are_shown_as_text(visit: Visit, site: Site) -> None:
+    """Airflow itself takes no such id; what stands in its tables all the same is shown."""
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+
+    odd, job = "<img src=x onerror=alert(1)>{b|x}", "<script>alert(2)</script>"
+    known: Any = DagModel
+    with create_session() as session:
+        session.merge(known(dag_id=odd, bundle_name="tests", fileloc="odd.py", timetable_summary="<b>x</b>"))
+    ran(open_store(), 1, dag_id=odd, job_id=job, run_id="<svg onload=alert(3)>")
+    try:
+        at = visit("zeus/page")
+        tab = at.tab()
+        row = tab.locator("#jobs tr", has_text=job)
+        row.scroll_into_view_if_needed()
+        row.locator(".saved .amount, .saved .why").first.wait_for()
+        assert row.locator("th").inner_text().split("\n") == [job, odd]
+        assert tab.locator("main :is(img, script, b, svg)").count() == 0
+        row.get_by_role("button").click()
+        tab.locator("#settings-of .held").wait_for()
+        assert tab.locator("#settings-job").inner_text() == job
+        at.shoot("overview-odd")
         assert at.fine()
     finally:
-        AirflowVariables().delete(key)
+        with create_session() as session:
+            session.execute(sa.delete(DagModel).where(DagModel.dag_id == odd))

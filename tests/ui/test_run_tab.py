@@ -41,9 +41,8 @@ def whole(at: Watched, name: str, charts: str = ".part .power") -> Any:
     return at.page
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 800)])
-def test_the_tab_of_a_run_says_why(visit: Visit, site: Site, theme: str, width: int) -> None:
-    at = visit(run_tab(site.runs[1]), theme=theme, width=width)
+def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
+    at = visit(run_tab(site.runs[1]))
     tab = at.tab()
     assert tab.locator("h1").inner_text() == f"Zeus cost of run {site.runs[1]}"
     given_up, kept = tab.locator(".attempts > li").all()
@@ -55,10 +54,6 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site, theme: str, width: 
     assert drawn(tab, ".power .chart") >= 4
     assert tab.locator(".curve").count() == 2, "a curve for each batch size"
     assert drawn(tab, ".curve .chart") >= 4
-    assert tab.evaluate(TOO_WIDE) <= 0
-    at.page.set_viewport_size({"width": width, "height": 1900})
-    at.page.wait_for_timeout(300)
-    at.shoot(f"run-{theme}-{width}")
     assert at.fine()
 
 
@@ -86,6 +81,22 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     assert "profiling" in power.get_by_role("row").nth(1).inner_text()
     label = tab.locator(".power .chart").get_attribute("aria-label")
     assert label.startswith("Power over 22 s of training in 1 attempt: mean ")
+    assert at.fine()
+
+
+def test_what_each_of_several_gpus_drew(visit: Visit, kinds: None) -> None:
+    at = visit(page("several"), theme="dark", width=800)
+    tab = whole(at, "run-several-gpus", ".gpus canvas")
+    assert drawn(tab, ".gpus .chart") >= 3
+    assert tab.locator(".gpus h3").inner_text() == "Energy per GPU GPU counter"
+    table = tab.get_by_role("region", name="Energy per GPU")
+    assert [r.inner_text().split()[:2] for r in table.get_by_role("row").all()[1:]] == [
+        ["GPU", str(i)] for i in range(1, 5)
+    ]
+    assert table.get_by_role("row", name="GPU 4").inner_text().split()[-4:] == ["1.29", "kJ", "40", "%"]
+    assert tab.locator(".chart-block.gpus .chart").get_attribute("aria-label").startswith("Energy of 4 GPUs, 610 J to ")
+    assert "Energy is that of all 4 GPUs together" in tab.locator(".remark").inner_text()
+    assert tab.evaluate(TOO_WIDE) <= 0
     assert at.fine()
 
 
@@ -156,7 +167,7 @@ def test_a_running_trial_is_followed_until_it_ends(visit: Visit, kinds: None) ->
     tab.evaluate(SEEN, False)
     tab.wait_for_timeout(500)
     asked.clear()
-    tab.wait_for_timeout(3000)
+    tab.wait_for_timeout(2500)
     assert asked == [], "nobody looks"
     runs.told(trial, State.CONVERGED, samples=40_000)
     tab.evaluate(SEEN, True)
@@ -164,7 +175,7 @@ def test_a_running_trial_is_followed_until_it_ends(visit: Visit, kinds: None) ->
     assert not tab.locator("#updated").is_visible()
     tab.wait_for_load_state("networkidle")
     asked.clear()
-    tab.wait_for_timeout(3000)
+    tab.wait_for_timeout(2500)
     assert asked == [], "it is over"
     assert at.fine()
 

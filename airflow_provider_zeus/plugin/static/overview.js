@@ -66,9 +66,11 @@ function settingsParts(job) {
   return [...set, ...(job.changed ? [element("div", job.changed, { class: "note why" })] : []), open];
 }
 
-async function openSettings(job) {
+function openSettings(job) {
+  let changed = false;
   byId("settings-job").textContent = job.job_id;
-  byId("settings-of").replaceChildren(controls(job.dag_id, job.job_id, show));
+  byId("settings-of").replaceChildren(controls(job.dag_id, job.job_id, () => { changed = true; }));
+  byId("settings-box").addEventListener("close", () => changed && show(), { once: true });
   byId("settings-box").showModal();
 }
 

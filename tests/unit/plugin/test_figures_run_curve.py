@@ -50,6 +50,9 @@ def test_joules_and_seconds_per_sample_against_the_limit() -> None:
 def test_the_optimum_is_marked_and_where_the_run_was(eta: float, ran_w: float | None, marks: list[str]) -> None:
     found = drawn(curve(ran_w, eta))["series"][0]["markLine"]["data"]
     assert [m["label"]["formatter"] for m in found] == marks
+    assert len({m["label"]["offset"][1] for m in found}) == len(marks), "none hides another"
+    sides = {m["xAxis"]: m["label"]["align"] for m in found}
+    assert sides.get(300.0, "right") == "right", "a label at the end of the axis would be cut off"
 
 
 def test_the_curve_as_a_table() -> None:

@@ -1,0 +1,107 @@
+"""Every view inside Airflow's own UI, in both themes, wide and narrow: below a path prefix with SQLite, and with
+PostgreSQL for Airflow and the trial log alike; there a morning's way through all of them too.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres import empty_database
+from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab
+from tests.ui.site import PREFIX, RUNS, ZEUS_DAG, Site, api_server
+
+VIEWS = {"overview": "plugin/zeus", "dag": DAG_TAB, "run": ""}
+CHARTS = {
+    "overview": (),
+    "dag": (".cost", ".saved", ".belief", ".front"),
+    "run": (".power", ".curve"),
+}
+
+
+@pytest.fixture(scope="session")
+def postgres_site(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The same site, its history made by a process whose Airflow and whose trial log have PostgreSQL."""
+    home = tmp_path_factory.mktemp("airflow-on-postgres")
+    with empty_database(postgres) as metadata, empty_database(postgres) as log:
+        on = {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata.replace("postgresql://", "postgresql+psycopg2://"),
+            "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps({"conn_type": "postgres", "extra": {"url": log}}),
+        }
+        made = subprocess.run(
+            [sys.executable, "-m", "tests.ui.site"], env=os.environ | on, capture_output=True, text=True, check=False
+        )
+        assert made.returncode == 0, made.stderr[-3000:]
+        with api_server(home, **on) as server:
+            yield Site(server.ready(), json.loads(made.stdout.splitlines()[-1]), log)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def everywhere(request: pytest.FixtureRequest) -> Site:
+    """The site on either database."""
+    found: Site = request.getfixturevalue("site" if request.param == "sqlite" else "postgres_site")
+    assert found.url.endswith(PREFIX)
+    return found
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: Site, view: str, theme: str) -> None:
+    at = visit_of(everywhere, VIEWS[view] or run_tab(everywhere.runs[1]), theme=theme)
+    tab = at.zeus  # Airflow may build its iframe anew while the page loads
+    tab.locator("#store").wait_for()
+    if view == "overview":  # it is asked for when it is in sight; other tests leave jobs above it
+        row = tab.locator("#jobs tr", has_text=ZEUS_DAG).first
+        row.scroll_into_view_if_needed()
+        row.locator(".saved .amount, .saved .why").first.wait_for()
+    assert tab.locator("html").get_attribute("data-theme") == theme
+    for width in (1400, 800):
+        at.page.set_viewport_size({"width": width, "height": 900})
+        at.page.wait_for_timeout(300)  # the charts take their new size
+        for chart in CHARTS[view]:
+            assert drawn(tab, f"{chart} .chart") >= 3, chart
+        assert tab.locator("html").evaluate(TOO_WIDE) <= 0, "only tables scroll sideways"
+        at.shoot_whole(tab, f"{view}-{theme}-{width}{'-postgres' if everywhere.log else ''}")
+    assert at.fine()
+
+
+@pytest.mark.slow
+def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
+    """From all jobs to one, its what-if moved, a run clicked through, and what is exported is what the log holds."""
+    from airflow_provider_zeus.store.rows import to_row
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    at = visit_of(postgres_site, "plugin/zeus")
+    at.zeus.locator("#jobs tr", has_text=ZEUS_DAG).first.locator("th a").click()
+    at.page.wait_for_url(f"**/{DAG_TAB}")
+    tab = at.tab()
+    assert tab.locator("#store").inner_text().startswith("Trial log: postgresql")
+    tab.locator("#what-if-text").filter(has_text="At today's eta 0.5").wait_for()
+    tab.get_by_label("eta: weight of energy against time, slider").focus()
+    at.page.keyboard.press("End")
+    tab.locator("#what-if-text").filter(has_text="At eta 1 the log says").wait_for()
+    with at.page.expect_download() as waiting:
+        tab.get_by_role("link", name="CSV").click()
+    lines = list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text())))
+    store = SqlStore(postgres_site.log)
+    rows = [to_row(t) for t in store.trials(f"{ZEUS_DAG}.train")]
+    store.close()
+    assert len(rows) > RUNS
+    assert [(x["run_id"], x["batch_size"], x["energy_j"], x["state"]) for x in lines] == [
+        (r["run_id"], str(r["batch_size"]), str(r["energy_j"]), r["state"]) for r in rows
+    ]
+    tab.locator("#rows tr th a").first.click()
+    attempts: Any = at.zeus.locator(".attempts > li")
+    attempts.first.wait_for()
+    assert at.zeus.locator("h1").inner_text() == f"Zeus cost of run {postgres_site.runs[-1]}"
+    assert at.fine()
