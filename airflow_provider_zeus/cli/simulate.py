@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.simulation.log import Log
     from airflow_provider_zeus.simulation.scenario import Scenario
 
+LEGEND = """\
+Simulated; means over {} replays. Regret is in C*, the expected cost of the best choice; energy and time are multiples
+of the default batch size at full power; "pays from run": from there on all runs together cost less than the default's.
+"""
 LAST = 5  # recurrences whose energy and time are compared with Default's (Figure 6 of the paper)
 
 
@@ -45,6 +49,7 @@ def simulate(args: Namespace) -> None:
     if args.verbose:
         show([_line_cells(line) for line in lines], empty="")
     show([_summary_cells(s) for s in summaries], empty="Nothing to replay.")
+    print(LEGEND.format(args.seeds))
     for summary in summaries:
         if summary["policy"] != "default":  # nothing is saved by what is there
             print(_sentence(summary))
@@ -126,7 +131,7 @@ def _summary_cells(s: dict[str, Any]) -> dict[str, str]:
         "workload": s["workload"],
         "gpu": s["gpu"],
         "policy": s["policy"],
-        "recurrences": str(s["recurrences"]),
+        "recurrences": str(s["recurrences"] // s["seeds"]),
         "regret [C*]": f"{s['regret']:.2f}",
         "energy": f"{s['energy']:.3f}",
         "time": f"{s['time']:.3f}",
@@ -148,8 +153,8 @@ def _sentence(s: dict[str, Any]) -> str:
     ]
     runs = s["recurrences"] // s["seeds"]
     return (
-        f"{s['workload']} on {s['gpu']}: over {runs} runs {s['policy']} takes {' and '.join(spent)} than batch size "
-        f"{s['default_batch_size']} at full power, all that it tried included."
+        f"{s['workload']} on {s['gpu']}: over {runs} run{'s' if runs > 1 else ''} {s['policy']} takes "
+        f"{' and '.join(spent)} than batch size {s['default_batch_size']} at full power, all that it tried included."
     )
 
 

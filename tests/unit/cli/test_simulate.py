@@ -37,9 +37,10 @@ def test_a_line_per_policy(zeus: Zeus, traces: str) -> None:
 def test_what_would_have_been_saved_in_words(zeus: Zeus, traces: str) -> None:
     """One run of 32 takes 3 epochs of 1520 J and 8 s; where each limit has half of the first, 220 J less, 2 s more."""
     done = zeus("simulate", "--traces", traces, "--policy", "default", "zeus", "--recurrences", "1", "--seeds", "2")
-    (said,) = done.out.splitlines()[4:]
+    legend, (said,) = done.out.splitlines()[4:-1], done.out.splitlines()[-1:]
+    assert legend[0].startswith("Simulated; means over 2 replays.")
     assert said == (
-        "bert_qa on toy: over 1 runs zeus takes 4.8% less energy (220 J a run) and 8.3% more time (2 s a run) than "
+        "bert_qa on toy: over 1 run zeus takes 4.8% less energy (220 J a run) and 8.3% more time (2 s a run) than "
         "batch size 32 at full power, all that it tried included."
     )
 
