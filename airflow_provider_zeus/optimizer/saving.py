@@ -108,7 +108,7 @@ def _against(base: Baseline, runs: Sequence[Recurrence], weights: Weights, unit:
     """Totals over the runs; a run without a model has no baseline, so that it is all loss."""
     spent = [r.spent(weights) for r in runs]
     exploring = [r.exploration(weights) for r in runs]
-    each = [base.epoch_cost(r.samples_per_epoch, weights) if r.kept else 0.0 for r in runs]
+    each = _epoch_costs(base, runs, weights)
     known = [c for c in each if c is not None]
     why_not = base.why_not or (None if runs else "no run has ended yet")
     if why_not is None and (None in spent or len(known) < len(each)):
@@ -151,16 +151,23 @@ def _per_run(log: Evidence, base: Baseline, weights: Weights, rng: random.Random
 def _steps(base: Baseline, runs: Sequence[Recurrence], weights: Weights) -> tuple[Step, ...]:
     """Run by run; one without a model has no baseline, so that it is all loss."""
     mean = Estimate.missing(base.why_not) if base.why_not else base.mean_epochs()
+    each = _epoch_costs(base, runs, weights)
     why_not = "the size of its slice or its energy is not known"
     return tuple(
         Step(
             run=r,
             spent=r.spent(weights),
             exploration=r.exploration(weights),
-            baseline=mean.times(base.epoch_cost(r.samples_per_epoch, weights) if r.kept else 0.0, why_not),
+            baseline=mean.times(epoch_cost, why_not),
         )
-        for r in runs
+        for r, epoch_cost in zip(runs, each, strict=True)
     )
+
+
+def _epoch_costs(base: Baseline, runs: Sequence[Recurrence], weights: Weights) -> list[float | None]:
+    """An epoch of the default on the slice of each run; worked out once for slices of one size."""
+    of_size = {size: base.epoch_cost(size, weights) for size in {r.samples_per_epoch for r in runs if r.kept}}
+    return [of_size[r.samples_per_epoch] if r.kept else 0.0 for r in runs]
 
 
 def _break_even(steps: Sequence[Step]) -> int | None:

@@ -6,7 +6,9 @@ This module is imported by every Airflow process.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import cached_property
+from threading import Thread
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -47,4 +49,11 @@ class ZeusPlugin(AirflowPlugin):
         except Exception:
             log.exception("The Zeus cost page is missing: its code could not be loaded.")
             return []
+        Thread(target=_warm, name="zeus-warm", daemon=True).start()
         return [{"app": app, "url_prefix": f"/{PREFIX}", "name": "Zeus cost"}]
+
+
+def _warm() -> None:
+    """Load beside the server's own start what the first charts would wait for."""
+    with suppress(ImportError):
+        import numpy  # noqa: F401

@@ -79,10 +79,10 @@ def _exploration(saving: Saving, source: Source) -> Tile:
     name = "Spent on exploration"
     if spent is None:
         return Tile(name=name, figure=words.missing("a figure of one of the runs is not known"))
-    note = "given up, died, looks, profiling"
+    note = "attempts given up or dead, short looks, profiling"
     if settled.value is not None:
         verb = "saved" if settled.value >= 0 else "lost"
-        note += f"; {verb} without it: {words.cost(abs(settled.value), saving.cost.unit).text}"
+        note += f"; without it {verb}: {words.cost(abs(settled.value), saving.cost.unit).text}"
     return Tile(name=name, figure=words.cost(spent, saving.cost.unit), note=note, source=source)
 
 

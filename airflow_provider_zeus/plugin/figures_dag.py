@@ -9,7 +9,7 @@ from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.plugin.dag_known import Mark, RunKey
 from airflow_provider_zeus.plugin.figures import COLOURS, LINE, Option, base, hollow, number, plain, scale
 from airflow_provider_zeus.plugin.models import Chart, Row, Table
-from airflow_provider_zeus.plugin.words import cost
+from airflow_provider_zeus.plugin.words import cost_text
 
 KEPT = (State.CONVERGED.value, State.EXHAUSTED.value)
 SMALL, LARGE = 40, 120  # runs up to which points are labelled; above which a slider helps
@@ -130,7 +130,7 @@ def _table(title: str, shown: Sequence[Row], keys: Sequence[RunKey], lines: Sequ
             str(_size(row)),
             "explored" if row.explored else "exploited",
             row.cost.text,
-            *(cost(v, row.unit).text if (v := line.values.get(key)) is not None else "–" for line in lines),
+            *(cost_text(v, row.unit) if (v := line.values.get(key)) is not None else "–" for line in lines),
             row.source.text,
         ]
         for row, key in zip(reversed(shown), reversed(keys), strict=True)

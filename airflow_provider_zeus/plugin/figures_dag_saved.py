@@ -107,11 +107,11 @@ def _tips(sums: Sequence[_Sum], unit: str) -> list[str]:
 
 
 def _sum_text(value: float, unit: str) -> str:
-    return f"{'saved' if value >= 0 else 'lost'} {words.cost(abs(value), unit).text}"
+    return f"{'saved' if value >= 0 else 'lost'} {words.cost_text(abs(value), unit)}"
 
 
 def _tried_text(s: _Sum, unit: str) -> str:
-    return "exploration not known" if s.tried is None else f"exploration {words.cost(s.tried, unit).text}"
+    return "exploration not known" if s.tried is None else f"exploration {words.cost_text(s.tried, unit)}"
 
 
 def _said(last: _Sum, unit: str) -> str:
@@ -120,7 +120,7 @@ def _said(last: _Sum, unit: str) -> str:
 
 def _table(sums: Sequence[_Sum], unit: str) -> Table:
     def text(value: float | None) -> str:
-        return "–" if value is None else f"{'−' if value < 0 else ''}{words.cost(abs(value), unit).text}"
+        return "–" if value is None else f"{'−' if value < 0 else ''}{words.cost_text(abs(value), unit)}"
 
     rows = [[label(s.row), text(s.saved), text(s.low), text(s.high), text(s.tried)] for s in reversed(sums)]
     columns = ["Run", "Saved so far", "at least (5 %)", "at most (95 %)", "Exploration so far"]

@@ -54,22 +54,27 @@ _ENERGY = ((3.6e6, 3.6e6, "kWh"), (1e6, 3600.0, "Wh"), (1e3, 1e3, "kJ"))  # from
 
 def energy(joules: float) -> Figure:
     """Joules in the unit that fits (J, kJ, Wh, kWh); exactly in joules and kilowatt hours."""
+    return Figure(value=joules, text=_energy_text(joules), exact=f"{joules:,.3f} J = {joules / 3.6e6:,.6g} kWh")
+
+
+def _energy_text(joules: float) -> str:
     size, unit = next(((s, u) for least, s, u in _ENERGY if abs(joules) >= 0.9995 * least), (1.0, "J"))
-    text = f"{_three(joules / size)} {unit}"
-    return Figure(value=joules, text=text, exact=f"{joules:,.3f} J = {joules / 3.6e6:,.6g} kWh")
+    return f"{_three(joules / size)} {unit}"
 
 
 def duration(seconds: float) -> Figure:
     """Seconds, minutes and seconds, or hours and minutes; exactly in seconds."""
+    return Figure(value=seconds, text=_duration_text(seconds), exact=f"{seconds:,.3f} s")
+
+
+def _duration_text(seconds: float) -> str:
     whole = round(seconds)
     if seconds < 59.95:
-        text = f"{_three(seconds)} s"
-    elif whole < 3600:
-        text = f"{whole // 60} min {whole % 60:02d} s"
-    else:
-        minutes = round(seconds / 60)
-        text = f"{minutes // 60:,} h {minutes % 60:02d} min"
-    return Figure(value=seconds, text=text, exact=f"{seconds:,.3f} s")
+        return f"{_three(seconds)} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
 
 
 def epochs(count: float) -> Figure:
@@ -85,6 +90,11 @@ def watts(power_w: float) -> Figure:
 def cost(value: float, unit: str) -> Figure:
     """A cost in joules, or in seconds where time alone counts."""
     return duration(value) if unit == "s" else energy(value)
+
+
+def cost_text(value: float, unit: str) -> str:
+    """The text of :func:`cost` alone, where there are thousands of them."""
+    return _duration_text(value) if unit == "s" else _energy_text(value)
 
 
 def missing(why: str) -> Figure:

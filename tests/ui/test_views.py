@@ -36,7 +36,7 @@ def postgres_site(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> It
         on = {
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata.replace("postgresql://", "postgresql+psycopg2://"),
-            "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps({"conn_type": "postgres", "extra": {"url": log}}),
+            "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps({"conn_type": "postgres", "host": log}),
         }
         made = subprocess.run(
             [sys.executable, "-m", "tests.ui.site"], env=os.environ | on, capture_output=True, text=True, check=False

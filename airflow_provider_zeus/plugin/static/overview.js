@@ -92,8 +92,8 @@ async function fillSaved(row) {
   try {
     const saved = await fetchJson(api("jobs", job.dag_id, "saved", { job_id: job.job_id }));
     const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "amount" })];
-    const from = saved.source.text && saved.source.text !== job.source.text ? [" ", ...sourceBadges(saved.source)] : [];
-    cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount, ...from);
+    const badges = saved.figure.value === null ? [] : sourceBadges(saved.source);
+    cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount, ...badges);
     if (saved.of) cell.append(element("div", saved.of, { class: "note of" }));
     if (saved.figure.value === null) cell.append(element("div", saved.text, { class: "note why" }));
     const calm = job.state.name === "exploring" || job.state.name === "settled";
