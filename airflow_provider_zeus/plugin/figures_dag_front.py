@@ -14,7 +14,7 @@ from airflow_provider_zeus.plugin.models import Chart, Table
 TITLE = "Energy against time"
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "cheapest at this eta"
 SLACK = 0.12  # room around the points, of their spread
-LABEL_PX = 10  # between a point and its label: beyond the ring around the cheapest one
+LABEL_PX = 10  # to a point's label, to the right and down: beyond the ring around the cheapest one and the line
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Scene:
                     "value": self.at(p),
                     "tip": _tip(p),
                     "itemStyle": {"color": colour} if p.observed else hollow(colour),
-                    "label": shown | {"position": "right", "distance": LABEL_PX},
+                    "label": shown | {"position": "right", "distance": LABEL_PX, "offset": [0, LABEL_PX]},
                 }
             )
         return _scatter(name, size, style, data) | {"labelLayout": {"hideOverlap": True}}

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.store.sql import SqlStore
 from tests.postgres import empty_database
 from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab
 from tests.ui.site import PREFIX, RUNS, ZEUS_DAG, Site, api_server
@@ -38,6 +40,7 @@ def postgres_site(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> It
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata.replace("postgresql://", "postgresql+psycopg2://"),
             "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps({"conn_type": "postgres", "host": log}),
         }
+        SqlStore(log, create=True).close()
         made = subprocess.run(
             [sys.executable, "-m", "tests.ui.site"], env=os.environ | on, capture_output=True, text=True, check=False
         )
@@ -78,9 +81,6 @@ def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: 
 @pytest.mark.slow
 def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
     """From all jobs to one, its what-if moved, a run clicked through, and what is exported is what the log holds."""
-    from airflow_provider_zeus.store.rows import to_row
-    from airflow_provider_zeus.store.sql import SqlStore
-
     at = visit_of(postgres_site, "plugin/zeus")
     at.zeus.locator("#jobs tr", has_text=ZEUS_DAG).first.locator("th a").click()
     at.page.wait_for_url(f"**/{DAG_TAB}")
