@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from airflow_provider_zeus.optimizer.surrogate import Indices, Surrogate, Vector, normal_cdf
 
-HORIZON = 15.0  # recurrences that will use an answer
+HORIZON = 16.0  # recurrences that will use an answer
 SECOND_LOOK, FIRST_LOOK_AT = 2.5, 32  # at recurrence 32, 64, 128 ... the horizon counts 2.5 x
 OCTAVES = 1.0  # candidates lie so near to a batch size that has converged, or are its neighbours in the list
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
