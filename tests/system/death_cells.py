@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +14,20 @@ import psutil
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.fold import learn
-from airflow_provider_zeus.optimizer.policy import prior
 from airflow_provider_zeus.optimizer.trial import State, Trial
-from airflow_provider_zeus.plugin.costs import rows_of
-from airflow_provider_zeus.store.sql_belief import belief_of
-from airflow_provider_zeus.store.sql_engine import transaction
-from tests.fake_nvml import FakeNvml
+from tests.system.death_checks import the_log_is_whole, the_page_shows
+from tests.system.death_start import LEASE_S, Start
 from tests.system.death_stores import PAST, Log
 from tests.system.death_training import (
     AFTER_ASK,
     AFTER_TELL,
     BEFORE_ASK,
     BEFORE_TELL,
-    JOB,
     LAST,
     POINTS,
     Folder,
 )
-from tests.system.killing import Host, MemoryLimit, is_alive
+from tests.system.killing import Host, MemoryLimit
 
 FAULTS = (
     "SIGTERM",
@@ -48,9 +40,6 @@ FAULTS = (
     "redelivered",
 )
 KILLS = ("SIGTERM", "SIGKILL", "memory limit")
-FOUND_W = 225.0  # below the highest, as an administrator may have set it
-HEARTBEAT_S, LEASE_S = 0.25, 2.0
-GONE_S, BACK_S = 10.0, 2.0  # for the process, and from there for the limit
 
 
 @dataclass(frozen=True)
@@ -82,71 +71,6 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         return asdict(self)
-
-
-class Start:
-    """One process that runs the recurrence, on a host and a GPU of its own."""
-
-    def __init__(self, host: Host, folder: Path, log: Log, variables: Path, **request: Any) -> None:
-        folder.mkdir(exist_ok=True)
-        self.folder, self.nvml = folder, FakeNvml(folder / "nvml.state")
-        self.card = self.nvml.add(limit_w=FOUND_W, tick_s=0.002, settle_s=0.002)
-        env = {
-            "AIRFLOW__ZEUS__STATE_DIR": str(folder / "state"),
-            "AIRFLOW__ZEUS__HEARTBEAT_S": str(HEARTBEAT_S),
-            "AIRFLOW__ZEUS__LEASE_S": str(LEASE_S),
-            "FAKE_NVML_STATE": str(folder / "nvml.state"),
-        }
-        defaults = {"stage": "", "early": False, "linger_s": 0.0, "ti_id": "ti-1", "run_id": "run-1"}
-        fields = {"cell": str(folder), "who": "recurrence", "device": "nvml", "env": env, "url": log.url}
-        self.pid = host.fork(**fields, variables=str(variables), **{**defaults, **request})
-
-    def there(self) -> None:
-        """Wait until it is at its point."""
-        until(lambda: (self.folder / "there").exists() or not is_alive(self.pid), 30, "the point", self)
-        assert (self.folder / "there").exists(), self.said()
-
-    def go(self) -> None:
-        """Let it go on."""
-        (self.folder / "go").touch()
-
-    def ended(self, within_s: float = GONE_S) -> float:
-        """Seconds until the process is gone."""
-        return until(lambda: not is_alive(self.pid), within_s, "the end of the training", self)
-
-    def limit_back(self) -> float:
-        """Seconds until the limit found is in force, and nothing is left of us that watches it."""
-        seconds = until(lambda: self.card.limit_w == FOUND_W, BACK_S, "the limit found", self)
-        until(lambda: not list((self.folder / "state").glob("limit-*")), 5, "the end of the guardian", self)
-        assert max([FOUND_W, *self.nvml.sets]) == FOUND_W, "never above the limit found"
-        return seconds
-
-    def value(self) -> str | None:
-        """What the training returned to Airflow, None where it did not."""
-        return path.read_text() if (path := self.folder / "value").exists() else None
-
-    def lines(self, what: str) -> list[dict[str, Any]]:
-        """Lines that were ``given`` to the teller, or those of them that it has ``taken``, with an energy."""
-        path = self.folder / "lines.jsonl"
-        known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [line for line in known if line["what"] == what and line.get("energy_j") is not None]
-
-    def said(self) -> str:
-        """The end of what it printed."""
-        return (self.folder / "log").read_text()[-3000:] if (self.folder / "log").exists() else ""
-
-    def drawn_j(self) -> float:
-        """What the GPU's counter has counted in all [J]."""
-        return float(self.card.energy_mj) / 1000
-
-
-def until(is_so: Callable[[], Any], within_s: float, what: str, start: Start) -> float:
-    """Seconds until it is so."""
-    begun_s = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - begun_s < within_s, f"waited {within_s} s in vain for {what}\n{start.said()}"
-        time.sleep(0.01)
-    return time.monotonic() - begun_s
 
 
 class Played:
@@ -303,15 +227,7 @@ class Played:
                 assert [t for t in found if t.origin.run_id == "run-1"] == own
         finally:
             store.close()
-        if not own:
-            return
-        (row,) = rows_of(own, JOB)
-        assert row.state == own[-1].state.value
-        known = [t.observation.energy_j for t in own if t.observation.energy_j is not None]
-        if len(known) == len(own):
-            assert row.energy.value == pytest.approx(sum(known))
-        else:
-            assert row.energy.value is None, "what is missing is not 0"
+        the_page_shows(own)
 
     def costs(self, own: list[Trial]) -> None:
         """Each start is in the ledger once, with all that it had said when it died."""
@@ -349,28 +265,13 @@ class Played:
             assert lost_ask in ([], ["abandoned"] if point == BEFORE_ASK else []), "an ask whose answer was lost"
             expected = [*lost_ask, "converged"]
         assert sorted(t.state.value for t in own) == sorted(expected), later.said()
-        self.log_is_whole(own)
-        self.seen.next_run = "converged"
-        self.seen.cell_s = time.monotonic() - self.begun_s
-
-    def log_is_whole(self, own: list[Trial]) -> None:
-        """Numbers and closings without a gap, and the belief that the whole log gives."""
         store = self.log.readers()
         try:
-            trials = store.trials("death")
-            with transaction(store._engine) as connection:
-                belief = belief_of(connection, "death", JOB, oldest_open=None)
+            the_log_is_whole(store, "death", PAST + len(own) + 1)
         finally:
             store.close()
-        assert [t.number for t in trials] == list(range(1, PAST + len(own) + 2))
-        told = [t.told_seq for t in trials]
-        assert None not in told, "each is closed"
-        assert len(set(told)) == len(told), "and no two at once"
-        assert belief == reduce(learn, trials, prior(JOB))
-        assert belief.too_large == frozenset() and belief.stopped == ()  # noqa: PT018
-        reached = [(t.number, 32, t.observation.epochs) for t in trials if t.state is State.CONVERGED]
-        assert list(belief.converged) == reached[-JOB.window :]
-        assert {epochs for _, _, epochs in reached} == {3.0}
+        self.seen.next_run = "converged"
+        self.seen.cell_s = time.monotonic() - self.begun_s
 
     def clean(self) -> None:
         """End what is left, where a check failed."""

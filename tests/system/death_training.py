@@ -76,7 +76,8 @@ class Point:
         if self._reached or name != self.name:
             return
         self._reached = True
-        (self.folder / "there").touch()
+        (self.folder / "there.new").write_text(str(os.getpid()))
+        (self.folder / "there.new").rename(self.folder / "there")
         while not (self.folder / "go").exists():
             time.sleep(0.01)
 

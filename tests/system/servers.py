@@ -21,14 +21,56 @@ PARTS = {
     "dag-processor": ["dag-processor"],
     "scheduler": ["scheduler", "--skip-serve-logs"],  # the log server would listen on all addresses
 }
+AIRFLOW = [sys.executable, "-m", "airflow"]
 START_TIMEOUT_S = 120.0
 
 
 class Site:
     """An Airflow that runs, and what its REST API can do to a task."""
 
-    def __init__(self, url: str, home: Path) -> None:
+    def __init__(self, url: str, home: Path, env: dict[str, str] | None = None) -> None:
         self.api, self.home = Api(url), home
+        self._env, self._running = env or {}, dict[str, subprocess.Popen[bytes]]()
+
+    def start(self, name: str) -> None:
+        """Start one of its servers."""
+        with (self.home / f"{name}.log").open("ab") as out:
+            self._running[name] = subprocess.Popen(
+                [*AIRFLOW, *PARTS[name]],
+                env=self._env,
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def stop(self, name: str) -> None:
+        """End one of its servers: SIGTERM, then to what is left of its session, then SIGKILL."""
+        server = self._running.pop(name)
+        if server.poll() is None:
+            server.terminate()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(8)
+            try:
+                os.killpg(server.pid, number)
+            except ProcessLookupError:
+                return
+
+    def stop_all(self) -> None:
+        """End them, the newest first."""
+        for name in reversed(list(self._running)):
+            self.stop(name)
+
+    def ready(self) -> bool:
+        """Whether all of it answers. Fails where a server has ended."""
+        for name, server in self._running.items():
+            if server.poll() is not None:
+                log = (self.home / f"{name}.log").read_text(errors="replace")
+                raise AssertionError(f"{name} ended with status {server.returncode}:\n{log[-3000:]}")
+        health = self.api.healthy()
+        return all(health.get(p) == "healthy" for p in ("metadatabase", "scheduler", "dag_processor"))
 
     def trigger(self, dag_id: str) -> str:
         """Start a run; its id. Asked again where SQLite, which takes one writer at a time, made the server give up."""
@@ -82,27 +124,15 @@ def airflow(home: Path, **settings: str) -> Iterator[Site]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     env = _environment(home, port) | settings
-    command = [sys.executable, "-m", "airflow"]
-    subprocess.run([*command, "db", "migrate"], env=env, cwd=home, check=True, capture_output=True, timeout=120)
-    running: dict[str, subprocess.Popen[bytes]] = {}
-    site = Site(f"http://127.0.0.1:{port}", home)
+    subprocess.run([*AIRFLOW, "db", "migrate"], env=env, cwd=home, check=True, capture_output=True, timeout=120)
+    site = Site(f"http://127.0.0.1:{port}", home, env)
     try:
-        for name, arguments in PARTS.items():
-            with (home / f"{name}.log").open("wb") as out:
-                running[name] = subprocess.Popen(
-                    [*command, *arguments],
-                    env=env,
-                    cwd=home,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    start_new_session=True,
-                )
-        wait_until(lambda: _ready(site, running), START_TIMEOUT_S, "Airflow", every_s=0.5)
+        for name in PARTS:
+            site.start(name)
+        wait_until(site.ready, START_TIMEOUT_S, "Airflow", every_s=0.5)
         yield site
     finally:
-        for server in reversed(running.values()):
-            _stop(server)
+        site.stop_all()
 
 
 def _environment(home: Path, port: int) -> dict[str, str]:
@@ -129,25 +159,3 @@ def _environment(home: Path, port: int) -> dict[str, str]:
         "no_proxy": "127.0.0.1,localhost",
         "PYTHONWARNINGS": "ignore",
     }
-
-
-def _ready(site: Site, running: dict[str, subprocess.Popen[bytes]]) -> bool:
-    for name, server in running.items():
-        if server.poll() is not None:
-            log = (site.home / f"{name}.log").read_text(errors="replace")
-            raise AssertionError(f"{name} ended with status {server.returncode}:\n{log[-3000:]}")
-    health = site.api.healthy()
-    return all(health.get(p) == "healthy" for p in ("metadatabase", "scheduler", "dag_processor"))
-
-
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the server, then to what is left of its session, then SIGKILL."""
-    if server.poll() is None:
-        server.terminate()
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(subprocess.TimeoutExpired):
-            server.wait(8)
-        try:
-            os.killpg(server.pid, number)
-        except ProcessLookupError:
-            return

@@ -20,7 +20,8 @@ import pytest
 
 from airflow_provider_zeus.optimizer.trial import State, Trial
 from tests import fake_nvml
-from tests.system.death_cells import LEASE_S, Cell, Outcome, Played, Start, cells
+from tests.system.death_cells import Cell, Outcome, Played, cells
+from tests.system.death_start import LEASE_S, Start
 from tests.system.death_stores import Log, PostgresLog, SqliteLog, pasts
 from tests.system.killing import Host, MemoryLimit
 

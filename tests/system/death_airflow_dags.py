@@ -1,0 +1,59 @@
+"""A DAG for each cell of test_death_airflow.py; read by Airflow's servers, not by pytest.
+
+``$ZEUS_TEST_DIR/cells.json`` says which there are. Each has a folder with its log and its fake GPU, and while a file
+``hold.json`` lies there its training stops at the point that this names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG
+
+from airflow_provider_zeus.operators import recurrence
+from airflow_provider_zeus.operators.train import ZeusTrainOperator
+from airflow_provider_zeus.training import attempt, pieces
+from tests.system.death_training import AFTER_TELL, JOB, Held, Point, Watched, train
+from tests.system.kill_host import feed_on_demand
+
+HERE = Path(os.environ["ZEUS_TEST_DIR"])
+POINT: Point  # of the task that this process runs
+
+
+def arrange(device_of: Callable[..., Any], push_cost: Callable[..., None]) -> None:
+    """In the task's process: the cell's GPU, its log, its point."""
+
+    def of_cell(job: Any, *args: Any, **options: Any) -> Any:
+        global POINT
+        folder = HERE / job.job_id
+        os.environ.update(FAKE_NVML_STATE=str(folder / "nvml.state"), ZEUS_CELL=str(folder))
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of the fake library no GPU is hidden
+        pieces.SETTLE_S, attempt.TICK_S = 0.02, 0.02
+        hold = folder / "hold.json"
+        held = json.loads(hold.read_text()) if hold.exists() else {"stage": "", "early": False, "linger_s": 0.0}
+        POINT = Point({"cell": str(folder), **held})
+        if hold.exists():
+            feed_on_demand("task")
+        return device_of(job, *args, **options)
+
+    def pushed(self: Any, context: Any) -> None:
+        push_cost(self, context)
+        POINT.here(AFTER_TELL)
+
+    recurrence.device_of = of_cell
+    recurrence.open_store = lambda conn_id, **_: Held(f"sqlite:///{POINT.folder}/store/zeus.db", POINT)
+    recurrence.Teller = Watched  # type: ignore[misc]
+    recurrence.Recurrence.push_cost = pushed  # type: ignore[method-assign]
+
+
+arrange(recurrence.device_of, recurrence.Recurrence.push_cost)
+
+for name, timeout_s in json.loads((HERE / "cells.json").read_text()).items():
+    with DAG(name, schedule=None, dagrun_timeout=timedelta(seconds=timeout_s) if timeout_s else None):
+        ZeusTrainOperator(task_id="train", job=replace(JOB, job_id=name), python_callable=lambda run: train(run, POINT))
