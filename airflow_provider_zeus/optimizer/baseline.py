@@ -41,6 +41,7 @@ class Baseline:
 
     @classmethod
     def of(cls, log: Evidence, profiled: Profiles, rng: random.Random) -> Baseline:
+        """What the log tells of the default batch size at the highest limit; ``rng`` draws the bootstrap."""
         b = log.job.default_batch_size
         epochs = epochs_of(log, b)
         full_w = profiled.highest_w(b)

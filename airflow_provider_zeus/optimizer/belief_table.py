@@ -107,11 +107,13 @@ def _standings(
     tried = {t.batch_size for t in log.trials if t.state in ENDED and t.planned.phase is not Phase.PEEK}
     held = {"pause_exploration": True}
     incumbent = choose(job, belief, profiles=profiles, device=device, settings=held).attempts[-1].batch_size
-    listed = sorted(job.batch_sizes)
-    near = in_reach(listed, converged & set(listed), job.policy) if converged else {incumbent}
+    infeasible = belief.infeasible(model)
+    wall = {b for b in infeasible if job.policy == "zeus" and belief.out_of_memory(b, model)}  # Algorithm 3 ends there
+    walked = sorted(set(job.batch_sizes) - infeasible | wall)  # other infeasible sizes are passed over
+    near = in_reach(walked, converged & set(walked), job.policy) if converged else {incumbent}
 
     def standing(b: int) -> Standing:
-        if b in belief.infeasible(model):
+        if b in infeasible:
             return Standing.INFEASIBLE
         if b in converged:
             return Standing.INCUMBENT if b == incumbent else Standing.CONVERGED

@@ -53,6 +53,7 @@ class Scene:
 
     @classmethod
     def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> Scene:
+        """What is known of the job on this device."""
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
         feasible = frozenset(job.batch_sizes) - belief.infeasible(model)
         converged = belief.reached & feasible

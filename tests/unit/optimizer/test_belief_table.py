@@ -46,6 +46,13 @@ def test_every_standing_there_is(policy: str) -> None:
     assert lines(made)[256].standing is Standing.IN_REACH
 
 
+@pytest.mark.parametrize(("policy", "beyond"), [("knowledge_gradient", Standing.IN_REACH), ("zeus", Standing.UNTRIED)])
+def test_what_lies_behind_a_size_that_does_not_fit(policy: str, beyond: Standing) -> None:
+    made = world(policy, 32, 16, 32)
+    made.died(64, State.FAILED, device_model="V100", out_of_memory=True)
+    assert [lines(made)[b].standing for b in (64, 128, 256)] == [Standing.INFEASIBLE, beyond, Standing.UNTRIED]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_before_any_run_only_the_default_is_in_reach(policy: str) -> None:
     found = lines(world(policy))
