@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.postgres import database, postgres  # noqa: F401
+from tests.timetable import pytest_terminal_summary  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.fake_nvml import FakeNvml
