@@ -19,6 +19,7 @@ Start = list[Line]  # the lines of one start of the plan, in order
 
 LOST = "retried, result lost"
 NO_RESULT = "no result"
+MOST_TRIES = 1000  # of one task; a higher number is a mistake, and each would be a line of the ledger
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,8 @@ def tell_all(
 
 def starts_told(starts: Sequence[Start]) -> int | None:
     """Number of the newest start, counted by the task's tries under this plan; None where none told."""
-    return max((line.try_number for start in starts for line in start if line.try_number), default=None)
+    told = (line.try_number or 0 for start in starts for line in start)
+    return max((number for number in told if 0 < number <= MOST_TRIES), default=None)
 
 
 def _of_plan(start: Sequence[Line], plan: Plan) -> Start:

@@ -186,6 +186,9 @@ def settled(trial: Trial, state: State, news: Observation, reason: str | None, *
     )
 
 
+_LEAST, _MOST = 1e-9, 1e15  # of what is measured, in whatever unit: products of such figures are finite, and not 0
+_ANY_SIZE = ("metric", "target_value", "learning_rate")
+_DIFFERENCES = ("rest_j", "rest_s", "excess_j", "excess_s")  # so they may be next to nothing by rounding
 _NEVER_NEGATIVE = {"epochs", "samples", "samples_per_epoch", "energy_j", "time_s", "max_power_w", "power_limit_w"}
 
 
@@ -199,17 +202,36 @@ def merged(old: Observation, new: Observation) -> Observation:
     values: dict[str, Any] = {}
     for name in (f.name for f in fields(Observation)):
         value = getattr(new, name)
-        if isinstance(value, tuple) and not all(isinstance(j, int | float) and 0 <= j < math.inf for j in value):
-            value, said[name] = None, "not a list of finite numbers"
-        elif isinstance(value, float) and not math.isfinite(value):
-            value, said[name] = None, "not a finite number"
-        elif name in _NEVER_NEGATIVE and value is not None and value < 0:
-            value, said[name] = None, f"{value:g} was told, which is below 0"
+        problem = _problem(name, value)
+        if problem:
+            value, said[name] = None, problem
+        elif isinstance(value, str):
+            value = _storable(value)
+        elif name in _DIFFERENCES and value is not None and abs(value) < _LEAST:
+            value = 0.0
         values[name] = getattr(old, name) if value is None and name not in said else value
     reasons = {**old.reasons, **{name: _storable(why) for name, why in said.items()}}
     values["out_of_memory"] = old.out_of_memory or new.out_of_memory
     values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
     return Observation(**values)
+
+
+def _problem(name: str, value: Any) -> str:
+    """Why a figure cannot be kept: a later decision could not be computed with it. Empty where it can."""
+    if isinstance(value, tuple):
+        return (
+            "" if all(isinstance(j, int | float) and 0 <= j <= _MOST for j in value) else "not a list of finite numbers"
+        )
+    if isinstance(value, str | bool) or not isinstance(value, int | float) or name in _ANY_SIZE:
+        return "not a finite number" if isinstance(value, float) and not math.isfinite(value) else ""
+    if not math.isfinite(value):
+        return "not a finite number"
+    if name in _NEVER_NEGATIVE and value < 0:
+        return f"{value:g} was told, which is below 0"
+    if name == "device_count" and not 0 < value < 10**6:
+        return f"{value} was told, which is no count of devices"
+    least = 0.0 if name in _DIFFERENCES else _LEAST
+    return "" if value == 0 or least <= abs(value) <= _MOST else f"{value:g} was told, which nothing measures"
 
 
 def _storable(text: str) -> str:
@@ -222,15 +244,19 @@ def finite(report: Report) -> Report:
 
     Nor samples below 0.
     """
-    samples = [s for s in report.profile if math.isfinite(s.energy_j + s.time_s + s.limit_w)]
-    samples = [s for s in samples if min(s.samples, s.energy_j, s.time_s) >= 0]
-    points = [p for p in report.points if math.isfinite(p.t_s)]
-    points = [replace(p, power_w=_finite(p.power_w), limit_w=_finite(p.limit_w)) for p in points]
+    samples = [s for s in report.profile if all(map(_measured, (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps)))]
+    samples = [s for s in samples if 0 < s.batch_size <= _MOST]
+    points = [p for p in report.points if _measured(p.t_s)]
+    points = [replace(p, power_w=_kept(p.power_w), limit_w=_kept(p.limit_w)) for p in points]
     return replace(report, profile=samples, points=points)
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _measured(value: float) -> bool:
+    return value == 0 or _LEAST <= value <= _MOST
+
+
+def _kept(value: float | None) -> float | None:
+    return value if value is not None and _measured(value) else None
 
 
 def another_start(held: Observation, news: Observation) -> bool:

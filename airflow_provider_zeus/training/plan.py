@@ -23,6 +23,8 @@ from airflow_provider_zeus.optimizer.trial import (
 )
 
 SCHEMA = 1
+_MOST = 2.0**64  # of any number: sums of such are finite
+_SUMS = ("samples", "steps")
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
 
@@ -71,8 +73,15 @@ class Plan:
             data["profile"] = tuple(ProfileSample(**s) for s in data["profile"])
             data["gpus_held"] = tuple(data.get("gpus_held", ()))
             data["limits_found_w"] = {k: (found, left) for k, (found, left) in data["limits_found_w"].items()}
-            return cls(**data)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            plan = cls(**data)
+            for part in (plan, *plan.attempts, *plan.peeks, *plan.profile):
+                _check_fields(part)
+            for limit_w in (w for both in plan.limits_found_w.values() for w in both):
+                _check("limits_found_w", "float", limit_w)
+            if plan.heartbeat_s <= 0 or any(attempt.batch_size < 1 for attempt in (*plan.attempts, *plan.peeks)):
+                raise ValueError("a heartbeat or a batch size below 1")
+            return plan
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise JobSpecError.of(
                 "plan",
                 text[:80],
@@ -123,7 +132,10 @@ class Line:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read one line. Raises ValueError when it is not a line of this version (cut off by a death, say)."""
-        data = json.loads(text, parse_constant=_refused)
+        try:
+            data = json.loads(text, parse_constant=_refused)
+        except RecursionError:
+            raise ValueError(f"not a result line, but nested without end: {text[:80]!r}") from None
         if not isinstance(data, dict) or data.pop("v", None) != SCHEMA:
             raise ValueError(f"not a result line of version {SCHEMA}: {text[:80]!r}")
         try:
@@ -136,8 +148,8 @@ class Line:
             data["notes"] = {str(name): float(value) for name, value in data.get("notes", {}).items()}
             line = cls(**data)
             for part in (line, line.observation or Observation(), *line.profile, *line.points):
-                _check_figures(part)
-        except (TypeError, AttributeError) as error:
+                _check_fields(part)
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a result line: {error}") from error
         if line.kind not in get_args(Kind) or line.state is State.RUNNING:  # which is the end of nothing
             raise ValueError(f"not a result line: {text[:80]!r}")
@@ -185,14 +197,37 @@ def _whole_lines(data: bytes) -> int:
     return data.rfind(b"\n") + 1
 
 
-def _check_figures(part: Any) -> None:
-    """Raises ValueError where text stands for a number: a store would take the line for its own failure."""
+def _check_fields(part: Any) -> None:
+    """Raises ValueError where a field holds another kind of value than it says: a store would take the line for its
+    own failure, a training would end by it.
+    """
     for field_ in fields(part):
-        value, kind = getattr(part, field_.name), str(field_.type)
-        missing = value is None and kind.endswith("None")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if kind.startswith(("int", "float")) and not (missing or is_number):
-            raise ValueError(f"not a result line: {field_.name} = {value!r} is no number")
+        _check(field_.name, str(field_.type), getattr(part, field_.name))
+
+
+def _check(name: str, kind: str, value: Any) -> None:
+    if value is None and kind.endswith("None"):
+        return
+    if kind.startswith(("int", "float")):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _MOST:
+            raise ValueError(f"{name} = {str(value)[:80]!r} is no number that can be kept")
+        if kind.startswith("int") and name not in _SUMS and not isinstance(value, int):
+            raise ValueError(f"{name} = {value!r} is no whole number")
+    elif kind.startswith("bool") and not isinstance(value, bool):
+        raise ValueError(f"{name} = {str(value)[:80]!r} is neither true nor false")
+    elif kind.startswith("str"):
+        if not isinstance(value, str):
+            raise ValueError(f"{name} = {str(value)[:80]!r} is no text")
+        if name == "start_id" and "\0" in value.encode().decode():  # it tells starts apart: kept as it is, or not
+            raise ValueError(f"{name} = {value[:80]!r} is no text that can be kept")
+    elif kind.startswith("Mapping") and not isinstance(value, Mapping):
+        raise ValueError(f"{name} = {str(value)[:80]!r} is no object")
+    elif kind.startswith("tuple[float"):
+        for each in value:
+            _check(name, "float", each)
+    if name == "reasons":
+        for why in value.values():
+            _check("reason", "str", why)
 
 
 def _refused(constant: str) -> NoReturn:
