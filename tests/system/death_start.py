@@ -25,7 +25,7 @@ class Start:
         self.folder, self.nvml = folder, FakeNvml(folder / "nvml.state")
         self.card = self.nvml.add(limit_w=FOUND_W, tick_s=0.002, settle_s=0.002)
         env = {
-            "AIRFLOW__ZEUS__STATE_DIR": str(folder / "state"),
+            "AIRFLOW__ZEUS__STATE_DIR": request.pop("state_dir", str(folder / "state")),
             "AIRFLOW__ZEUS__HEARTBEAT_S": str(HEARTBEAT_S),
             "AIRFLOW__ZEUS__LEASE_S": str(LEASE_S),
             "FAKE_NVML_STATE": str(folder / "nvml.state"),

@@ -19,6 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.operators import recurrence
 from airflow_provider_zeus.operators.teller import Teller
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
@@ -141,27 +142,35 @@ def clock(folder: Path) -> Any:
 
 
 class Folder:
-    """Airflow's Variables, as files."""
+    """Airflow's Variables, as files; out of reach while a file ``away`` lies there."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.mkdir(exist_ok=True)
 
+    def _reach(self) -> None:
+        if (self._path / "away").exists():
+            raise StoreError("Variables cannot be reached; see that Airflow's API can.")
+
     def get(self, key: str) -> str | None:
         """Text of one."""
+        self._reach()
         return path.read_text() if (path := self._path / key).exists() else None
 
     def set(self, key: str, text: str) -> None:
         """Write one."""
+        self._reach()
         (self._path / f".{os.getpid()}").write_text(text)
         (self._path / f".{os.getpid()}").replace(self._path / key)
 
     def delete(self, key: str) -> None:
         """Delete one."""
+        self._reach()
         (self._path / key).unlink(missing_ok=True)
 
     def keys(self, prefix: str) -> list[str]:
         """Those there are."""
+        self._reach()
         return sorted(path.name for path in self._path.glob(f"{prefix}*"))
 
 

@@ -163,3 +163,34 @@ def made(folder: Path) -> Path:
     """A folder that is there."""
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path) -> None:
+    """Both are gone when the training ends; the next run tells it."""
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    host, past = Host(tmp_path / "airflow"), pasts(tmp_path, None)
+    log = SqliteLog(made(tmp_path / "cell"), past.__enter__()[0])
+    variables, state_dir = tmp_path / "variables", tmp_path / "cell" / "state"
+    try:
+        first = Start(host, tmp_path / "cell", log, variables, stage="between epochs")
+        first.there()
+        log.take_away()
+        (variables / "away").touch()
+        first.go()
+        first.ended()
+        assert first.value() == "32", "the training keeps its model"
+        (kept,) = state_dir.glob("zeus-untold-*.json")
+        log.give_back()
+        (variables / "away").unlink()
+        later = {"ti_id": "ti-2", "run_id": "run-2", "state_dir": str(state_dir)}
+        second = Start(host, tmp_path / "next", log, variables, **later)
+        second.ended(20)
+        assert second.value() == "32", second.said()
+        assert not kept.exists()
+        (told,) = own(log)
+        assert told.state is State.CONVERGED
+        assert told.observation.energy_j == first.lines("given")[-1]["energy_j"]
+    finally:
+        host.end()
+        past.__exit__(None, None, None)

@@ -1,0 +1,106 @@
+"""Out of memory, from the training to the next decision; and that nothing of ours listens to Airflow's events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.fold import learn
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.policy import prior
+from tests.integration.conftest import run_dag  # noqa: F401
+from tests.integration.jobs import EPOCHS, job, log_of, loop, save, saves_of
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch raises it, with its name and its words."""
+
+
+def dag_of(name: str, spec: ZeusJob, fits: Any, **task_kwargs: Any) -> DAG:
+    """A training that runs out of memory in its second epoch where ``fits(batch size)`` is not so."""
+    with DAG(name, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+
+        @task.zeus(spec, **task_kwargs)
+        def train(run, run_id=None):
+            if not fits(run.batch_size):
+                for epoch in run.epochs():
+                    if epoch:
+                        raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+                    run.step()
+                    run.report(accuracy=0.1)
+            loop(run, EPOCHS[run.batch_size])
+            return save(run_id, run.batch_size)
+
+        train()
+    return dag
+
+
+def belief_of(job_id: str, spec: ZeusJob) -> Belief:
+    """What the log teaches."""
+    belief = prior(spec)
+    for trial in log_of(job_id):
+        belief = learn(belief, trial)
+    return belief
+
+
+def test_the_same_task_goes_on_with_another_batch_size(run_dag: Any) -> None:  # noqa: F811
+    spec = job()
+    dag = dag_of("death_explores", spec, lambda b: b != 16)
+    runs = [run_dag(dag) for _ in range(5)]
+    assert [r.state for r in runs] == ["success"] * 5
+    assert all(len(saves_of(r.run_id)) == 1 for r in runs), "one model of each run"
+    first, full, kept, *later = log_of("death_explores.train")
+    assert (first.batch_size, first.state.value) == (32, "converged")
+    assert (full.batch_size, full.state.value, full.observation.out_of_memory) == (16, "failed", True)
+    assert full.reason == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert (full.observation.energy_j or 0) > 0, "it counts in the ledger"
+    assert (kept.key.ti_id, kept.batch_size, kept.state.value) == (full.key.ti_id, 32, "converged")
+    assert 16 not in {t.batch_size for t in later}, "it is not tried again there"
+    belief = belief_of("death_explores.train", spec)
+    model = full.observation.device_model or ""
+    assert belief.infeasible(model) == {16}
+    assert belief.infeasible("another GPU") == frozenset()
+    assert {b for _, b, _ in (*belief.converged, *belief.stopped)} == {32, 64}, "it taught no epochs"
+
+
+def test_at_the_default_the_next_try_of_the_task_takes_the_nearest_that_fits(run_dag: Any) -> None:  # noqa: F811
+    dag = dag_of("death_default", job(), lambda b: b == 16, retries=2, retry_delay=timedelta(0))
+    dag_run = run_dag(dag)
+    assert dag_run.state == "success"
+    assert saves_of(dag_run.run_id) == [16]
+    log = log_of("death_default.train")
+    assert [(t.batch_size, t.state.value, t.origin.try_number) for t in log if t.state.value == "converged"] == [
+        (16, "converged", log[-1].origin.try_number)
+    ]
+    assert len({t.key.ti_id for t in log}) == log[-1].origin.try_number
+    assert log[0].batch_size == 32
+
+
+def test_in_a_second_attempt_it_says_nothing_of_the_batch_size(run_dag: Any) -> None:  # noqa: F811
+    """What the first one has left behind may be what did not fit."""
+    calls = iter([True, True, False, True])  # 32; 16 given up, then 32 is full; 32
+    spec = job(batch_sizes=[16, 32])
+    dag = dag_of("death_second", spec, lambda b: next(calls))
+    assert [run_dag(dag).state for _ in range(3)] == ["success", "failed", "success"]
+    log = log_of("death_second.train")
+    assert [(t.batch_size, t.state.value, t.observation.out_of_memory) for t in log] == [
+        (32, "converged", False),
+        (16, "given_up", False),
+        (32, "failed", False),
+        (32, "converged", False),
+    ]
+    assert belief_of("death_second.train", spec).too_large == frozenset()
+
+
+@pytest.mark.parametrize("group", ["airflow.plugins", "apache_airflow_provider"])
+def test_nothing_of_ours_listens_to_airflows_events(group: str) -> None:
+    """A listener that raises would block DAG runs; a lease and the next question do what it could do."""
+    (found,) = [entry for entry in entry_points(group=group) if "zeus" in entry.value]
+    loaded = found.load()
+    listeners = loaded.listeners if group == "airflow.plugins" else loaded().get("listeners", [])
+    assert list(listeners) == []
