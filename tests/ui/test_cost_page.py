@@ -11,7 +11,12 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
+import sqlalchemy as sa
 
+from airflow_provider_zeus.store import open_store, schema
+from airflow_provider_zeus.store.open import embedded_path
+from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
 from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, drawn
 from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
@@ -108,7 +113,7 @@ def test_what_a_screen_reader_hears(visit: Visit) -> None:
 
 
 def test_a_dag_without_a_job_says_so_in_one_line(visit: Visit) -> None:
-    at = visit(f"dags/{PLAIN_DAG}/plugin/zeus-cost")
+    at = visit(f"zeus/page?dag_id={PLAIN_DAG}")
     tab = at.tab()
     assert tab.locator("#message").inner_text().startswith("This DAG has no Zeus job. ")
     assert not tab.locator("#content").is_visible()
@@ -117,14 +122,26 @@ def test_a_dag_without_a_job_says_so_in_one_line(visit: Visit) -> None:
 
 
 def test_text_from_outside_is_shown_as_text(visit: Visit, site: Site) -> None:
-    from airflow_provider_zeus.store import open_store
-
-    odd = "<img src=x onerror=alert(1)>{b|x}"
-    ran(open_store(), 1, dag_id="zeus_ui_odd", job_id="odd<script>alert(2)</script>", run_id=odd)
-    for address in ("zeus/page?dag_id=zeus_ui_odd", f"zeus/page?dag_id=zeus_ui_odd&run_id={quote(odd, safe='')}"):
+    """Run ids, job ids, slices of the data, explanations."""
+    odd, cut, why = "<img src=x onerror=alert(1)>{b|x}", "<svg onload=alert(3)>{c|y}", "<b onclick=alert(4)>because</b>"
+    dag = "zeus_ui_odd"
+    ran(open_store(), 1, dag_id=dag, job_id="odd<script>alert(2)</script>", run_id=odd)
+    with transaction(engine_of(read_url(f"sqlite:///{embedded_path()}")), write=True) as connection:
+        own = schema.trial.c.dag_id == dag
+        planned = connection.scalar(sa.select(schema.trial.c.planned).where(own))
+        changed = {"data_slice": cut, "planned": {**planned, "why": why}}
+        connection.execute(sa.update(schema.trial).where(own).values(changed))
+    for address in (f"zeus/page?dag_id={dag}", f"zeus/page?dag_id={dag}&run_id={quote(odd, safe='')}"):
         at = visit(address)
-        at.page.get_by_text(odd).first.wait_for()
-        assert at.page.locator("img, main script").count() == 0
+        tab = at.tab()
+        tab.get_by_text(odd).first.wait_for()
+        at.page.wait_for_load_state("networkidle")
+        for summary in tab.locator("summary:visible").all():
+            summary.click()
+        assert tab.locator("main :is(img, script, svg, b)").count() == 0
+        shown = tab.locator("main").inner_text()
+        assert (why if "run_id" in address else cut) in shown
+        at.shoot(f"odd-{'run' if 'run_id' in address else 'dag'}")
         assert at.fine()
 
 
@@ -216,7 +233,8 @@ def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
     assert at.fine()
 
 
-@pytest.mark.parametrize("name", ["Log", pytest.param("XCom", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Log", "XCom"])
 def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(visit: Visit, site: Site, name: str) -> None:
     at = visit(DAG_TAB)
     at.tab().locator("#rows tr").first.get_by_role("link", name=f"{name} of run").click()
@@ -230,9 +248,6 @@ def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(visit: Visit, site: Si
 
 @pytest.mark.parametrize("kind", ["csv", pytest.param("json", marks=pytest.mark.slow)])
 def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
-    from airflow_provider_zeus.store import open_store
-    from airflow_provider_zeus.store.rows import to_row
-
     at = visit(DAG_TAB)
     tab = at.tab()
     with at.page.expect_download() as waiting:

@@ -34,6 +34,7 @@ def test_the_page_of_all_jobs(visit: Visit) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_from_a_job_to_its_dag(visit: Visit, site: Site) -> None:
     at = visit("plugin/zeus")
     at.zeus.locator("#jobs tr", has_text=ZEUS_DAG).first.locator("th a").click()

@@ -42,7 +42,7 @@ def whole(at: Watched, name: str, charts: str = ".part .power") -> Any:
 
 
 def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
-    at = visit(run_tab(site.runs[1]))
+    at = visit(f"zeus/page?dag_id={ZEUS_DAG}&run_id={quote(site.runs[1], safe='')}")
     tab = at.tab()
     assert tab.locator("h1").inner_text() == f"Zeus cost of run {site.runs[1]}"
     given_up, kept = tab.locator(".attempts > li").all()
@@ -202,6 +202,7 @@ def test_a_page_that_cannot_be_renewed_says_so_and_stays(visit: Visit, kinds: No
     runs.told(trial, State.FAILED, samples=11_000)
 
 
+@pytest.mark.slow
 def test_the_button_of_a_task_instance_leads_to_its_runs_tab(visit: Visit, site: Site) -> None:
     at = visit(f"dags/{ZEUS_DAG}/runs/{quote(site.runs[2], safe='')}/tasks/train/details")
     at.page.get_by_role("link", name="Zeus cost").click()

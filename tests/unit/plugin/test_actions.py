@@ -21,20 +21,6 @@ OURS = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
 PAUSE = {"job_id": "d.train", "pause_exploration": True}
 
 
-@pytest.fixture
-def admin(airflow_app: Any, token_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The browser of a user who may edit every DAG but ``secret``."""
-    from airflow.api_fastapi.app import get_auth_manager
-    from fastapi.testclient import TestClient
-
-    def known(*, user: Any, method: str = "GET") -> set[str]:
-        return {"d", "e"} if method == "GET" or user.role.lower() == "admin" else set()
-
-    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", known)
-    cookies = {"_token": token_of("admin", "admin")}
-    return TestClient(airflow_app, cookies=cookies, raise_server_exceptions=False)
-
-
 @pytest.fixture(autouse=True)
 def job(store: Store) -> Iterator[Store]:
     """A job with a run; its Variable is gone afterwards."""
