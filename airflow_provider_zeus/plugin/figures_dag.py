@@ -157,7 +157,8 @@ def _tip(row: Row) -> str:
     sizes = ", ".join(f"{t.batch_size} ({t.state_text})" for t in row.attempts)
     lines = [
         label(row),
-        f"cost {row.cost.text}, energy {row.energy.text}, time {row.time.text}",
+        f"cost {row.cost.text} ({row.cost.exact})",
+        f"energy {row.energy.text}, time {row.time.text}",
         f"batch size {sizes}",
         f"{row.phase}, power limit {row.limit.text}, {row.source.text}",
     ]

@@ -110,7 +110,8 @@ def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     assert len(migrations) == len(list((package / "store/migrations/versions").glob("0*.py"))) > 0
     assert {
         *CHARTS,
-        *(STATIC + f for f in ("page.html", "page.js", "page.css", "kit.js", "run.js", "dag.js", "overview.js")),
+        *(STATIC + f"{name}.js" for name in ("page", "kit", "charts", "run", "dag", "overview")),
+        *(STATIC + f for f in ("page.html", "page.css")),
         "airflow_provider_zeus/py.typed",
         "airflow_provider_zeus/store/migrations/script.py.mako",
         EXAMPLES + ".airflowignore",
