@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.system.death_training import AFTER_ASK, AFTER_TELL, BEFORE_ASK
+
 DOCS = Path(__file__).parents[2] / "docs" / "death.md"
 PLAYED = ("tests/system/test_death.py", "tests/system/test_death_airflow.py")
 STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "airflow": "Airflow"}
@@ -42,7 +44,7 @@ def airflow_table(lines: Iterable[Line]) -> str:
 
 
 def _process_row(line: Line) -> tuple[str, ...]:
-    changed = "ask" not in line["point"]
+    changed = line["point"] not in (BEFORE_ASK, AFTER_ASK, AFTER_TELL)
     return (
         line["fault"],
         line["point"],
