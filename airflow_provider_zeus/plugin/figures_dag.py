@@ -14,8 +14,8 @@ from airflow_provider_zeus.plugin.words import cost_text
 KEPT = (State.CONVERGED.value, State.EXHAUSTED.value)
 SMALL, LARGE = 40, 120  # runs up to which points are labelled; above which a slider helps
 LEGEND = (
-    "Colour and number: batch size of the run's last attempt. Filled: exploited. Hollow: explored. Diamond: an attempt "
-    "before it was given up. Triangle: no model was kept."
+    "Colour, and number where it changes: batch size of the run's last attempt. Filled: exploited. Hollow: explored. "
+    "Diamond: an attempt before it was given up. Triangle: no model was kept."
 )
 
 
@@ -61,8 +61,11 @@ def cost_chart(rows: Sequence[Row], lines: Sequence[Line] = (), marks: Sequence[
     lines = [line for line in lines if any(key in line.values for key in keys)]
     highest = max([row.cost.value or 0.0 for row in shown] + [v for line in lines for v in line.values.values()])
     size, unit = scale(highest, shown[0].unit)
-    labelled, colours = len(shown) <= SMALL, _colours(shown)
-    points = [_point(i, row, size, colours[_size(row)], labelled=labelled) for i, row in enumerate(shown)]
+    few, colours = len(shown) <= SMALL, _colours(shown)
+    points = [
+        _point(i, row, size, colours[_size(row)], labelled=few and (i == 0 or _size(row) != _size(shown[i - 1])))
+        for i, row in enumerate(shown)
+    ]
     sources = list(dict.fromkeys(row.source.text for row in shown))
     series = [_path(source, shown, points) for source in sources]
     series += _dots(shown, points, several=len(sources) > 1)
@@ -204,7 +207,6 @@ def _dots(shown: Sequence[Row], points: Sequence[Option], *, several: bool) -> l
             "symbolSize": 11 if len(shown) <= LARGE else 7,
             "itemStyle": {"color": colours[size], "opacity": 1},
             "label": {"position": "top"},
-            "labelLayout": {"hideOverlap": True},
             "data": data,
         }
         for (size, source), data in sorted(groups.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_provider_zeus.optimizer.belief_table import Line
+from airflow_provider_zeus.optimizer.belief_table import Line, Standing
 from airflow_provider_zeus.optimizer.belief_table import Table as Beliefs
 from airflow_provider_zeus.optimizer.estimate import Estimate
 from airflow_provider_zeus.plugin import words
@@ -14,6 +14,14 @@ from airflow_provider_zeus.plugin.models import Chart, Table
 TITLE = "Belief per batch size"
 BELIEVED, SEEN, INTERVAL = "believed", "observed", "90 % interval"
 WIDE = 20.0  # times the lowest cost, from which on a logarithmic axis is read more easily
+STANDINGS = {
+    Standing.INCUMBENT: "cheapest known",
+    Standing.CONVERGED: "reached the target",
+    Standing.INFEASIBLE: "does not run here",
+    Standing.FAILING: "missed the target",
+    Standing.IN_REACH: "may be tried next",
+    Standing.UNTRIED: "not tried",
+}
 NOTE = "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included."
 
 
@@ -59,7 +67,7 @@ def _point(i: int, line: Line, size: float, unit: str) -> Option | None:
     value = line.believed.cost.value
     if value is None:
         return None
-    tip = f"batch size {line.batch_size}, {line.standing}\nbelieved {words.cost(value, unit).text}"
+    tip = f"batch size {line.batch_size}, {STANDINGS[line.standing]}\nbelieved {words.cost(value, unit).text}"
     return {"value": [i, number(value / size)], "tip": f"{tip}\n{between(line.believed.cost, unit)}"}
 
 
@@ -102,11 +110,11 @@ def between(of: Estimate, unit: str) -> str:
 
 
 def _name(line: Line) -> str:
-    return f"{line.batch_size}{' ★' if line.standing == 'incumbent' else ''}"
+    return f"{line.batch_size}{' ★' if line.standing is Standing.INCUMBENT else ''}"
 
 
 def _said(beliefs: Beliefs) -> str:
-    best = [line for line in beliefs.lines if line.standing == "incumbent"]
+    best = [line for line in beliefs.lines if line.standing is Standing.INCUMBENT]
     if not best or best[0].believed.cost.value is None:
         return f"Costs of {len(beliefs.lines)} batch sizes; none has reached the target within the window."
     cost = words.cost(best[0].believed.cost.value, beliefs.unit).text
@@ -123,7 +131,7 @@ def _table(beliefs: Beliefs) -> Table:
     rows = [
         [
             str(line.batch_size) + ("" if line.listed else " (no longer listed)"),
-            str(line.standing),
+            STANDINGS[line.standing],
             str(line.runs),
             str(line.stopped),
             epochs(line.believed.epochs),

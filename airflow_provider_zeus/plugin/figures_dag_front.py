@@ -14,6 +14,8 @@ from airflow_provider_zeus.plugin.models import Chart, Table
 TITLE = "Energy against time"
 FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "cheapest at this eta"
 SLACK = 0.12  # room around the points, of their spread
+WIDE_PX, HIGH_PX = 360.0, 220.0  # of the smallest such chart, without its margins
+TEXT_PX, ROW_PX = 30, 14  # of a label
 LABEL_PX = 10  # to a point's label, to the right and down: beyond the ring around the cheapest one and the line
 
 
@@ -37,20 +39,38 @@ class _Scene:
         return [number(p.tta_s / self.time.size), number(p.eta_j / self.energy.size)]
 
     def dots(self, some: Sequence[Point], name: str, size: int, style: Option) -> Option:
-        labelled = {p.batch_size: p for p in sorted(some, key=lambda p: -p.eta_j) if p.observed}  # one for each size
-        data = []
+        rows, data = self._label_rows(some), []
         for p in some:
             colour = self.colours[p.batch_size]
-            shown = {"show": labelled.get(p.batch_size) is p, "formatter": str(p.batch_size)}
+            label = {"show": p in rows, "formatter": str(p.batch_size), "position": "right", "distance": LABEL_PX}
             data.append(
                 {
                     "value": self.at(p),
                     "tip": _tip(p),
                     "itemStyle": {"color": colour} if p.observed else hollow(colour),
-                    "label": shown | {"position": "right", "distance": LABEL_PX, "offset": [0, LABEL_PX]},
+                    "label": label | {"offset": [0, LABEL_PX - ROW_PX * rows.get(p, 0)]},
                 }
             )
-        return _scatter(name, size, style, data) | {"labelLayout": {"hideOverlap": True}}
+        return _scatter(name, size, style, data)
+
+    def _label_rows(self, some: Sequence[Point]) -> dict[Point, int]:
+        """One point of each batch size that ran, and how many rows its label is raised so that it hides no other.
+
+        ECharts' own layout of labels is not in the build of it that pages carry.
+        """
+        lowest = {p.batch_size: p for p in sorted(some, key=lambda p: -p.eta_j) if p.observed}
+        rows: dict[Point, int] = {}
+        taken: list[tuple[float, float]] = []
+        for p in sorted(lowest.values(), key=lambda p: p.eta_j):
+            x, y = WIDE_PX * self.time.share(p.tta_s), HIGH_PX * self.energy.share(p.eta_j)
+            row = next(
+                n
+                for n in range(len(taken) + 1)
+                if all(abs(x - a) >= TEXT_PX or abs(y + ROW_PX * n - b) >= ROW_PX for a, b in taken)
+            )
+            rows[p] = row
+            taken.append((x, y + ROW_PX * row))
+        return rows
 
 
 def front_chart(front: Front, weights: Weights) -> Chart:
@@ -98,6 +118,10 @@ class _Axis:
         low, high = min(values), max(values)
         room = (high - low) * SLACK or high * SLACK
         return cls(max(low - room, 0.0), high + room, size, name)
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value lies, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
 
     def has(self, value: float) -> bool:
         slack = 1e-9 * self.high

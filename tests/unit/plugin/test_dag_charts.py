@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.optimizer.belief_table import belief_table
+from airflow_provider_zeus.optimizer.belief_table import Standing, belief_table
 from airflow_provider_zeus.optimizer.evidence import evidence
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.pareto import Front, Point, marked, pareto
@@ -18,7 +18,7 @@ from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin import costs, dag_view, dag_what_if, dag_words
 from airflow_provider_zeus.plugin.dag_known import Known
 from airflow_provider_zeus.plugin.dag_what_if import Wish
-from airflow_provider_zeus.plugin.figures_dag_belief import BELIEVED, INTERVAL, SEEN, belief_chart
+from airflow_provider_zeus.plugin.figures_dag_belief import BELIEVED, INTERVAL, SEEN, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.figures_dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
 from airflow_provider_zeus.plugin.figures_dag_saved import BAND, SUM, TRIED, saved_chart
 from airflow_provider_zeus.plugin.folds import Folds
@@ -141,7 +141,15 @@ def test_belief_stands_beside_what_was_observed() -> None:
     assert whiskers[2] == [0, "-"]
     assert "(★): 64" in chart.text
     assert chart.table is not None
-    assert [row[:2] for row in chart.table.rows] == [["16", "in reach"], ["32", "converged"], ["64", "incumbent"]]
+    assert [row[:2] for row in chart.table.rows] == [
+        ["16", "may be tried next"],
+        ["32", "reached the target"],
+        ["64", "cheapest known"],
+    ]
+
+
+def test_every_standing_has_words() -> None:
+    assert set(STANDINGS) == set(Standing)
 
 
 def test_nothing_is_believed_of_nothing() -> None:
@@ -179,6 +187,15 @@ def test_the_line_of_equal_cost_touches_the_cheapest(eta: float, cheapest: list[
     best = weights.cost(1000 * cheapest[1], cheapest[0])
     assert [weights.cost(1000 * y, x) for x, y in ((x1, y1), (x2, y2))] == pytest.approx([best, best], rel=1e-4)
     assert (x1, y1) != (x2, y2)
+
+
+def test_no_label_hides_another() -> None:
+    near = [(b, 200.0, 100.0 + b / 100, 1000.0 + b / 100, True) for b in (16, 32, 64)]
+    drawn = series(front_chart(front(*near, (128, 200.0, 900.0, 5000.0, True)), known(run(1, 32, 4.0)).weights))
+    labels = {p["label"]["formatter"]: p["label"] for p in drawn[RAN]["data"]}
+    assert all(label["show"] for label in labels.values())
+    assert len({labels[str(b)]["offset"][1] for b in (16, 32, 64)}) == 3
+    assert labels["128"]["offset"] == labels["16"]["offset"], "alone, it stays where it was"
 
 
 def test_the_front_and_what_was_only_profiled() -> None:
