@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +24,29 @@ def is_variable_store(connection: Any, conn_id: str) -> bool:
     """Whether Airflow's Variables hold the log. Raises StoreError for a store that there is not."""
     chosen = connection.extra_dejson.get("store") or "sql"
     if connection.conn_type == "zeus" and chosen not in _STORES:
+        chosen = chosen if re.fullmatch(r"\w{1,20}", str(chosen)) else "..."  # it may be a URL with a password
         raise _wrong(conn_id, "extra store", chosen, f"there is no such store, only {' and '.join(_STORES)}")
     return bool(connection.conn_type == "zeus" and chosen == "variable")
 
 
 def database_url(connection: Any, conn_id: str) -> str:
     """Database URL of a Connection (types zeus, postgres, sqlite), with its password. Raises StoreError."""
+    try:
+        return _database_url(connection, conn_id)
+    except (TypeError, ValueError, AttributeError):  # an extra that is no text, a character that no URL takes
+        raise StoreError(
+            f"Connection {conn_id!r}: its fields cannot be put together as the URL of a database. {REMEDY}."
+        ) from None
+
+
+def _database_url(connection: Any, conn_id: str) -> str:
     from airflow_provider_zeus.store.sql_engine import parsed_url
 
     extra, kind, host = connection.extra_dejson, connection.conn_type, connection.host or ""
     if extra.get("sqlalchemy_url"):
         url = parsed_url(str(extra["sqlalchemy_url"]), f"Connection {conn_id!r}: extra sqlalchemy_url")
+    elif kind == "sqlite" and "://" in host:  # not repeated: there may be a password in it
+        raise _wrong(conn_id, "host", "...", "a URL where the path of a file should be")
     elif kind == "sqlite" and host:
         return f"sqlite:///{host}"
     elif kind not in _POSTGRES:

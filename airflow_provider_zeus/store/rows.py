@@ -26,6 +26,7 @@ from airflow_provider_zeus.optimizer.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.optimizer.typed import check_fields, check_trial
 from airflow_provider_zeus.store.base import Report
 
 K = TypeVar("K", bound=StrEnum)
@@ -91,7 +92,9 @@ def trial_to_dict(trial: Trial) -> dict[str, Any]:
 
 def trial_from_dict(data: Mapping[str, Any]) -> Trial:
     """Read what :func:`trial_to_dict` wrote. Raises KeyError, TypeError or ValueError when it did not."""
-    return from_row({**dict.fromkeys((*_AS_IS, *ORIGIN, *OBSERVED)), **data})
+    trial = from_row({**dict.fromkeys((*_AS_IS, *ORIGIN, *OBSERVED)), **data})
+    check_trial(trial)
+    return trial
 
 
 def report_to_dict(report: Report) -> dict[str, Any]:
@@ -104,12 +107,14 @@ def report_to_dict(report: Report) -> dict[str, Any]:
 
 
 def report_from_dict(data: Mapping[str, Any]) -> Report:
-    """Read what :func:`report_to_dict` wrote. Raises KeyError or TypeError when it did not."""
-    return Report(
+    """Read what :func:`report_to_dict` wrote. Raises KeyError, TypeError or ValueError when it did not."""
+    report = Report(
         observation=Observation.from_dict(data["observation"]),
         profile=tuple(ProfileSample(**s) for s in data["profile"]),
         points=tuple(PowerPoint(**p) for p in data["points"]),
     )
+    check_fields(report.observation, *report.profile, *report.points)
+    return report
 
 
 def _decision(data: Mapping[str, Any]) -> Decision:

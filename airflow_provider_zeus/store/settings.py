@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,7 +31,9 @@ def variable_key(prefix: str, name: str) -> str:
     log of 500 trials must not have one; settings are short and written by people, so theirs may.
     """
     plain = _PLAIN.fullmatch(name) and (prefix == SETTINGS or not _HIDDEN.search(name))
-    return f"{prefix}:{name}" if plain else f"{prefix}:~{hashlib.sha256(name.encode()).hexdigest()[:40]}"
+    if plain:
+        return f"{prefix}:{name}"
+    return f"{prefix}:~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:40]}"
 
 
 def read_settings(read: ReadText | None, job_id: str, batch_sizes: Sequence[int] | None = None) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def _document(text: str | None) -> dict[str, Any]:
     """What the Variable holds; nothing where it is no JSON object, as :func:`read_settings` takes it."""
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -84,7 +85,7 @@ def _usable(key: str, name: str, value: Any, batch_sizes: Sequence[int] | None) 
 
 def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | None:
     if name == "eta":
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
         return None if number and 0 <= value <= 1 else "not a number from 0 to 1"
     if name == "pause_exploration":
         return None if isinstance(value, bool) else "neither true nor false"

@@ -41,6 +41,7 @@ def read_url(text: str) -> sa.URL:
 def parsed_url(text: str, field: str) -> sa.URL:
     """Read a database URL. Raises StoreError about ``field`` without repeating what may be a password."""
     try:
+        text.encode()  # else no driver takes it
         url = sa.make_url("postgresql" + text.removeprefix("postgres") if text.startswith("postgres://") else text)
     except (ArgumentError, ValueError):
         url = None
@@ -123,7 +124,7 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
     try:
         with engine.connect().execution_options(**{_WRITE: write}) as connection, connection.begin():
             yield connection
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the latter two of a driver, about a value
         raise explained(error, engine.url) from None
 
 

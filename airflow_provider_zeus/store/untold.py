@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.typed import check_fields
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.settings import variable_key
@@ -55,8 +56,8 @@ class Untold:
         try:
             data: dict[str, Any] = json.loads(text)
             if data["v"] != SCHEMA:
-                raise ValueError(f"version {data['v']} is not {SCHEMA}")
-            return cls(
+                raise ValueError(f"version {str(data['v'])[:80]!r} is not {SCHEMA}")
+            untold = cls(
                 job_id=data["job_id"],
                 key=TrialKey(data["ti_id"], data["attempt"]),
                 state=State(data["state"]),
@@ -64,7 +65,11 @@ class Untold:
                 report=report_from_dict(data["report"]),
                 trial=trial_from_dict(data["trial"]) if data["trial"] else None,
             )
-        except (KeyError, TypeError, AttributeError) as error:
+            check_fields(untold, untold.key)
+            if untold.state is State.RUNNING:
+                raise ValueError("state = 'running' is no end")
+            return untold
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not an untold cost: {error!r}") from error
 
     def tell(self, store: Store) -> None:

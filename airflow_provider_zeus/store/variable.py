@@ -225,7 +225,10 @@ class VariableStore:
 
 
 def _names(text: str) -> list[str]:
-    return [str(name) for name in json.loads(text)]
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("not a list of names")
+    return names
 
 
 def _beat_key(key: TrialKey) -> str:
@@ -235,7 +238,7 @@ def _beat_key(key: TrialKey) -> str:
 def _read(key: str, text: str | None, parse: Callable[[str], T]) -> T | None:
     try:
         return None if text is None else parse(text)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"Variable {key!r} does not hold what this version writes ({error}); repair it, or delete it to start anew."
         ) from error

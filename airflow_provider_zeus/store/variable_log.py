@@ -13,6 +13,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
+from airflow_provider_zeus.optimizer.typed import check, check_fields
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rows import is_known, report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
@@ -43,7 +44,9 @@ class Beat:
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote. Raises KeyError, TypeError or ValueError."""
         data = _versioned(text)
-        return cls(data["job_id"], data["attempt"], data["lease_until"], report_from_dict(data["report"]))
+        beat = cls(data["job_id"], data["attempt"], data["lease_until"], report_from_dict(data["report"]))
+        check_fields(beat)
+        return beat
 
     def with_news(self, news: Report, lease_until: float) -> Self:
         """After one more heartbeat."""
@@ -80,7 +83,7 @@ class VariableBook:
         data = _versioned(text)
         versions = {ledger.version_of(spec) for spec in data["specs"]}
         unsaid = versions.pop() if len(versions) == 1 else ""  # samples once said no version: of several, none's
-        return cls(
+        book = cls(
             job_id=data["job_id"],
             seq=data["seq"],
             newest=data["newest"],
@@ -92,6 +95,14 @@ class VariableBook:
             },
             points={number: [_point(p) for p in kept] for number, kept in data["points"]},
         )
+        check_fields(book, *(s for kept in book.samples.values() for s in kept))
+        check_fields(*(p for points in book.points.values() for p in points))
+        check("points", "whole numbers", list(book.points))
+        for (model, count, source), version in book.samples:
+            check("samples of a device", "int", count)
+            for text in (model, source or "", version):
+                check("samples of a device", "str", text)
+        return book
 
     def to_json(self) -> str:
         """The newest 500 trials, and the power points of the newest 20."""

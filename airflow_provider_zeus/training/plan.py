@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 
@@ -21,10 +21,9 @@ from airflow_provider_zeus.optimizer.trial import (
     ProfileSample,
     State,
 )
+from airflow_provider_zeus.optimizer.typed import check, check_fields
 
 SCHEMA = 1
-_MOST = 2.0**64  # of any number: sums of such are finite
-_SUMS = ("samples", "steps")
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
 
@@ -74,10 +73,8 @@ class Plan:
             data["gpus_held"] = tuple(data.get("gpus_held", ()))
             data["limits_found_w"] = {k: (found, left) for k, (found, left) in data["limits_found_w"].items()}
             plan = cls(**data)
-            for part in (plan, *plan.attempts, *plan.peeks, *plan.profile):
-                _check_fields(part)
-            for limit_w in (w for both in plan.limits_found_w.values() for w in both):
-                _check("limits_found_w", "float", limit_w)
+            check_fields(plan, *plan.attempts, *plan.peeks, *plan.profile)
+            check("limits_found_w", "numbers", [w for both in plan.limits_found_w.values() for w in both])
             if plan.heartbeat_s <= 0 or any(attempt.batch_size < 1 for attempt in (*plan.attempts, *plan.peeks)):
                 raise ValueError("a heartbeat or a batch size below 1")
             return plan
@@ -147,8 +144,7 @@ class Line:
             data["points"] = tuple(PowerPoint(**p) for p in data.get("points", ()))
             data["notes"] = {str(name): float(value) for name, value in data.get("notes", {}).items()}
             line = cls(**data)
-            for part in (line, line.observation or Observation(), *line.profile, *line.points):
-                _check_fields(part)
+            check_fields(line, line.observation or Observation(), *line.profile, *line.points)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a result line: {error}") from error
         if line.kind not in get_args(Kind) or line.state is State.RUNNING:  # which is the end of nothing
@@ -195,39 +191,6 @@ def read_lines(data: bytes) -> Iterator[Line]:
 
 def _whole_lines(data: bytes) -> int:
     return data.rfind(b"\n") + 1
-
-
-def _check_fields(part: Any) -> None:
-    """Raises ValueError where a field holds another kind of value than it says: a store would take the line for its
-    own failure, a training would end by it.
-    """
-    for field_ in fields(part):
-        _check(field_.name, str(field_.type), getattr(part, field_.name))
-
-
-def _check(name: str, kind: str, value: Any) -> None:
-    if value is None and kind.endswith("None"):
-        return
-    if kind.startswith(("int", "float")):
-        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _MOST:
-            raise ValueError(f"{name} = {str(value)[:80]!r} is no number that can be kept")
-        if kind.startswith("int") and name not in _SUMS and not isinstance(value, int):
-            raise ValueError(f"{name} = {value!r} is no whole number")
-    elif kind.startswith("bool") and not isinstance(value, bool):
-        raise ValueError(f"{name} = {str(value)[:80]!r} is neither true nor false")
-    elif kind.startswith("str"):
-        if not isinstance(value, str):
-            raise ValueError(f"{name} = {str(value)[:80]!r} is no text")
-        if name == "start_id" and "\0" in value.encode().decode():  # it tells starts apart: kept as it is, or not
-            raise ValueError(f"{name} = {value[:80]!r} is no text that can be kept")
-    elif kind.startswith("Mapping") and not isinstance(value, Mapping):
-        raise ValueError(f"{name} = {str(value)[:80]!r} is no object")
-    elif kind.startswith("tuple[float"):
-        for each in value:
-            _check(name, "float", each)
-    if name == "reasons":
-        for why in value.values():
-            _check("reason", "str", why)
 
 
 def _refused(constant: str) -> NoReturn:

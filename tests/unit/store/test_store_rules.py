@@ -127,7 +127,7 @@ def test_every_figure_of_an_observation_has_a_column() -> None:
 
 
 def test_columns_are_typed_like_the_figures() -> None:
-    types = {"float": "DOUBLE", "int": "INTEGER", "str": "TEXT", "bool": "BOOLEAN"}
+    types = {"float": "DOUBLE", "int": "INTEGER", "str": "TEXT", "bool": "BOOLEAN", "tuple[float, ...]": "JSON"}
     for field in fields(Observation):
         column = table.c[field.name]
         if field.name == "reasons":

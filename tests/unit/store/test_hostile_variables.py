@@ -1,0 +1,129 @@
+"""Variables that someone spoilt: an answer, or a StoreError that names the Variable and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.trial import State, TrialKey
+from airflow_provider_zeus.store.settings import last_change, read_settings, with_change
+from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.untold import Untold, drain
+from airflow_provider_zeus.store.variable import VariableStore
+from tests.hostile import HOSTILE, each_change, texts
+from tests.unit.store.store_kit import JOB, DictPort, report, request
+
+LOG, JOBS, BEAT, UNTOLD = "zeus-log:d.train", "zeus-jobs", "zeus-beat:ti-2", "zeus-untold:ti-9:1"
+
+
+def filled() -> DictPort:
+    """Variables of a log with a trial told, an open one that beats, and a cost that waits."""
+    port = DictPort()
+    store = VariableStore(port, overlap_possible=False, now=lambda: 1000.0)
+    store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report(32, profile=1, points=1))
+    open_ = store.ask(request(2)).trial
+    store.heartbeat(open_.key, report(32, profile=1, points=2))
+    waiting = Untold(job_id="d.train", key=TrialKey("ti-2"), state=State.CONVERGED, report=report(32, profile=1))
+    port.set(UNTOLD, waiting.to_json())
+    assert {LOG, JOBS, BEAT, UNTOLD} == set(port.data)
+    return port
+
+
+WHOLE = filled().data
+CALLS: dict[str, Callable[[VariableStore], Any]] = {
+    "jobs": lambda store: store.jobs(),
+    "trials": lambda store: store.trials("d.train"),
+    "latest": lambda store: store.latest(last=5),
+    "runs": lambda store: store.runs("d", "d.train", last=5),
+    "recurrence": lambda store: store.recurrence("d", "run2"),
+    "complete": lambda store: store.complete("d.train", 32, last=3),
+    "profile": lambda store: store.profile("d.train", ("V100", 1, "simulated"), "1"),
+    "points": lambda store: store.points(TrialKey("ti-1")),
+    "heartbeat": lambda store: store.heartbeat(TrialKey("ti-2"), report(32, profile=1, points=1)),
+    "tell": lambda store: store.tell(TrialKey("ti-2"), State.CONVERGED, report(32)),
+    "reap": lambda store: store.reap("d.train"),
+    "ask": lambda store: store.ask(request(3)),
+}
+
+
+def answers_or_refuses(key: str, text: str) -> int:
+    """Every call on a log with that text in one Variable; how many were answered."""
+    answered = 0
+    for name, call in CALLS.items():
+        port = DictPort()
+        port.data = {**WHOLE, key: text}
+        store = VariableStore(port, overlap_possible=False, now=lambda: 1000.0)
+        before = dict(port.data)
+        refused = ""
+        try:
+            call(store)
+            answered += 1
+        except StoreError as error:
+            refused = str(error)
+        assert not refused or port.data == before, f"{name} failed and changed Variables"
+        assert not refused or any(part in refused for part in (key, "refuses", "No trial")), name
+    return answered
+
+
+@pytest.mark.timeout(170)
+@pytest.mark.parametrize("key", [LOG, JOBS, BEAT])
+def test_one_change_anywhere_in_a_variable(key: str) -> None:
+    changes = list(each_change(json.loads(WHOLE[key])))
+    every = [answers_or_refuses(key, json.dumps(changed)) for changed in changes[:: max(len(changes) // 150, 1)]]
+    assert 0 < sum(every) < len(every) * len(CALLS), "some are read, some are refused"
+
+
+@pytest.mark.timeout(170)
+@pytest.mark.parametrize("key", [LOG, JOBS, BEAT])
+@HOSTILE
+@given(data=st.data())
+def test_a_spoilt_variable(key: str, data: st.DataObject) -> None:
+    answers_or_refuses(key, data.draw(texts(json.loads(WHOLE[key]))))
+
+
+@pytest.mark.timeout(170)
+@HOSTILE
+@given(text=texts(json.loads(WHOLE[UNTOLD])))
+def test_a_spoilt_cost_that_waits_changes_no_other_trial(tmp_path: Path, text: str) -> None:
+    _drained(tmp_path, text)
+
+
+@pytest.mark.timeout(170)
+def test_one_change_anywhere_in_a_cost_that_waits(tmp_path: Path) -> None:
+    left = [_drained(tmp_path, json.dumps(changed)) for changed in each_change(json.loads(WHOLE[UNTOLD]))]
+    assert 0 < sum(left) < len(left), "some are told, some stay with a warning"
+
+
+def _drained(tmp: Path, text: str) -> bool:
+    store = SqlStore(f"sqlite:///{tmp}/zeus.db", create=True, now=lambda: 1000.0)
+    known = store.trials("d.train") or [store.ask(request(n)).trial for n in (1, 2)]
+    port = DictPort()
+    port.data = {UNTOLD: text}
+    drain(store, port, None)
+    left = store.trials("d.train")
+    assert left[0] == known[0]
+    assert store.ask(request(3)).trial.decision.attempts, "the job can be asked of"
+    store.close()
+    return bool(port.data)
+
+
+@HOSTILE
+@given(text=texts({"eta": 0.5, "pause_exploration": True, "pin_batch_size": 32, "job_version": "2"}))
+def test_spoilt_settings_are_left_out_and_the_others_kept(text: str) -> None:
+    found = read_settings(lambda _key: text, "d.train", JOB.batch_sizes)
+    JOB.with_settings(found).check()
+    assert set(found) <= {"eta", "pause_exploration", "pin_batch_size", "job_version"}
+    last_change(text)
+    changed = with_change(text, {"eta": 0.25}, by="me", at="2026-01-01T00:00:00Z", what="eta")
+    assert read_settings(lambda _key: changed, "d.train", JOB.batch_sizes)["eta"] == 0.25
+
+
+def test_a_setting_that_can_be_used_is() -> None:
+    assert read_settings(lambda _key: '{"eta": 0.5, "pin_batch_size": "x"}', "d.train") == {"eta": 0.5}
