@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -228,7 +229,8 @@ def recur(request: dict[str, Any]) -> None:
     recurrence.open_store = lambda conn_id, **_: Held(request["url"], point)
     recurrence.AirflowVariables = lambda: Folder(Path(request["variables"]))  # type: ignore[assignment,misc]
     recurrence.Teller = Watched  # type: ignore[misc]
-    operator = ZeusTrainOperator(task_id="train", job=JOB, python_callable=train, op_kwargs={"point": point})
+    job = replace(JOB, **request.get("job", {}))
+    operator = ZeusTrainOperator(task_id="train", job=job, python_callable=train, op_kwargs={"point": point})
     signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
     value = operator.execute(context(request, operator))
     point.here(AFTER_TELL)

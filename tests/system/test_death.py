@@ -194,3 +194,35 @@ def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path
     finally:
         host.end()
         past.__exit__(None, None, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "third"), [([32], "32"), ([32, 64], "64")], ids=["the only size", "of two sizes"])
+def test_a_size_at_which_two_runs_in_a_row_were_killed_is_left_where_there_is_another(
+    tmp_path: Path, sizes: list[int], third: str
+) -> None:
+    """As where it does not fit into the host's memory: the kernel's kill has no words."""
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    host, past = Host(tmp_path / "airflow"), pasts(tmp_path, None)
+    log = SqliteLog(made(tmp_path / "cell"), past.__enter__()[0])
+    job = {"job_id": "dies", "batch_sizes": sizes}
+    try:
+        for n in (1, 2):
+            asks = {"ti_id": f"dies-{n}", "run_id": f"dies-{n}", "job": job}
+            start = Start(host, tmp_path / str(n), log, tmp_path / "variables", stage="between epochs", **asks)
+            start.there()
+            os.kill(start.pid, signal.SIGKILL)
+            start.ended()
+            start.limit_back()
+            time.sleep(LEASE_S + 0.2)
+        last = Start(host, tmp_path / "3", log, tmp_path / "variables", ti_id="dies-3", run_id="dies-3", job=job)
+        last.ended(20)
+        assert last.value() == third, last.said()
+        store = log.readers()
+        found = [(t.batch_size, t.state.value) for t in store.trials("dies")]
+        store.close()
+        assert found == [(32, "abandoned"), (32, "abandoned"), (int(third), "converged")]
+    finally:
+        host.end()
+        past.__exit__(None, None, None)
