@@ -6,7 +6,6 @@ The cells of a run are played side by side; each test looks at one. What was see
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -23,6 +22,7 @@ from tests import fake_nvml
 from tests.system.death_cells import Cell, Outcome, Played, cells
 from tests.system.death_start import LEASE_S, Start
 from tests.system.death_stores import Log, PostgresLog, SqliteLog, pasts
+from tests.system.death_table import NOT_HERE, note
 from tests.system.killing import Host, MemoryLimit
 
 AT_ONCE = 4  # they mostly wait
@@ -44,6 +44,8 @@ class Matrix:
 
     def outcome(self, cell: Cell) -> Outcome:
         """Of one cell. Raises AssertionError where something did not hold."""
+        if cell not in self._played:
+            self._played[cell] = self._pool.submit(self._play, cell)
         return self._played[cell].result()
 
     def close(self) -> None:
@@ -79,7 +81,8 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     items = [item for item in request.session.items if item.path == request.path]
     selected = [item.callspec.params["cell"] for item in items if hasattr(item, "callspec")]
     postgres = request.getfixturevalue("postgres") if any(c.store == "postgres" for c in selected) else None
-    matrix = Matrix(tmp_path_factory.mktemp("death"), postgres, selected)
+    shared = "PYTEST_XDIST_WORKER" in os.environ  # nobody knows which of them are this worker's
+    matrix = Matrix(tmp_path_factory.mktemp("death"), postgres, [] if shared else selected)
     yield matrix
     matrix.close()
 
@@ -113,11 +116,10 @@ ALWAYS = {  # the others are slow
 )
 def test_nothing_is_lost_or_counted_twice(matrix: Matrix, no_memory_limit: str | None, cell: Cell) -> None:
     if cell.fault == "memory limit" and no_memory_limit:
+        note(Outcome(cell.store, cell.fault, cell.point, state=NOT_HERE + no_memory_limit).to_dict())
         pytest.skip(no_memory_limit)
     seen = matrix.outcome(cell)
-    if table := os.environ.get("ZEUS_DEATH_TABLE"):
-        with Path(table).open("a") as file:
-            file.write(json.dumps(seen.to_dict()) + "\n")
+    note(seen.to_dict())
 
 
 @pytest.mark.slow

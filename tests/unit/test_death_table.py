@@ -1,0 +1,44 @@
+"""The table of the kill matrix: every cell has its line, those too that could not be played."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.system.death_cells import FAULTS, Outcome
+from tests.system.death_table import DOCS, NOT_HERE, note, process_table, written
+from tests.system.death_training import POINTS
+
+SEEN = Outcome("sqlite", "SIGKILL", "between epochs", "abandoned", 0.011, 0.034, 51.8, 51.9, "converged", 3.2)
+
+
+def test_a_line_of_the_table() -> None:
+    assert process_table([SEEN.to_dict()], "sqlite").splitlines()[-1] == (
+        "| SIGKILL | between epochs | abandoned | 0.01 s | 0.03 s | 51.8 J | 51.9 J | 3.20 s |"
+    )
+
+
+def test_what_was_not_played_stands_there_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_DEATH_TABLE", str(tmp_path / "cells"))
+    note(Outcome("sqlite", "memory limit", "after ask", state=NOT_HERE + "no cgroup").to_dict())
+    lines = [json.loads(line) for line in (tmp_path / "cells").read_text().splitlines()]
+    assert "| memory limit | after ask | not played: no cgroup |" in process_table(lines, "sqlite")
+
+
+def test_only_the_tables_of_what_was_played_are_made_anew() -> None:
+    document = "a\n<!-- sqlite -->\nold\n<!-- end of sqlite -->\nb\n<!-- postgres -->\nkept\n<!-- end of postgres -->\n"
+    anew = written(document, [SEEN.to_dict()])
+    assert "old" not in anew
+    assert anew.startswith("a\n<!-- sqlite -->\n\n| Fault |")
+    assert anew.endswith("<!-- end of sqlite -->\nb\n<!-- postgres -->\nkept\n<!-- end of postgres -->\n")
+
+
+def test_the_manual_has_every_cell() -> None:
+    text = DOCS.read_text()
+    for store, rows in (("sqlite", 56), ("postgres", 49 + 1), ("airflow", 19)):
+        table = text.partition(f"<!-- {store} -->")[2].partition(f"<!-- end of {store} -->")[0].strip().splitlines()
+        assert len(table) == rows + 2, store
+    for fault in FAULTS:
+        assert sum(line.startswith(f"| {fault} |") for line in text.splitlines()) >= len(POINTS)
