@@ -48,7 +48,7 @@ def read_settings(read: ReadText | None, job_id: str, batch_sizes: Sequence[int]
         log.warning("Live settings in Variable %r cannot be read and are ignored: %s", key, error)
         return {}
     if not isinstance(found, dict):
-        log.warning("Live settings in Variable %r are ignored: %r is not a JSON object", key, found)
+        log.warning("Live settings in Variable %r are ignored: a %s is not a JSON object", key, type(found).__name__)
         return {}
     return {n: value for n, value in found.items() if n != CHANGED and _usable(key, n, value, batch_sizes)}
 
@@ -79,7 +79,8 @@ def _document(text: str | None) -> dict[str, Any]:
 def _usable(key: str, name: str, value: Any, batch_sizes: Sequence[int] | None) -> bool:
     problem = _problem(name, value, batch_sizes)
     if problem:
-        log.warning("Live setting %s = %r in Variable %r is ignored: %s", name, value, key, problem)
+        shown = repr(value) if isinstance(value, int | float) else "..."  # a text may be anything, a password too
+        log.warning("Live setting %s = %s in Variable %r is ignored: %s", name, shown, key, problem)
     return problem is None
 
 

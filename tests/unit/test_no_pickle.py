@@ -1,0 +1,79 @@
+"""Nothing that is read by package, DAGs or demo can run: no pickle, weights only, no text in a statement or a shell."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = [p for room in ("airflow_provider_zeus", "dags", "demo", "docker") for p in sorted((ROOT / room).rglob("*.py"))]
+FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle"}
+STATEMENTS = ("execute", "exec_driver_sql", "executemany", "executescript")
+CALLED = {"eval", "exec", "compile", "__import__"}
+
+
+def dangers(source: str) -> Iterator[str]:
+    """What of a module could run what it reads."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            names = []
+        yield from (f"imports {name}" for name in names if name.split(".")[0] in FORBIDDEN)
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        given = {k.arg: ast.unparse(k.value) for k in node.keywords}
+        if called in CALLED:
+            yield f"calls {called}"
+        if called.endswith("torch.load") and given.get("weights_only") != "True":
+            yield "calls torch.load without weights_only=True"
+        if called.endswith(("np.load", "numpy.load", "read_pickle")) and given.get("allow_pickle") != "False":
+            yield f"calls {called}, which may unpickle"
+        made = bool(node.args) and isinstance(node.args[0], ast.JoinedStr | ast.BinOp)
+        if made and (called in ("sa.text", "sqlalchemy.text") or called.split(".")[-1] in STATEMENTS):
+            yield f"puts an SQL statement together for {called}"
+        if called.endswith("yaml.load"):
+            yield "calls yaml.load"
+        if given.get("shell") == "True" or called in ("os.system", "os.popen"):
+            yield f"hands a text to a shell by {called}"
+
+
+def test_nothing_that_is_read_can_run() -> None:
+    assert len(FILES) > 150
+    found = {str(p.relative_to(ROOT)): list(dangers(p.read_text())) for p in FILES}
+    assert {path: said for path, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "def f():\n    from dill import loads",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "np.load(path, allow_pickle=True)",
+        "eval(text)",
+        "subprocess.run(text, shell=True)",
+        "connection.execute(sa.text(f'SELECT * FROM {name}'))",
+        "cursor.execute('SELECT ' + name)",
+    ],
+)
+def test_the_test_sees_what_it_looks_for(source: str) -> None:
+    assert list(dangers(source))
+
+
+def test_weights_may_be_loaded() -> None:
+    assert list(dangers("torch.load(path, weights_only=True)")) == []
+
+
+def test_the_log_is_kept_as_json_and_text() -> None:
+    from airflow_provider_zeus.store.schema import metadata
+
+    kinds = {type(column.type).__name__ for table in metadata.tables.values() for column in table.c}
+    assert kinds <= {"Text", "BigInteger", "Integer", "Double", "Boolean", "JSON"}
