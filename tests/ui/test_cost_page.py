@@ -89,18 +89,18 @@ def test_the_theme_follows_airflow_at_once(visit: Visit) -> None:
 
 
 def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) -> None:
-    at = visit(DAG_TAB)
+    at = visit(DAG_PAGE)
     tab = at.tab()
     tab.locator("#table-box").focus()
     while tab.evaluate("document.activeElement.matches('#table-box, #runs thead button')"):
         at.page.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.textContent") == site.runs[-1]
     at.page.keyboard.press("Enter")
-    at.zeus.locator(".attempts > li").first.wait_for()
-    assert at.zeus.locator("h1").inner_text() == f"Zeus cost of run {site.runs[-1]}"
-    at.zeus.locator("#back").focus()
+    at.page.locator(".attempts > li").first.wait_for()
+    assert at.page.locator("h1").inner_text() == f"Zeus cost of run {site.runs[-1]}"
+    at.page.locator("#back").focus()
     at.page.keyboard.press("Enter")
-    at.zeus.locator(f"#rows tr:nth-child({RUNS})").wait_for()
+    at.page.locator(f"#rows tr:nth-child({RUNS})").wait_for()
     assert at.fine()
 
 

@@ -165,7 +165,7 @@ def test_a_running_trial_is_followed_until_it_ends(visit: Visit, kinds: None) ->
     tab.get_by_text("epoch 3.1 of at most 10").wait_for(timeout=10_000)
     assert tab.locator(".power details").get_attribute("open") is not None, "what is unfolded stays so"
     tab.evaluate(SEEN, False)
-    tab.wait_for_timeout(500)
+    tab.wait_for_load_state("networkidle")
     asked.clear()
     tab.wait_for_timeout(2500)
     assert asked == [], "nobody looks"
