@@ -79,7 +79,8 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
     items = [item for item in request.session.items if item.path == request.path]
-    selected = [item.callspec.params["cell"] for item in items if hasattr(item, "callspec")]
+    params = [item.callspec.params for item in items if hasattr(item, "callspec")]
+    selected = [given["cell"] for given in params if "cell" in given]
     postgres = request.getfixturevalue("postgres") if any(c.store == "postgres" for c in selected) else None
     shared = "PYTEST_XDIST_WORKER" in os.environ  # nobody knows which of them are this worker's
     matrix = Matrix(tmp_path_factory.mktemp("death"), postgres, [] if shared else selected)
