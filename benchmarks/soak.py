@@ -1,0 +1,255 @@
+"""Three jobs side by side for hundreds of recurrences, some of them killed: ``python -m benchmarks.soak``.
+
+Each job has a process of its own that lives from the first recurrence to the last and runs them by ``dag.test()``; all
+share one trial log. About one in eight is run by a forked child that gets SIGKILL at a random moment (seeded), so that
+its lease, its power limit and its guardian are left to the others. Nothing may pile up: memory, open files, threads
+and children of the three processes, open trials, records of limits. Exit status 1 where something does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+JOBS = ("one", "two", "three")
+KILLED = 1 / 8
+HEARTBEAT_S, LEASE_S = 0.2, 1.0
+MOST_MIB, ANYWAY_MIB = 0.12, 3.0  # of memory that stays, a recurrence and in all; Airflow's own part included
+WARM = 0.2  # of the recurrences, before the first figures: caches are filled
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 1 where something piles up."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recurrences", type=int, default=500, help="of all three jobs together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    if args.worker:
+        work(args.worker, args.recurrences, args.seed)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="zeus-soak-", ignore_cleanup_errors=True) as folder:
+        return soak(Path(folder), args.recurrences, args.seed)
+
+
+# ---------------------------------------------------------------------- the driver
+def soak(folder: Path, recurrences: int, seed: int) -> int:
+    """Run the three processes; print what they and the trial log came to."""
+    began_s = time.monotonic()
+    each = recurrences // len(JOBS)
+    workers = {name: _started(folder, name, each, seed) for name in JOBS}
+    try:
+        for worker in workers.values():
+            worker.wait()
+    finally:
+        for worker in workers.values():
+            worker.kill()
+    lines = {name: _lines(folder / name / "figures.jsonl") for name in JOBS}
+    said = [
+        f"{name}: ended with {worker.returncode}, see {folder / name / 'out'}"
+        for name, worker in workers.items()
+        if worker.returncode
+    ]
+    print(f"{recurrences} recurrences of {len(JOBS)} jobs on one trial log, seed {seed}.\n")
+    print("| job | when | recurrences | memory [MiB] | open files | threads | children | open trials |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, figures in lines.items():
+        for f in figures:
+            cells = (name, f["when"], f["done"], f"{f['mib']:.1f}", f["files"], f["threads"], f["children"], f["open"])
+            print("| " + " | ".join(map(str, cells)) + " |")
+        said += [] if workers[name].returncode else _piled_up(name, figures)
+    said += _left(folder, lines)
+    print(f"\nIt took {time.monotonic() - began_s:.0f} s.")
+    print("\n".join(said) or "Nothing piled up.")
+    return 1 if said else 0
+
+
+def _started(folder: Path, name: str, each: int, seed: int) -> subprocess.Popen[bytes]:
+    home = folder / name
+    home.mkdir()
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+        "AIRFLOW__ZEUS__STATE_DIR": str(home / "zeus"),
+        "AIRFLOW__ZEUS__HEARTBEAT_S": str(HEARTBEAT_S),
+        "AIRFLOW__ZEUS__LEASE_S": str(LEASE_S),
+        "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps({"conn_type": "sqlite", "host": str(folder / "zeus.db")}),
+    }
+    command = [sys.executable, "-m", "benchmarks.soak", "--worker", name, "--recurrences", str(each)]
+    with (home / "out").open("wb") as out:
+        return subprocess.Popen([*command, "--seed", str(seed)], env=environment, stdout=out, stderr=out)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _piled_up(name: str, figures: list[dict[str, Any]]) -> Iterator[str]:
+    first, last = figures[0], figures[-1]
+    more, runs = last["mib"] - first["mib"], last["done"] - first["done"]
+    if more > ANYWAY_MIB + MOST_MIB * runs:
+        yield f"{name}: {more:.1f} MiB of memory stay after {runs} recurrences"
+    for what in ("files", "threads"):
+        if last[what] > first[what] + 2:
+            yield f"{name}: {first[what]} {what} became {last[what]}"
+    if last["children"]:
+        yield f"{name}: {last['children']} children are left"
+
+
+def _left(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """What the trial log and the state folders hold at the end."""
+    from airflow_provider_zeus.optimizer.trial import State
+    from airflow_provider_zeus.store.sql import SqlStore
+
+    time.sleep(LEASE_S + 2.0)  # the last leases run out, the last guardians give back
+    store = SqlStore(f"sqlite:///{folder / 'zeus.db'}")
+    for name in JOBS:
+        job_id = f"{name}.train"
+        store.reap(job_id)
+        log = store.trials(job_id)
+        states = Counter(t.state.value for t in log)
+        killed = lines[name][-1]["killed"] if lines[name] else 0
+        print(f"\n{name}: {len(log)} trials, {dict(states)}; {killed} recurrences were killed", end="")
+        if [t.number for t in log] != list(range(1, len(log) + 1)):
+            yield f"{name}: numbers are missing or there twice"
+        if states[State.RUNNING.value]:
+            yield f"{name}: {states[State.RUNNING.value]} leases are held by nobody"
+        kept = len({t.origin.run_id for t in log if t.state in (State.CONVERGED, State.EXHAUSTED)})
+        if lines[name] and kept < lines[name][-1]["done"] - killed:
+            yield f"{name}: only {kept} runs kept a model"
+        records = list((folder / name / "zeus").glob("limit-*"))
+        if records:
+            yield f"{name}: {len(records)} records of limits that were not given back"
+    print()
+    store.close()
+    mark = str(folder).encode()
+    alive = [p.pid for p in psutil.process_iter() if _has(p, mark)]
+    if alive:
+        yield f"processes are left: {alive}"
+
+
+def _has(process: psutil.Process, mark: bytes) -> bool:
+    try:
+        return process.pid != os.getpid() and mark in Path(f"/proc/{process.pid}/environ").read_bytes()
+    except (OSError, psutil.Error):
+        return False
+
+
+# ---------------------------------------------------------------------- one of the three
+def work(name: str, recurrences: int, seed: int) -> None:
+    """Run the recurrences of one job, and write down figures at the start, in the middle and at the end."""
+    from airflow.utils import db
+
+    db.initdb()
+    dag = _serialized(_dag(name))
+    chance, killed = random.Random(f"{seed} {name}"), 0
+    marks = {round(recurrences * WARM): "start", round(recurrences * (1 + WARM) / 2): "middle", recurrences: "end"}
+    figures = Path(os.environ["AIRFLOW_HOME"]) / "figures.jsonl"
+    for done in range(1, recurrences + 1):
+        if chance.random() < KILLED:
+            killed += _killed(dag, chance.uniform(0.1, 2.0))
+        else:
+            dag.test()
+        if done in marks:
+            with figures.open("a") as file:
+                file.write(json.dumps({"when": marks[done], "done": done, "killed": killed, **_figures(name)}) + "\n")
+
+
+def _killed(dag: Any, after_s: float) -> int:
+    """A recurrence in a child that is killed after a while, most often in its training; whether it was still there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            dag.test()
+        finally:
+            os._exit(0)
+    time.sleep(after_s)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return int(os.WIFSIGNALED(status))
+
+
+def _figures(name: str) -> dict[str, Any]:
+    import gc
+
+    from airflow_provider_zeus.optimizer.trial import State
+    from airflow_provider_zeus.store.open import open_store
+
+    gc.collect()
+    time.sleep(0.5)  # a guardian ends after its trainer
+    store = open_store()
+    opened = [t for t in store.trials(f"{name}.train", last=100) if t.state is State.RUNNING]
+    store.close()
+    me = psutil.Process()
+    return {
+        "mib": me.memory_info().rss / 2**20,
+        "files": me.num_fds(),
+        "threads": me.num_threads(),
+        "children": len(me.children(recursive=True)),
+        "open": len(opened),
+    }
+
+
+def _dag(name: str) -> Any:
+    from datetime import UTC, datetime
+
+    from airflow.sdk import DAG
+
+    from airflow_provider_zeus import ZeusJob
+    from airflow_provider_zeus.operators.train import ZeusTrainOperator
+
+    job = ZeusJob(
+        batch_sizes=[16, 32, 64],
+        default_batch_size=32,
+        target="accuracy >= 0.9",
+        max_epochs=20,
+        device="simulated:v100/shufflenet",
+        learn_from=["test"],
+    )
+    epochs = {16: 19, 32: 4, 64: 5}
+
+    def train(run: Any = None) -> int:
+        for epoch in run.epochs():
+            for _ in range(5000 // run.batch_size):
+                run.step()
+            time.sleep(0.02)  # so that a kill finds a training
+            run.report(accuracy=0.9 * (epoch + 1) / epochs[run.batch_size])
+        return int(run.batch_size)
+
+    with DAG(name, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        ZeusTrainOperator(task_id="train", job=job, python_callable=train)
+    return dag
+
+
+def _serialized(dag: Any) -> Any:
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="soak"))
+    bag = DagBag(dag_folder=os.devnull)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, "soak", None)
+    return dag
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
