@@ -53,8 +53,8 @@ demo-reset:  ## forget what the demo did and learned
 test: $(VENV)/.browser  ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
-test-slow: $(VENV)/.browser  ## the slow tests, one after the other, and how long each took (PART=tests/...)
-	$(BIN)/python -m pytest -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
+test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
 
 test-lowest:  ## part of the tests, with the oldest versions that are claimed
 	@$(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV) $(LOWEST_VENV)/.tests
