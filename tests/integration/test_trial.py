@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, task, task_group
+from airflow.sdk import DAG, Variable, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.trial import ZeusTrial
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.untold import drain
 from tests.integration.jobs import job, log_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -293,6 +296,8 @@ def test_without_a_store_it_trains_at_the_default_and_the_cost_is_told_later(
         assert run_dag(dag).state == "success"
     assert pod.saves() == [32]
     assert log_of("zeus_pod_alone.train") == []
+    if not hasattr(Variable, "keys"):  # Airflow 3.2: no task lists Variables; "airflow zeus reap" tells what waits
+        drain(open_store(), AirflowVariables(), None)
     second = run_dag(dag)
     assert second.state == "success"
     assert states("zeus_pod_alone.train")[0] == (32, "converged", 1), "told by the second run, before it asked"
