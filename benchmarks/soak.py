@@ -28,7 +28,7 @@ import psutil
 JOBS = ("one", "two", "three")
 KILLED = 1 / 12
 HEARTBEAT_S, LEASE_S = 0.2, 1.0
-MOST_MIB, ANYWAY_MIB = 0.05, 12.0  # of memory that stays: a recurrence; at once, when numpy comes with a decision
+MOST_MIB, ANYWAY_MIB = 0.05, 24.0  # of memory that stays: a recurrence; at once, when numpy comes with a decision
 WARM = 0.2  # of the recurrences, before the first figures: caches are filled
 
 

@@ -264,7 +264,7 @@ class AirflowPlayed:
 
     def look(self) -> None:
         """At Airflow's states and the log's, before the next run."""
-        run = self.site.wait_for_run(self.cell.dag_id, self.run_id, 120)
+        run = self.site.wait_for_run(self.cell.dag_id, self.run_id, 240)
         task = self.site.task(self.cell.dag_id, self.run_id, "train")["state"]
         assert (task, run) == self.cell.airflow
         self.seen.airflow = f"{task}, {run}"
@@ -298,7 +298,7 @@ class AirflowPlayed:
     def next_run(self) -> None:
         """It succeeds, tells what was kept, and knows what the log says."""
         run_id = self.trigger()
-        assert self.site.wait_for_run(self.cell.dag_id, run_id, 120) == "success"
+        assert self.site.wait_for_run(self.cell.dag_id, run_id, 240) == "success"
         own, expected = self.own(), list(self.cell.states)
         if self.cell.fault in ("store gone for good", "disk full"):
             expected = ["converged"]
