@@ -21,6 +21,7 @@ from demo import processes
 from demo.cluster.servers import Cluster
 from demo.cluster.settings import Site as ClusterSite
 from tests import fake_nvml
+from tests.postgres import empty_database, server
 from tests.system.death_airflow_cells import (
     CELERY,
     CELLS,
@@ -94,8 +95,11 @@ def prepared(home: Path, selected: list[AirflowCell]) -> dict[str, str]:
 
 @contextmanager
 def local(home: Path, selected: list[AirflowCell]) -> Iterator[AirflowMatrix]:
-    """One host with LocalExecutor."""
-    with airflow(home, **prepared(home, selected)) as site:
+    """One host with LocalExecutor; Airflow's own database is PostgreSQL, whose writers do not wait for each other."""
+    with server() as admin, empty_database(admin) as metadata, ExitStack() as stack:
+        conn = metadata.replace("postgresql://", "postgresql+psycopg2://")
+        settings = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": conn} | prepared(home, selected)
+        site = stack.enter_context(airflow(home, **settings))
         wait_until(lambda: all(site.api.get(f"dags/{c.dag_id}") is not None for c in selected), 60, "the DAGs")
         matrix = AirflowMatrix(site, home / "work", selected, lambda dag_id: None)
         try:
