@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from airflow_provider_zeus.errors import StoreError
 
 BUSY_TIMEOUT_S = 30
+SQLITE_BUSY_S = 120  # SQLite's waiting writers draw lots for the lock: with eight of them one may lose for a minute
 DRIVERS = ("psycopg2", "psycopg")
 DRIVER_REMEDY = "Install it where tasks, api-server and scheduler run: pip install airflow-provider-zeus[postgres]"
 _CLIENT: dict[str, Any] = {  # unless the URL says otherwise; a dead network must not hang a training
@@ -82,7 +83,7 @@ def forget(engine: sa.Engine) -> None:
 
 def _new_engine(url: sa.URL) -> sa.Engine:
     postgres = url.get_backend_name() == "postgresql"
-    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    options: dict[str, Any] = {"connect_args": {"timeout": SQLITE_BUSY_S}}
     if postgres:
         options = {
             "connect_args": {name: value for name, value in _CLIENT.items() if name not in url.query},
@@ -136,8 +137,10 @@ def explained(error: Exception, url: sa.URL) -> StoreError:
     for secret in _secrets(url):
         said = said.replace(secret, "***")
     if "locked" in said or "lock timeout" in said:
-        remedy = f"Another process has held its lock for {BUSY_TIMEOUT_S} s; find out which"
-        remedy += "" if url.get_backend_name() == "postgresql" else ", or use PostgreSQL"
+        postgres = url.get_backend_name() == "postgresql"
+        waited_s = BUSY_TIMEOUT_S if postgres else SQLITE_BUSY_S
+        remedy = f"Another process has held its lock for {waited_s} s; find out which"
+        remedy += "" if postgres else ", or use PostgreSQL"
     elif url.get_backend_name() == "sqlite":
         remedy = "See that its directory exists, is writable for this user and has space left"
     else:
