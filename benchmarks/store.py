@@ -13,22 +13,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, State, Trial
+from airflow_provider_zeus.optimizer.trial import Observation, Origin, State, Trial
 from airflow_provider_zeus.store import schema
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql import SqlStore
 from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+from benchmarks.store_fill import DEVICE, JOB, seen
 
 BUDGET_MS = 15.0
-SIZES = [8, 16, 32, 64, 128, 256, 512]
-JOB = ZeusJob(batch_sizes=SIZES, default_batch_size=64, target="accuracy >= 0.84", max_epochs=30)
-DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
 
 
 def main() -> int:
@@ -69,25 +67,9 @@ def _recurrence(store: SqlStore, n: int) -> Trial:
 
 
 def _seen(batch_size: int, n: int) -> Observation:
-    """A run that needs more epochs with larger batches and spends less on each."""
-    epochs = 6.0 + batch_size / 64 + n % 3
-    return Observation(
-        epochs=epochs,
-        samples=int(epochs * 10_000),
-        samples_per_epoch=10_000.0,
-        energy_j=epochs * (4000.0 + 64_000 / batch_size),
-        time_s=epochs * (30.0 + 900 / batch_size),
-        rest_j=epochs * 100.0,
-        rest_s=epochs * 2.0,
-        metric=0.85,
-        power_limit_w=200.0,
-        device_model=DEVICE.model,
-        device_count=1,
-        max_power_w=300.0,
-        energy_source="simulated",
-        gpu_uuid="GPU-0",
-        limit_found_w=250.0,
-    )
+    """Recurrence ``n``, with as many samples as its epochs have."""
+    one = seen(batch_size, n)
+    return replace(one, samples=int((one.epochs or 0.0) * 10_000))
 
 
 def _fill(store: SqlStore, url: str, trials: int) -> None:
