@@ -1,4 +1,4 @@
-"""What the tests of the store share: a job, a request, an observation, a clock, Variables in a dict."""
+"""What the tests of the store share: a job, a request, an observation, a recurrence, a clock, Variables in a dict."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, PowerPoint, ProfileSample
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.optimizer.trial import (
+    DeviceInfo,
+    Observation,
+    Origin,
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+)
+from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Store
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, policy="zeus")
 DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
@@ -98,3 +106,16 @@ def report(batch_size: int = 32, *, profile: int = 0, points: int = 0, **changes
     ]
     curve = [PowerPoint(t_s=i + 1.0, power_w=100.0 + i, limit_w=200.0, phase="train") for i in range(points)]
     return Report(observation=seen(batch_size, **changes), profile=samples, points=curve)
+
+
+def run(store: Store, n: int, state: State = State.CONVERGED, **changes: object) -> Asked:
+    """Recurrence ``n`` from question to result."""
+    asked = store.ask(request(n))
+    store.tell(asked.trial.key, state, report(asked.trial.batch_size, **changes))  # type: ignore[arg-type]
+    return asked
+
+
+def only(store: Store) -> Trial:
+    """The one trial in the log."""
+    (trial,) = store.trials("d.train")
+    return trial

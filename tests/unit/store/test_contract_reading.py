@@ -1,0 +1,112 @@
+"""What every store does (design: "The store"), on each store there is: what readers see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_zeus.optimizer.trial import State, TrialKey
+from airflow_provider_zeus.store.base import Report, Store
+from tests.unit.store.conftest import Opens
+from tests.unit.store.store_kit import Clock, only, report, request, run, seen
+
+
+def test_readers_see_the_log_in_order(store: Store) -> None:
+    for n in range(1, 6):
+        run(store, n)
+    assert [t.number for t in store.trials("d.train")] == [1, 2, 3, 4, 5]
+    assert [t.number for t in store.trials("d.train", last=2)] == [4, 5]
+    assert store.trials("d.train", last=0) == []
+    assert [t.number for t in store.trials("d.train", last=99)] == [1, 2, 3, 4, 5]
+    assert store.trials("nobody") == []
+    assert store.recurrence("d", "run3") == [store.trials("d.train")[2]]
+    assert store.recurrence("d", "nowhere") == []
+
+
+def test_the_latest_trials_of_every_job_in_every_dag(store: Store) -> None:
+    elsewhere = replace(request(4).origin, dag_id="other")
+    asked = [request(n) for n in range(1, 8)]
+    asked[3] = request(4, origin=elsewhere)
+    for one in (*asked, request(8, job_id="b")):
+        store.tell(store.ask(one).trial.key, State.CONVERGED, report())
+
+    def seen(last: int) -> list[tuple[str, str, int]]:
+        return [(t.origin.dag_id, t.job_id, t.number) for t in store.latest(last=last)]
+
+    assert seen(1) == [("d", "b", 1), ("d", "d.train", 7), ("other", "d.train", 4)]
+    assert seen(3) == [("d", "b", 1), *(("d", "d.train", n) for n in (5, 6, 7)), ("other", "d.train", 4)]
+    assert len(seen(99)) == 8
+
+
+def test_the_newest_runs_of_a_dag_come_with_all_their_trials(store: Store) -> None:
+    for n in (1, 2, 3):
+        run(store, n)
+    elsewhere = replace(request(4).origin, dag_id="other")
+    store.tell(store.ask(request(4, origin=elsewhere)).trial.key, State.CONVERGED, report())
+    again = store.ask(request(1, ti_id="ti-1b", try_number=2)).trial  # cleared: run1 has the newest trial now
+    assert again.number == 5
+    assert [(t.number, t.origin.run_id) for t in store.runs("d", "d.train", last=2)] == [
+        (1, "run1"),
+        (3, "run3"),
+        (5, "run1"),
+    ]
+    assert [t.number for t in store.runs("d", "d.train", last=10)] == [1, 2, 3, 5]
+    assert [t.number for t in store.runs("other", "d.train", last=10)] == [4]
+    assert store.runs("d", "d.train", last=10)[-1] == again
+    assert [t.number for t in store.runs("d", "d.train", last=1, skip=1)] == [3]
+    assert [t.number for t in store.runs("d", "d.train", last=10, skip=1)] == [2, 3]
+    assert store.runs("d", "d.train", last=10, skip=3) == []
+    assert store.runs("d", "nothing", last=10) == store.runs("nowhere", "d.train", last=10) == []
+
+
+def test_the_newest_runs_read_an_expired_lease_as_abandoned(store: Store, clock: Clock) -> None:
+    store.ask(request(1))
+    clock.t += 91
+    assert [t.state for t in store.runs("d", "d.train", last=1)] == [State.ABANDONED]
+
+
+def test_jobs_of_one_dag(store: Store) -> None:
+    run(store, 1)
+    store.ask(request(2, job_id="a.shared", origin=replace(request(2).origin, dag_id="other")))
+    store.ask(request(3, job_id="z.mine"))
+    assert store.jobs() == ["a.shared", "d.train", "z.mine"]
+    assert store.jobs("d") == ["d.train", "z.mine"]
+    assert store.jobs("other") == ["a.shared"]
+    assert store.jobs("nowhere") == []
+
+
+def test_a_reader_opens_no_job(store: Store) -> None:
+    store.trials("nobody")
+    store.settings("nobody")
+    assert store.reap("nobody") == []
+    assert store.jobs() == []
+
+
+@pytest.mark.parametrize("ti_id", ["a b/c?d#e%f", "ü" * 40, "x" * 400, "train_token", ""])
+def test_task_instance_ids_of_any_characters(store: Store, ti_id: str) -> None:
+    key = store.ask(replace(request(1), ti_id=ti_id)).trial.key
+    store.heartbeat(key, report(epochs=1.0))
+    assert only(store).observation.epochs == 1.0
+    assert store.tell(key, State.CONVERGED, report()).key == TrialKey(ti_id)
+
+
+@pytest.mark.parametrize("job_id", ["dag with blank/täsk", "tokenizer.train", "j" * 500])
+def test_job_ids_of_any_characters(opens: Opens, job_id: str) -> None:
+    key = opens().ask(request(1, job_id=job_id)).trial.key
+    opens().tell(key, State.CONVERGED, report())
+    assert opens().jobs() == [job_id]
+    assert [t.job_id for t in opens().trials(job_id)] == [job_id]
+
+
+def test_power_points_are_kept_in_order_and_bounded(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    for part in range(12):
+        new = [replace(p, t_s=part * 100 + p.t_s) for p in report(points=100).points]
+        store.heartbeat(key, Report(observation=seen(), points=new))
+    store.tell(key, State.CONVERGED, report())
+    points = store.points(key)
+    assert 50 <= len(points) <= 500
+    assert points[-1].t_s == 1200.0
+    assert [p.t_s for p in points] == sorted(p.t_s for p in points)
+    assert store.points(TrialKey("ti-1", 1)) == points
