@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -32,6 +33,22 @@ os.environ.update(
     ZEUS_POWERCAP=str(_HOME / "powercap"),  # nor the counters of this host's processors
 )
 (_HOME / "dags").mkdir()
+
+
+gc.disable()  # while all tests are imported
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: no collection of garbage looks at it again, which took a second each time."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays_is_looked_at_once() -> Iterator[None]:
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
