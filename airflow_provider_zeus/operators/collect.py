@@ -107,7 +107,7 @@ def starts_told(starts: Sequence[Start]) -> int | None:
 def _of_plan(start: Sequence[Line], plan: Plan) -> Start:
     """The lines that can be told: of attempts and peeks that the plan has, up to the first end of each."""
     first_peek = plan.first_attempt + len(plan.attempts)
-    attempts = range(plan.first_attempt, first_peek)
+    attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
     peeks = {(first_peek + index, index) for index in range(len(plan.peeks))}
     ended: set[int | None] = set()
     known = []

@@ -213,14 +213,17 @@ def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
     :param state_dir: of the host that trains; None: where it keeps such things by default.
     """
     trial = asked.trial
-    decision, position = trial.decision, trial.decision.attempts.index(trial.planned)
+    decision, position = trial.decision, trial.decision.in_order.index(trial.planned)
+    left = decision.attempts[position:]
     return Plan(
         job_id=trial.job_id,
         ti_id=trial.key.ti_id,
         number=trial.number,
         first_attempt=trial.key.attempt,
         spec=trial.spec,
-        attempts=decision.attempts[position:],
+        attempts=left or decision.in_order[position:],
+        stand_in=decision.stand_in if left else None,
+        second_chance=decision.second_chance,
         peeks=() if position else decision.peeks,  # they follow the decision's first attempt alone
         seed=decision.seed,
         profile=asked.profile,

@@ -109,10 +109,12 @@ class Supervised:
         if last is None or self._teller.kept_end is not None or last.attempt is None:
             return None
         no_memory = last.observation is not None and last.observation.out_of_memory
-        left = self.plan.attempts[last.attempt + 1 - self.plan.first_attempt :]
-        if not left or not (last.state is State.GIVEN_UP or no_memory):
+        index = last.attempt + 1 - self.plan.first_attempt
+        left = self.plan.in_order[index:]
+        followed = no_memory or self.plan.followed(index - 1)
+        if not left or not (last.state in (State.GIVEN_UP, State.EXHAUSTED) or no_memory) or not followed:
             return None
-        return replace(self.plan, attempts=left, peeks=(), first_attempt=last.attempt + 1)
+        return replace(self.plan, attempts=left, peeks=(), stand_in=None, first_attempt=last.attempt + 1)
 
     # ------------------------------------------------------------------ while it runs
     def _environ(self) -> dict[str, str]:

@@ -87,7 +87,7 @@ class Teller:
 
     def _planned(self, line: Line) -> Attempt:
         """What a line tells of, as it was decided."""
-        planned, first = self._first.decision.attempts, self._first
+        planned, first = self._first.decision.in_order, self._first
         position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
         return self._peek(line) or planned[min(position, len(planned) - 1)]
 

@@ -59,12 +59,18 @@ class Outlook:
         mean: Vector = self.log_epoch_cost + self.surrogate.mean
         return mean
 
-    def incumbent(self) -> int:
-        """Index of the trusted size with the lowest believed cost per success."""
+    def incumbent(self) -> tuple[int, int | None]:
+        """(index of the trusted size with the lowest believed cost per success, and of the one that comes next).
+
+        The second one is None where it is not likelier to reach the target than to miss it.
+        """
         s = self.surrogate
-        inside = normal_cdf((math.log(self.max_epochs + 0.5) - s.mean) / s.run_sd)
-        per_success = self.log_cost - np.log(np.maximum(inside, 1e-6) * self.chance)
-        return int(np.where(self.trusted, per_success, np.inf).argmin())
+        success = normal_cdf((math.log(self.max_epochs + 0.5) - s.mean) / s.run_sd) * self.chance
+        per_success = np.where(self.trusted, self.log_cost - np.log(np.maximum(success, 1e-6)), np.inf)
+        first = int(per_success.argmin())
+        per_success[first] = np.inf
+        second = int(per_success.argmin())
+        return first, second if per_success[second] < np.inf and success[second] > 0.5 else None
 
     def horizon(self) -> float:
         """How often the answer of an experiment will be used, H."""

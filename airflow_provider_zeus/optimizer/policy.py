@@ -19,6 +19,7 @@ from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return, start_at
 from airflow_provider_zeus.optimizer.fold import learn
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.stand_in import smaller
 from airflow_provider_zeus.optimizer.trial import (
     EXPLORING,
     Attempt,
@@ -42,7 +43,8 @@ def decision_seed(job_id: str, number: int, user_seed: int) -> int:
 def fallback(job: ZeusJob, batch_size: int | None = None, *, why: str, seed: int = 0) -> Decision:
     """The decision where no log can be read: ``batch_size`` (default: the job's) without a bound."""
     b = job.default_batch_size if batch_size is None else batch_size
-    return _decision(seed, job, Attempt(batch_size=b, phase=Phase.FALLBACK, why=why))
+    decision = _decision(seed, job, Attempt(batch_size=b, phase=Phase.FALLBACK, why=why))
+    return replace(decision, stand_in=smaller(job, b))
 
 
 def choose(
@@ -58,6 +60,7 @@ def choose(
 ) -> Decision:
     """What the next recurrence runs: one bounded exploratory attempt and the incumbent after it, or the incumbent.
 
+    What runs alone, pinned ones apart, has another size stand in for it where it does not fit into memory.
     ``running`` are the job's open trials (section 4.4, concurrent submissions); ``settings`` may hold
     ``pin_batch_size`` and ``pause_exploration``. Without ``device`` the newest trial's is assumed. A ``run_type`` that
     is not in ``job.learn_from`` explores nothing, since what it finds would not be learnt.
@@ -72,19 +75,27 @@ def choose(
     if job.policy != "zeus":
         from airflow_provider_zeus.optimizer.recommend import recommend
 
-        attempts, peeks = recommend(job, belief, device, profiles, held)
-        return Decision(attempts=attempts, seed=seed, policy=job.policy, peeks=peeks)
+        attempts, peeks, second = recommend(job, belief, device, profiles, held)
+        decision = replace(_decision(seed, job, *attempts), peeks=peeks, stand_in=second, second_chance=bool(second))
+        return _with_stand_in(job, belief, device, decision)
     view = _View.of(job, belief, device, profiles)
     first = view.take_incumbent(held) if held else _explore(view) or _sample(view, seed)
     if first.batch_size != view.incumbent and belief.newest[1]:
         first = view.take_incumbent("The run before died")  # a retry ends with a model, whatever killed that run
     if first.batch_size == view.incumbent:
-        return _decision(seed, job, first)
+        return _with_stand_in(job, belief, device, _decision(seed, job, first))
     return _decision(seed, job, view.bounded(first), view.after(first.batch_size))
 
 
 def _decision(seed: int, job: ZeusJob, *attempts: Attempt) -> Decision:
     return Decision(attempts=attempts, seed=seed, policy=job.policy)
+
+
+def _with_stand_in(job: ZeusJob, belief: Belief, device: DeviceInfo | None, decision: Decision) -> Decision:
+    if len(decision.in_order) > 1:
+        return decision
+    infeasible = belief.infeasible(UNKNOWN if device is None else device.model)
+    return replace(decision, stand_in=smaller(job, decision.attempts[0].batch_size, belief.reached, infeasible))
 
 
 @dataclass(frozen=True, slots=True)

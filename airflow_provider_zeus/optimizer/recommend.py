@@ -19,6 +19,7 @@ from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Phase, Pr
 HARD = 1.25  # x the usual epochs: a slice that is worth a word
 
 Attempts = tuple[Attempt, ...]
+Recommended = tuple[Attempts, Attempts, Attempt | None]
 
 
 def recommend(
@@ -27,41 +28,43 @@ def recommend(
     device: DeviceInfo | None,
     profiles: Sequence[ProfileSample],
     held: str | None,
-) -> tuple[Attempts, Attempts]:
-    """(attempts, peeks) of the next recurrence.
+) -> Recommended:
+    """(attempts, peeks, what runs after them should they miss the target) of the next recurrence.
 
     :param held: why nothing new may be tried now; None where it may.
     """
-    (first, *after), peeks = _attempts(Scene.of(job, belief, device, profiles), held)
+    (first, *after), peeks, second = _attempts(Scene.of(job, belief, device, profiles), held)
     if forgot := _forgot(belief):
         first = replace(first, why=f"{first.why} {forgot}")
-    return (first, *after), peeks
+    return (first, *after), peeks, second
 
 
-def _attempts(scene: Scene, held: str | None) -> tuple[Attempts, Attempts]:
+def _attempts(scene: Scene, held: str | None) -> Recommended:
     if not scene.converged:
-        return (_first(scene, held),), () if held else _peeks(scene, None)
+        return (_first(scene, held),), () if held else _peeks(scene, None), None
     outlook = scene.outlook()
     if outlook is None:
-        return (_unpriced(scene),), ()
-    index = outlook.incumbent()
+        return (_unpriced(scene),), (), None
+    index, second = outlook.incumbent()
     b = scene.all_sizes[index]
     if held is None and scene.belief.newest[1]:
         held = "The run before died"  # a retry ends with a model, whatever killed that run
     if held:
-        return (_incumbent(b, held),), ()
+        return (_incumbent(b, held),), (), _second(scene, b, second)
     if not scene.costs:  # another device's joules rank batch sizes, but bound no run
-        return (_incumbent(b, "No cost was measured on this device yet"),), _peeks(scene, b)
+        alone = _incumbent(b, "No cost was measured on this device yet")
+        return (alone,), _peeks(scene, b), _second(scene, b, second)
     choice = best(outlook, index, np.array(scene.within))
     if choice.index != index:
         attempt = _tried(scene, outlook, choice, b)
     elif (returning := scene.returning(outlook, index)) is not None:
         attempt = _returning(scene, outlook, returning, b)
     else:
-        return (_incumbent(b, "Knowledge gradient: no other batch size is worth a try now"),), _peeks(scene, b)
+        alone = _incumbent(b, "Knowledge gradient: no other batch size is worth a try now")
+        return (alone,), _peeks(scene, b), _second(scene, b, second)
     why = f"{attempt.batch_size} was given up; {b}, the cheapest known to reach the target, runs to the end."
     after = Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
-    return (attempt, after), _peeks(scene, attempt.batch_size)
+    return (attempt, after), _peeks(scene, attempt.batch_size), None
 
 
 def _first(scene: Scene, held: str | None) -> Attempt:
@@ -86,6 +89,14 @@ def _incumbent(b: int, reason: str) -> Attempt:
     """The incumbent instead of anything new."""
     why = f"{reason}; {b}, the cheapest known to reach the target, runs."
     return Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
+
+
+def _second(scene: Scene, incumbent: int, index: int | None) -> Attempt | None:
+    """What runs where the incumbent misses the target, against all that is known of it; None where nothing may."""
+    if index is None:
+        return None
+    why = f"Where {incumbent} misses the target or does not fit: the next cheapest known to reach it."
+    return Attempt(batch_size=scene.all_sizes[index], phase=Phase.INCUMBENT, why=why)
 
 
 def _unpriced(scene: Scene) -> Attempt:

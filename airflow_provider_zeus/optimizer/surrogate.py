@@ -161,13 +161,14 @@ def _above(mean: Vector, cov: Vector, i: int, bound: float, noise: float, fails:
     if z < -4.0:  # it would have passed there anyway
         return mean, cov
     ratio, gain = _mills(z), cov[:, i] / variance
-    ordinary = 1.0
-    if fails:
-        ordinary = (1.0 - fails) * 0.5 * math.erfc(z / math.sqrt(2.0))
-        ordinary /= ordinary + fails
     moved = gain * (sd * ratio)
-    narrowed = np.outer(gain, cov[i]) * (ratio * (ratio - z))
-    return mean + ordinary * moved, cov - ordinary * narrowed + ordinary * (1.0 - ordinary) * np.outer(moved, moved)
+    narrowed = gain[:, None] * cov[i] * (ratio * (ratio - z))
+    if not fails:
+        return mean + moved, cov - narrowed
+    ordinary = (1.0 - fails) * 0.5 * math.erfc(z / math.sqrt(2.0))
+    ordinary /= ordinary + fails
+    between = moved[:, None] * moved * (ordinary * (1.0 - ordinary))
+    return mean + ordinary * moved, cov - ordinary * narrowed + between
 
 
 def _mills(z: float) -> float:

@@ -7,7 +7,7 @@ Energies are joules, times seconds, powers watts. A figure that could not be had
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self
@@ -208,31 +208,57 @@ class Attempt:
         """Whether this attempt may be given up."""
         return self.bound_epochs is not None or self.bound_cost is not None
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read what ``dataclasses.asdict`` made of it."""
+        return cls(**{**data, "phase": Phase(data["phase"])})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What ``choose`` answers: one exploratory attempt and the incumbent after it, or the incumbent alone.
 
     ``peeks`` run after the first attempt where that one's model is kept; where it was given up, none does.
+    ``stand_in`` takes the place of an attempt that nothing follows, where it does not fit into memory, and with
+    ``second_chance`` where it ends at ``max_epochs`` below its target too.
     """
 
     attempts: tuple[Attempt, ...]
     seed: int
     policy: str
     peeks: tuple[Attempt, ...] = ()
+    stand_in: Attempt | None = None
+    second_chance: bool = False
+
+    @property
+    def in_order(self) -> tuple[Attempt, ...]:
+        """The attempts, and behind them what stands in for the last one."""
+        return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
+
+    @property
+    def chances(self) -> tuple[Attempt, ...]:
+        """What runs one after the other until one reaches its target, where all fit into memory."""
+        return self.in_order if self.second_chance else self.attempts
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_dict` wrote."""
-        attempts, peeks = (
-            tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data.get(name, ()))
-            for name in ("attempts", "peeks")
+    def from_dict(
+        cls, data: Mapping[str, Any], attempt: Callable[[Mapping[str, Any]], Attempt] = Attempt.from_dict
+    ) -> Self:
+        """Read what :meth:`to_dict` wrote; ``attempt`` reads each attempt of it."""
+        attempts, peeks = (tuple(map(attempt, data.get(name, ()))) for name in ("attempts", "peeks"))
+        stand_in = attempt(data["stand_in"]) if data.get("stand_in") else None
+        return cls(
+            attempts=attempts,
+            seed=data["seed"],
+            policy=data["policy"],
+            peeks=peeks,
+            stand_in=stand_in,
+            second_chance=data.get("second_chance", False),
         )
-        return cls(attempts=attempts, seed=data["seed"], policy=data["policy"], peeks=peeks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

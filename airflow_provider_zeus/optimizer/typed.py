@@ -32,7 +32,7 @@ def check_trial(trial: Trial) -> None:
     """The same for a trial, with all that it holds and what a decision reads of its job."""
     decision, spec = trial.decision, trial.spec
     check_fields(trial, trial.key, trial.origin, trial.observation, decision)
-    check_fields(*decision.attempts, *decision.peeks, trial.planned)
+    check_fields(*decision.in_order, *decision.peeks, trial.planned)
     for name, kind in (("job_version", "str"), ("target", "str"), ("batch_sizes", "whole numbers")):
         if name in spec:
             check(name, kind, spec[name])

@@ -103,7 +103,7 @@ def next_of(
     """The row of the attempt after ``previous`` in the same decision, or of one of its peeks. Raises StoreError when
     there is none.
     """
-    attempts, peeks = previous.decision.attempts, previous.decision.peeks
+    attempts, peeks = previous.decision.in_order, previous.decision.peeks
     following = attempts[attempts.index(previous.planned) + 1 :] if peek is None else [p for p in peeks if p == peek]
     if not following:
         raise StoreError(

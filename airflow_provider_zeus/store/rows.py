@@ -121,8 +121,7 @@ def _decision(data: Mapping[str, Any]) -> Decision:
     try:
         return Decision.from_dict(data)
     except (TypeError, ValueError):  # of a newer version
-        attempts, peeks = (tuple(map(_attempt, data.get(name, ()))) for name in ("attempts", "peeks"))
-        return Decision(attempts=attempts, seed=data["seed"], policy=data["policy"], peeks=peeks)
+        return Decision.from_dict(data, _attempt)
 
 
 def _attempt(data: Mapping[str, Any]) -> Attempt:

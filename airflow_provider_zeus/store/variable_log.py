@@ -211,16 +211,21 @@ def _packed(trial: Trial, specs: list[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("job_id", "batch_size", "phase"):
         del data[name]
     data["spec"] = specs.index(trial.spec)
-    data["planned"] = (*trial.decision.attempts, *trial.decision.peeks).index(trial.planned)
-    small = {
-        name: [{k: v for k, v in a.items() if v is not None} for a in data["decision"][name]]
-        for name in ("attempts", "peeks")
-    }
+    decision = trial.decision
+    data["planned"] = (*decision.attempts, *decision.peeks, decision.stand_in).index(trial.planned)
+    small: dict[str, Any] = {name: [_small(a) for a in data["decision"][name]] for name in ("attempts", "peeks")}
+    if decision.stand_in is not None:
+        small["stand_in"] = _small(data["decision"]["stand_in"])
     return data | {"decision": data["decision"] | small}
 
 
+def _small(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attempt.items() if value is not None}
+
+
 def _unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Mapping[str, Any]]) -> Trial:
-    planned = [*data["decision"]["attempts"], *data["decision"].get("peeks", ())][data["planned"]]
+    decision = data["decision"]
+    planned = [*decision["attempts"], *decision.get("peeks", ()), decision.get("stand_in")][data["planned"]]
     return trial_from_dict({**data, "job_id": job_id, "spec": specs[data["spec"]], "planned": planned})
 
 

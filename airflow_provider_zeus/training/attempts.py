@@ -29,9 +29,10 @@ def train(run: ZeusRun, fn: Callable[[], T]) -> T:
     """Call ``fn`` once per attempt and return the kept attempt's value.
 
     Raises what ``fn`` raises, TrainingKilled, and BelowTargetError when the job requires its target. After out of
-    memory in an attempt that another follows, that one runs; a value returned in spite of ``AttemptOver`` is dropped.
+    memory the next attempt runs, or what stands in for the last one; a value returned in spite of ``AttemptOver`` is
+    dropped.
     """
-    for index in range(len(run.plan.attempts)):
+    for index in range(len(run.plan.in_order)):
         if index:
             clean_process(run.plan.seed + index)
         live = run.begin(index)
@@ -39,7 +40,7 @@ def train(run: ZeusRun, fn: Callable[[], T]) -> T:
         kept, value = _one(run, live, fn)
         if kept:
             return value  # type: ignore[return-value]
-    raise AssertionError("the last attempt of a plan is never given up")
+    raise AssertionError("the last attempt of a plan is never followed")
 
 
 def _one(run: ZeusRun, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T | None]:
@@ -80,7 +81,8 @@ def _goes_on(run: ZeusRun, live: LiveAttempt, error: BaseException) -> bool:
     no_memory = out_of_memory(error)
     first = live.number == run.plan.first_attempt
     run.end(State.FAILED, f"{type(error).__name__}: {error}"[:500], out_of_memory=no_memory and first)
-    if no_memory and not live.last and not run.ranks.several:  # else the others wait for this one, for good
+    another = live.number + 1 < run.plan.first_attempt + len(run.plan.in_order)
+    if no_memory and another and not run.ranks.several:  # else the others wait for this one, for good
         log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", live.planned.batch_size)
         return True
     return False

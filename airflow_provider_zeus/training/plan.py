@@ -16,7 +16,6 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
     Observation,
-    Phase,
     PowerPoint,
     ProfileSample,
     State,
@@ -38,6 +37,8 @@ class Plan:
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
     attempts: tuple[Attempt, ...]
     peeks: tuple[Attempt, ...] = ()  # short looks at other batch sizes, where the first attempt's model is kept
+    stand_in: Attempt | None = None  # for the last attempt, where that does not fit into memory
+    second_chance: bool = False  # and where that ends below its target
     seed: int = 0
     profile: tuple[ProfileSample, ...] = ()
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -51,11 +52,21 @@ class Plan:
     gpu_lock_wait_s: float = 3600.0  # how long GPUs of another training are waited for
     gpus_held: tuple[str, ...] = ()  # UUIDs of those that whoever starts the training keeps others off
 
+    @property
+    def in_order(self) -> tuple[Attempt, ...]:
+        """The attempts, and behind them what stands in for the last one."""
+        return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
+
+    def followed(self, index: int) -> bool:
+        """Whether another attempt follows attempt ``index`` (from 0) where that one's target is not reached."""
+        return index + 1 < len(self.in_order if self.second_chance else self.attempts)
+
     def to_json(self) -> str:
         """One JSON document."""
         data = asdict(self)
-        if not self.peeks:  # what reads it may be of a version that knows none
-            del data["peeks"]
+        for name in ("peeks", "stand_in", "second_chance"):  # what reads it may be of a version that knows none
+            if not data[name]:
+                del data[name]
         return json.dumps({"v": SCHEMA, **data}, allow_nan=False)
 
     @classmethod
@@ -68,14 +79,15 @@ class Plan:
             if not data["attempts"]:
                 raise ValueError("no attempts")
             for name in ("attempts", "peeks"):
-                data[name] = tuple(Attempt(**{**a, "phase": Phase(a["phase"])}) for a in data.get(name, ()))
+                data[name] = tuple(map(Attempt.from_dict, data.get(name, ())))
+            data["stand_in"] = Attempt.from_dict(data["stand_in"]) if data.get("stand_in") else None
             data["profile"] = tuple(ProfileSample(**s) for s in data["profile"])
             data["gpus_held"] = tuple(data.get("gpus_held", ()))
             data["limits_found_w"] = {k: (found, left) for k, (found, left) in data["limits_found_w"].items()}
             plan = cls(**data)
-            check_fields(plan, *plan.attempts, *plan.peeks, *plan.profile)
+            check_fields(plan, *plan.in_order, *plan.peeks, *plan.profile)
             check("limits_found_w", "numbers", [w for both in plan.limits_found_w.values() for w in both])
-            if plan.heartbeat_s <= 0 or any(attempt.batch_size < 1 for attempt in (*plan.attempts, *plan.peeks)):
+            if plan.heartbeat_s <= 0 or any(attempt.batch_size < 1 for attempt in (*plan.in_order, *plan.peeks)):
                 raise ValueError("a heartbeat or a batch size below 1")
             return plan
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -239,8 +239,8 @@ class ZeusRun:
         raise_again(self._killed)
         if alone:
             ending.skip(self, index)
-        planned, number = self.plan.attempts[index], self.plan.first_attempt + index
-        last = index == len(self.plan.attempts) - 1
+        planned, number = self.plan.in_order[index], self.plan.first_attempt + index
+        last = (alone and not self.plan.restarts) or not self.plan.followed(index)
         kind = partial(SharedAttempt, ranks=self.ranks) if self.ranks.several else LiveAttempt
         live = kind(planned, number, self.job, self.device, self.limits, self.profile, last=last)
         self._alone = alone
@@ -264,7 +264,7 @@ class ZeusRun:
 
     def never_ran(self, index: int, reason: str) -> None:
         """Write down that attempt ``index`` (from 0) of the plan does not run."""
-        number, size = self.plan.first_attempt + index, self.plan.attempts[index].batch_size
+        number, size = self.plan.first_attempt + index, self.plan.in_order[index].batch_size
         end: dict[str, Any] = {"state": State.FAILED, "reason": reason, "observation": Observation()}
         self._outbox.send("end", attempt=number, batch_size=size, **end)
 

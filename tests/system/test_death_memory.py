@@ -33,7 +33,7 @@ def dag_of(name: str, spec: ZeusJob, fits: Any, **task_kwargs: Any) -> DAG:
                         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
                     run.step()
                     run.report(accuracy=0.1)
-            loop(run, EPOCHS[run.batch_size])
+            loop(run, EPOCHS.get(run.batch_size, 4))
             return save(run_id, run.batch_size)
 
         train()
@@ -68,17 +68,28 @@ def test_the_same_task_goes_on_with_another_batch_size(run_dag: Any) -> None:  #
     assert {b for _, b, _ in (*belief.converged, *belief.stopped)} == {32, 64}, "it taught no epochs"
 
 
-def test_at_the_default_the_next_try_of_the_task_takes_the_nearest_that_fits(run_dag: Any) -> None:  # noqa: F811
-    dag = dag_of("death_default", job(), lambda b: b == 16, retries=2, retry_delay=timedelta(0))
+def test_at_the_default_the_same_task_goes_on_with_the_nearest_smaller_size(run_dag: Any) -> None:  # noqa: F811
+    dag = dag_of("death_default", job(), lambda b: b == 16)
     dag_run = run_dag(dag)
     assert dag_run.state == "success"
     assert saves_of(dag_run.run_id) == [16]
-    log = log_of("death_default.train")
-    assert [(t.batch_size, t.state.value, t.origin.try_number) for t in log if t.state.value == "converged"] == [
-        (16, "converged", log[-1].origin.try_number)
-    ]
-    assert len({t.key.ti_id for t in log}) == log[-1].origin.try_number
-    assert log[0].batch_size == 32
+    full, kept = log_of("death_default.train")
+    assert (full.batch_size, full.state.value, full.observation.out_of_memory) == (32, "failed", True)
+    assert (kept.key.ti_id, kept.key.attempt) == (full.key.ti_id, 2)
+    assert (kept.batch_size, kept.state.value) == (16, "converged")
+    assert belief_of("death_default.train", job()).infeasible(full.observation.device_model or "") == {32}
+
+
+def test_what_stands_in_may_not_fit_either_and_the_next_try_takes_the_next_smaller(run_dag: Any) -> None:  # noqa: F811
+    spec = job(batch_sizes=[8, 16, 32], default_batch_size=32)
+    dag = dag_of("death_twice", spec, lambda b: b == 8, retries=2, retry_delay=timedelta(0))
+    dag_run = run_dag(dag)
+    assert dag_run.state == "success"
+    assert saves_of(dag_run.run_id) == [8]
+    log = log_of("death_twice.train")
+    assert [(t.batch_size, t.state.value) for t in log[:2]] == [(32, "failed"), (16, "failed")]
+    assert (log[-1].batch_size, log[-1].state.value) == (8, "converged")
+    assert log[-1].origin.try_number == 2
 
 
 def test_in_a_second_attempt_it_says_nothing_of_the_batch_size(run_dag: Any) -> None:  # noqa: F811

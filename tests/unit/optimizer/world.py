@@ -96,10 +96,10 @@ class World:
         return trial
 
     def run(self, **asked: Any) -> Decision:
-        """One recurrence: decide, then run its attempts until one is kept."""
+        """One recurrence: decide, then run its attempts until one reaches its target."""
         decision = self.decide(**asked)
-        for attempt in decision.attempts:
-            if self._attempt(attempt) is not State.GIVEN_UP:
+        for attempt in decision.chances:
+            if self._attempt(attempt) is State.CONVERGED:
                 break
         return decision
 

@@ -360,6 +360,43 @@ def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_rai
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", None)
 
 
+def test_what_stands_in_for_the_last_attempt_runs_where_that_does_not_fit(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        if run.batch_size == 1024:
+            raise MemoryError
+        return loop(run, epochs=1)
+
+    assert kit.run(incumbent(1024), stand_in=incumbent(256)).train(train) == 256
+    assert [(e.attempt, e.batch_size, e.state, e.observation.out_of_memory) for e in kit.ends()] == [
+        (1, 1024, State.FAILED, True),
+        (2, 256, State.CONVERGED, False),
+    ]
+    assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 2)
+
+
+def test_without_a_second_chance_it_does_not_run_where_the_target_is_missed(kit: Kit) -> None:
+    saved: list[int] = []
+    run = kit.run(incumbent(1024), stand_in=incumbent(256), max_epochs=2)
+    assert run.train(loop, epochs=99, saved=saved) == 1024
+    assert (saved, [e.state for e in kit.ends()]) == ([1024], [State.EXHAUSTED])
+
+
+def test_with_a_second_chance_it_runs_once_where_the_target_is_missed(kit: Kit) -> None:
+    saved: list[int] = []
+    plan = {"stand_in": incumbent(256), "second_chance": True, "max_epochs": 2}
+    assert kit.run(incumbent(1024), **plan).train(loop, epochs=99, saved=saved) == 256
+    assert (saved, [e.state for e in kit.ends()]) == ([256], [State.EXHAUSTED, State.EXHAUSTED])
+    assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 2)
+    assert kit.run(incumbent(1024), **plan).train(loop, epochs=1) == 1024
+
+
+def test_a_loop_without_train_keeps_the_model_of_the_last_attempt_whatever_stands_in_for_it(kit: Kit) -> None:
+    run = kit.run(incumbent(1024), stand_in=incumbent(256), second_chance=True, max_epochs=2)
+    assert loop(run, epochs=99) == 1024
+    assert [(e.batch_size, e.state) for e in kit.ends()] == [(1024, State.EXHAUSTED)]
+    assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 1)
+
+
 @pytest.mark.parametrize("error", [ValueError("a bug"), KeyboardInterrupt()])
 def test_any_other_error_is_written_down_and_raised(kit: Kit, error: BaseException) -> None:
     def train(run: ZeusRun) -> None:

@@ -255,12 +255,12 @@ def test_the_state_dir_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_field_of_a_plan_is_plain_json(kit: Kit) -> None:
-    plan = kit.plan(explore(256, bound_epochs=1.0), peeks=(peek(1024),))
+    plan = kit.plan(explore(256, bound_epochs=1.0), peeks=(peek(1024),), stand_in=explore(256), second_chance=True)
     assert json.loads(plan.to_json()).keys() == {"v", *asdict(plan)}
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_a_plan_without_peeks_is_what_a_version_that_knows_none_reads(kit: Kit) -> None:
+def test_a_plan_without_peeks_and_stand_in_is_what_a_version_that_knows_none_reads(kit: Kit) -> None:
     text = kit.plan().to_json()
-    assert "peeks" not in json.loads(text)
-    assert Plan.from_json(text).peeks == ()
+    assert not {"peeks", "stand_in", "second_chance"} & json.loads(text).keys()
+    assert (Plan.from_json(text).peeks, Plan.from_json(text).stand_in) == ((), None)
