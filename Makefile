@@ -36,7 +36,8 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster demo-reset test test-slow test-lowest screenshots lint clean
+.PHONY: help demo demo-cluster demo-reset test test-slow test-lowest install-lowest screenshots lint clean
+LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -57,7 +58,10 @@ test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PAR
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
 
 test-lowest:  ## part of the tests, with the oldest versions that are claimed
-	@$(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV) $(LOWEST_VENV)/.tests
+	+@$(LOWEST) $(LOWEST_VENV)/.tests
+
+install-lowest:  ## what test-lowest runs with (torch brings CUDA libraries of several GB)
+	+@$(LOWEST) $(LOWEST_VENV)/.lowest
 
 screenshots: $(VENV)/.browser  ## renew the pictures of README and docs (some minutes)
 	$(BIN)/python -m tests.ui.picture
@@ -100,7 +104,9 @@ $(VENV)/.lowest-$(STATE): | $(VENV)/.made
 	@$(CHARTS)
 	@rm -f $(VENV)/.lowest-*; touch $@
 
-.PHONY: $(VENV)/.tests
+.PHONY: $(VENV)/.lowest $(VENV)/.tests
+$(VENV)/.lowest: $(VENV)/.lowest-$(STATE)
+
 $(VENV)/.tests: $(VENV)/.lowest-$(STATE)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(LOWEST_TESTS)
 	$(BIN)/python -m pytest $(LOWEST_SLOW)
