@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.turns import turn
 
 BUSY_TIMEOUT_S = 30
-SQLITE_BUSY_S = 120  # SQLite's waiting writers draw lots for the lock: with eight of them one may lose for a minute
 DRIVERS = ("psycopg2", "psycopg")
 DRIVER_REMEDY = "Install it where tasks, api-server and scheduler run: pip install airflow-provider-zeus[postgres]"
 _CLIENT: dict[str, Any] = {  # unless the URL says otherwise; a dead network must not hang a training
@@ -83,7 +84,7 @@ def forget(engine: sa.Engine) -> None:
 
 def _new_engine(url: sa.URL) -> sa.Engine:
     postgres = url.get_backend_name() == "postgresql"
-    options: dict[str, Any] = {"connect_args": {"timeout": SQLITE_BUSY_S}}
+    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
     if postgres:
         options = {
             "connect_args": {name: value for name, value in _CLIENT.items() if name not in url.query},
@@ -123,10 +124,26 @@ def _begin_postgres(connection: sa.Connection) -> None:
 def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connection]:
     """One transaction, committed at the end. Raises StoreError for whatever the database or its driver says."""
     try:
-        with engine.connect().execution_options(**{_WRITE: write}) as connection, connection.begin():
+        with (
+            _turn(engine.url) if write else nullcontext(),
+            engine.connect().execution_options(**{_WRITE: write}) as connection,
+            connection.begin(),
+        ):
             yield connection
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the latter two of a driver, about a value
         raise explained(error, engine.url) from None
+
+
+def _turn(url: sa.URL) -> AbstractContextManager[None]:
+    path = file_of(url)
+    return turn(path, BUSY_TIMEOUT_S) if path else nullcontext()
+
+
+def file_of(url: sa.URL) -> Path | None:
+    """The file of an SQLite database; None for one in memory and for other databases."""
+    database = url.database
+    is_file = url.get_backend_name() == "sqlite" and database and database != ":memory:"
+    return Path(database) if is_file and database else None
 
 
 def explained(error: Exception, url: sa.URL) -> StoreError:
@@ -137,10 +154,8 @@ def explained(error: Exception, url: sa.URL) -> StoreError:
     for secret in _secrets(url):
         said = said.replace(secret, "***")
     if "locked" in said or "lock timeout" in said:
-        postgres = url.get_backend_name() == "postgresql"
-        waited_s = BUSY_TIMEOUT_S if postgres else SQLITE_BUSY_S
-        remedy = f"Another process has held its lock for {waited_s} s; find out which"
-        remedy += "" if postgres else ", or use PostgreSQL"
+        remedy = f"Another process has held its lock for {BUSY_TIMEOUT_S} s; find out which"
+        remedy += "" if url.get_backend_name() == "postgresql" else ", or use PostgreSQL"
     elif url.get_backend_name() == "sqlite":
         remedy = "See that its directory exists, is writable for this user and has space left"
     else:

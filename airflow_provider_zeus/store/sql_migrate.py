@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.schema import HEAD, VERSION_TABLE
-from airflow_provider_zeus.store.sql_engine import explained, read_url, shown, transaction
+from airflow_provider_zeus.store.sql_engine import explained, file_of, read_url, shown, transaction
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
@@ -31,13 +31,13 @@ def version(engine: sa.Engine) -> str | None:
 
 def present_version(engine: sa.Engine) -> str | None:
     """The same as :func:`version`, without making the file of an SQLite database that is not there."""
-    path = _file_of(engine.url)
+    path = file_of(engine.url)
     return version(engine) if path is None or path.exists() else None
 
 
 def missing_file(url: str) -> Path | None:
     """The file of an SQLite database that nobody has made yet; None where there is one, and for other databases."""
-    path = _file_of(read_url(url))
+    path = file_of(read_url(url))
     return None if path is None or path.exists() else path
 
 
@@ -46,7 +46,7 @@ def check(engine: sa.Engine, *, create: bool) -> None:
 
     ``create``: an embedded file, which nobody else would migrate, is made or brought up to date here.
     """
-    path = _file_of(engine.url)
+    path = file_of(engine.url)
     if not create and path is not None and not path.exists():
         raise StoreError(
             f"There is no trial log yet at {shown(engine.url)}: where all tasks run on one host the first run of a job "
@@ -73,7 +73,7 @@ def migrate(engine: sa.Engine) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    path = _file_of(engine.url)
+    path = file_of(engine.url)
     with _file_lock(path) if path else nullcontext():
         if path:
             _use_wal(engine)
@@ -83,12 +83,6 @@ def migrate(engine: sa.Engine) -> None:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
-
-
-def _file_of(url: sa.URL) -> Path | None:
-    database = url.database
-    is_file = url.get_backend_name() == "sqlite" and database and database != ":memory:"
-    return Path(database) if is_file and database else None
 
 
 def _use_wal(engine: sa.Engine) -> None:
