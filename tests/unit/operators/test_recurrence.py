@@ -142,6 +142,11 @@ def test_a_plan_peeks_only_after_the_first_attempt_of_its_decision(tmp_path: Pat
     assert (whole.attempts, whole.peeks) == ((first, second), (peek,))
     rest = plan_of(Asked(trial=replace(trial, planned=second)), settings, state_dir=None)
     assert (rest.attempts, rest.peeks) == ((second,), ())
+    smaller = decision.stand_in
+    assert smaller is not None
+    assert (whole.stand_in, rest.stand_in) == (smaller, smaller)
+    last = plan_of(Asked(trial=replace(trial, planned=smaller)), settings, state_dir=None)
+    assert (last.attempts, last.peeks, last.stand_in) == ((smaller,), (), None)
 
 
 def test_a_data_slice_is_text_that_every_database_takes(airflow_home: Path) -> None:

@@ -47,6 +47,25 @@ def test_the_second_attempt_has_a_row_of_its_own(opens: Opens, clock: Clock) -> 
         opens().begin(TrialKey(key.ti_id, 3), key)
 
 
+def test_what_stands_in_for_the_only_attempt_has_a_row_of_its_own(opens: Opens) -> None:
+    first = opens().ask(request(1)).trial
+    assert (first.planned,) == first.decision.attempts
+    opens().tell(first.key, State.FAILED, report(first.batch_size, epochs=1.0, out_of_memory=True))
+    key = TrialKey(first.key.ti_id, 2)
+    second = opens().begin(key, first.key)
+    assert second == opens().begin(key, first.key)
+    assert second.planned == first.decision.stand_in
+    assert second.batch_size < first.batch_size
+    assert opens().ask(request(1)).trial == second  # of a redelivered message
+    opens().tell(key, State.CONVERGED, report(second.batch_size))
+    assert [(t.planned, t.state) for t in opens().trials("d.train")] == [
+        (first.planned, State.FAILED),
+        (second.planned, State.CONVERGED),
+    ]
+    with pytest.raises(StoreError, match="last attempt"):
+        opens().begin(TrialKey(key.ti_id, 3), key)
+
+
 def test_two_open_attempts_keep_their_own_sums(store: Store) -> None:
     first = exploring(store)
     store.heartbeat(first.key, report(first.batch_size, epochs=1.0, points=2))
