@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0004"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0005"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # its own, so that the tables may live in any database
 
 metadata = sa.MetaData()
@@ -76,6 +76,7 @@ trial = sa.Table(
 sa.Index("ix_zeus_trial_state", trial.c.job_id, trial.c.state, trial.c.number)  # open trials of a job
 sa.Index("ix_zeus_trial_run", trial.c.dag_id, trial.c.run_id)  # a run's page in the UI
 sa.Index("ix_zeus_trial_dag", trial.c.dag_id, trial.c.job_id, trial.c.run_id, trial.c.number)  # a DAG's page in the UI
+sa.Index("ix_zeus_trial_size", trial.c.job_id, trial.c.batch_size, trial.c.number)  # what a run is compared with
 sa.Index("ix_zeus_trial_told", trial.c.job_id, trial.c.told_seq, trial.c.number)  # what a checkpoint missed
 
 power = sa.Table(
