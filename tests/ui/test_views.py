@@ -22,6 +22,8 @@ from tests.postgres import empty_database
 from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab
 from tests.ui.site import PREFIX, RUNS, ZEUS_DAG, Site, api_server
 
+pytestmark = pytest.mark.slow
+
 VIEWS = {"overview": "plugin/zeus", "dag": DAG_TAB, "run": ""}
 CHARTS = {
     "overview": (),
@@ -49,7 +51,7 @@ def postgres_site(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> It
             yield Site(server.ready(), json.loads(made.stdout.splitlines()[-1]), log)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", "postgres"])
 def everywhere(request: pytest.FixtureRequest) -> Site:
     """The site on either database."""
     found: Site = request.getfixturevalue("site" if request.param == "sqlite" else "postgres_site")
@@ -78,7 +80,6 @@ def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: 
     assert at.fine()
 
 
-@pytest.mark.slow
 def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
     """From all jobs to one, its what-if moved, a run clicked through, and what is exported is what the log holds."""
     at = visit_of(postgres_site, "plugin/zeus")

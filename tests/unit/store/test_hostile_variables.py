@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +88,25 @@ def test_a_spoilt_variable(key: str, data: st.DataObject) -> None:
     answers_or_refuses(key, data.draw(texts(json.loads(WHOLE[key]))))
 
 
-@pytest.mark.timeout(170)
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SqlStore]:
+    store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", create=True, now=lambda: 1000.0)
+    yield store
+    store.close()
+
+
 @HOSTILE
 @given(text=texts(json.loads(WHOLE[UNTOLD])))
-def test_a_spoilt_cost_that_waits_changes_no_other_trial(tmp_path: Path, text: str) -> None:
-    _drained(tmp_path, text)
+def test_a_spoilt_cost_that_waits_changes_no_other_trial(log: SqlStore, text: str) -> None:
+    _drained(log, text)
 
 
-@pytest.mark.timeout(170)
-def test_one_change_anywhere_in_a_cost_that_waits(tmp_path: Path) -> None:
-    left = [_drained(tmp_path, json.dumps(changed)) for changed in each_change(json.loads(WHOLE[UNTOLD]))]
+def test_one_change_anywhere_in_a_cost_that_waits(log: SqlStore) -> None:
+    left = [_drained(log, json.dumps(changed)) for changed in each_change(json.loads(WHOLE[UNTOLD]))]
     assert 0 < sum(left) < len(left), "some are told, some stay with a warning"
 
 
-def _drained(tmp: Path, text: str) -> bool:
-    store = SqlStore(f"sqlite:///{tmp}/zeus.db", create=True, now=lambda: 1000.0)
+def _drained(store: SqlStore, text: str) -> bool:
     known = store.trials("d.train") or [store.ask(request(n)).trial for n in (1, 2)]
     port = DictPort()
     port.data = {UNTOLD: text}
@@ -110,7 +114,6 @@ def _drained(tmp: Path, text: str) -> bool:
     left = store.trials("d.train")
     assert left[0] == known[0]
     assert store.ask(request(3)).trial.decision.attempts, "the job can be asked of"
-    store.close()
     return bool(port.data)
 
 
