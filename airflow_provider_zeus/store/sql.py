@@ -12,10 +12,9 @@ import sqlalchemy as sa
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief
 from airflow_provider_zeus.optimizer.trial import Attempt, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
-from airflow_provider_zeus.store import book, ledger, sql_trials
+from airflow_provider_zeus.store import book, ledger, sql_belief, sql_trials
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
 from airflow_provider_zeus.store.settings import ReadText, read_settings
-from airflow_provider_zeus.store.sql_belief import belief_of, forget_checkpoints
 from airflow_provider_zeus.store.sql_engine import engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql_migrate import check
 
@@ -56,7 +55,11 @@ class SqlStore:
     def ask(self, request: AskRequest) -> Asked:
         """Open the next trial of a recurrence, or hand out its open one again."""
         settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)  # not under the lock
-        with self._book(request.job_id) as log:
+        job = request.job.with_settings(settings)
+        with transaction(self._engine) as connection:
+            marks = sql_belief.fold_ahead(connection, request.job_id, job)
+        with transaction(self._engine, write=True) as connection, self._locked(connection, request.job_id) as log:
+            sql_belief.keep(connection, request.job_id, job, marks)
             return book.ask(log, request, settings)
 
     def begin(
@@ -191,7 +194,7 @@ class _SqlBook:
         return sql_trials.of_task_instance(self._connection, ti_id)
 
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
-        return belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
+        return sql_belief.belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
 
     def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
         return sql_trials.profile(self._connection, self._job_id, device, job_version)
@@ -206,7 +209,7 @@ class _SqlBook:
     def put(self, trial: Trial, *, closed: bool = False) -> None:
         sql_trials.update(self._connection, trial)
         if closed:
-            forget_checkpoints(self._connection, trial)
+            sql_belief.forget_checkpoints(self._connection, trial)
 
     def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
         sql_trials.add_samples(self._connection, trial, samples)

@@ -1,24 +1,27 @@
 """The belief of a job from its log, with checkpoints that only save time: deleting them changes no decision.
 
 A checkpoint is the belief after trial n. It is written only up to the oldest trial still open, and holds only as long
-as no trial at or below n was closed after it: the question for one compares ``told_seq`` itself.
+as no trial at or below n was closed after it: the question for one compares ``told_seq`` itself. So they may be made
+before the job's row is locked: whatever is told until then makes those that miss it hold no longer.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
-from airflow_provider_zeus.optimizer.trial import Trial
+from airflow_provider_zeus.optimizer.trial import State, Trial
 from airflow_provider_zeus.store import schema, sql_trials
 from airflow_provider_zeus.store.rows import is_known
 
 EVERY = 16  # folded trials between two checkpoints: a question folds as many anew at most
 KEPT = 16  # newest checkpoints of a job: a late result that far back folds no whole log anew
+AHEAD = 256  # trials (0.2 s and more): a question that has to fold more of them does so before it takes the lock
 
 _C, _T = schema.checkpoint, schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")
@@ -30,6 +33,12 @@ _NEWEST = (
     .order_by(_C.c.number.desc())
     .limit(1)
 )
+_marked = sa.select(sa.func.max(_C.c.number)).where(_C.c.job_id == _job, _C.c.tag == _tag, ~_told_since)
+_open = sa.select(sa.func.min(_T.c.number)).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value)
+_BEHIND = sa.select(  # trials that a question folds and that a checkpoint may stand behind
+    sa.func.coalesce(_open.scalar_subquery() - 1, schema.job.c.last_number)
+    - sa.func.coalesce(_marked.scalar_subquery(), 0)
+).where(schema.job.c.job_id == _job)
 _FORGET = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number >= sa.bindparam("first"))
 _TAKE_BACK = sa.delete(_C).where(_C.c.job_id == _job, _C.c.tag == _tag, _C.c.number == sa.bindparam("after"))
 _OLD = (
@@ -38,30 +47,53 @@ _OLD = (
 _THIN = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number < _OLD)
 _INSERT = sa.insert(_C)
 
-_Mark = tuple[int, int, Belief]  # trial number, highest told_seq at or below it, belief after it
+Mark = tuple[int, int, Belief]  # trial number, highest told_seq at or below it, belief after it
 
 
 def belief_of(connection: sa.Connection, job_id: str, job: ZeusJob, *, oldest_open: int | None) -> Belief:
     """Fold the log in order of trial number, from the newest checkpoint that holds; leave new ones behind."""
-    start = connection.execute(_NEWEST, {"job": job_id, "tag": belief_tag(job)}).one_or_none()
-    number, seq = (start.number, start.told_seq) if start else (0, 0)
-    belief = Belief.from_json(job, start.belief) if start else prior(job)
-    marks: deque[_Mark] = deque(maxlen=KEPT)
-    last, whole = number, True
-    for trial in sql_trials.log(connection, job_id, after=number):
-        if not is_known(trial):  # a newer version may learn from it: no checkpoint behind it
-            whole = False
-            continue
-        belief, seq = learn(belief, trial), max(seq, trial.told_seq or 0)
-        if whole and trial.number - last >= EVERY and (oldest_open is None or trial.number < oldest_open):
-            marks.append((trial.number, seq, belief))
-            last = trial.number
-    if marks:
-        _write(connection, job_id, belief_tag(job), marks)
+    belief, marks = _folded(connection, job_id, job, oldest_open)
+    keep(connection, job_id, job, marks)
     return belief
 
 
-def _write(connection: sa.Connection, job_id: str, tag: str, marks: deque[_Mark]) -> None:
+def fold_ahead(connection: sa.Connection, job_id: str, job: ZeusJob) -> Sequence[Mark]:
+    """Checkpoints that spare a question a long fold while it holds the job's lock; none where its fold is short."""
+    behind = connection.scalar(_BEHIND, {"job": job_id, "tag": belief_tag(job)}) or 0
+    if behind <= AHEAD:
+        return ()
+    oldest_open = min((t.number for t in sql_trials.open_trials(connection, job_id)), default=None)
+    return _folded(connection, job_id, job, oldest_open, ahead=True)[1]
+
+
+def _folded(
+    connection: sa.Connection, job_id: str, job: ZeusJob, oldest_open: int | None, *, ahead: bool = False
+) -> tuple[Belief, Sequence[Mark]]:
+    """The belief and new checkpoints; ``ahead``: no further than they may stand."""
+    start = connection.execute(_NEWEST, {"job": job_id, "tag": belief_tag(job)}).one_or_none()
+    number, seq = (start.number, start.told_seq) if start else (0, 0)
+    belief = Belief.from_json(job, start.belief) if start else prior(job)
+    marks: deque[Mark] = deque(maxlen=KEPT)
+    last, settled = number, True
+    for trial in sql_trials.log(connection, job_id, after=number):
+        known = is_known(trial)  # else a newer version may learn from it: no checkpoint behind it
+        settled = settled and known and (oldest_open is None or trial.number < oldest_open)
+        if ahead and not settled:
+            break
+        if not known:
+            continue
+        belief, seq = learn(belief, trial), max(seq, trial.told_seq or 0)
+        if settled and trial.number - last >= EVERY:
+            marks.append((trial.number, seq, belief))
+            last = trial.number
+    return belief, marks
+
+
+def keep(connection: sa.Connection, job_id: str, job: ZeusJob, marks: Sequence[Mark]) -> None:
+    """Write checkpoints. The job's row is locked."""
+    if not marks:
+        return
+    tag = belief_tag(job)
     rows = [
         {"job_id": job_id, "tag": tag, "number": number, "told_seq": seq, "belief": belief.to_json()}
         for number, seq, belief in marks

@@ -90,7 +90,7 @@ def test_checkpoints_change_no_decision(tmp_path: Path, seed: int, monkeypatch: 
     for name in ("kept", "none"):
         clock = Clock()
         if name == "none":
-            monkeypatch.setattr(sql_belief, "_write", lambda *args: None)
+            monkeypatch.setattr(sql_belief, "keep", lambda *args: None)
         url = f"sqlite:///{tmp_path / name}.db"
         store = SqlStore(url, create=True, now=clock)
         story(store, clock, 60, seed)
