@@ -112,11 +112,15 @@ class Belief:
 
     def beside(self, number: int) -> list[tuple[int, float]]:
         """(batch size, epochs) of the runs of this era that reached the target on the same slice of the data."""
-        name = self.slices.get(number)
-        if name is None:
-            return []
-        era = self.era
-        return [(b, epochs) for n, b, epochs in self.converged if n >= era and self.slices.get(n) == name]
+        return self._by_slice.get(self.slices.get(number, ""), [])
+
+    @cached_property
+    def _by_slice(self) -> dict[str, list[tuple[int, float]]]:
+        found: dict[str, list[tuple[int, float]]] = {}
+        for n, b, epochs in self.converged[bisect_left(self.converged, (self.era,)) :]:
+            if n in self.slices:
+                found.setdefault(self.slices[n], []).append((b, epochs))
+        return found
 
     @property
     def era(self) -> int:

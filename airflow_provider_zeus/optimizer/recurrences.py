@@ -27,7 +27,7 @@ class Recurrence:
     @property
     def kept(self) -> bool:
         """Whether a model came out, below its target or not."""
-        return any(t.state in KEPT for t in self._attempts())
+        return any(map(self._keeps, self.trials))
 
     @property
     def samples_per_epoch(self) -> float | None:
@@ -41,19 +41,26 @@ class Recurrence:
         return None if None in costs else math.fsum(c for c in costs if c is not None)
 
     def exploration(self, weights: Weights) -> float | None:
-        """The part that left no model: attempts given up or dead, peeks, and the excess of profiling."""
+        """The part that left no model: attempts given up, missed or dead, peeks, and the excess of profiling."""
         total = 0.0
         for trial in self.trials:
             part = _excess(trial.observation, weights)
-            if trial.state not in KEPT or trial.planned.phase is Phase.PEEK:
+            if not self._keeps(trial):
                 part = observed_cost(trial.observation, weights)
             if part is None:
                 return None
             total += part
         return total
 
-    def _attempts(self) -> list[Trial]:
-        return [t for t in self.trials if t.planned.phase is not Phase.PEEK]
+    def _keeps(self, trial: Trial) -> bool:
+        """Whether it left a model: one that missed its target has left none where another attempt followed it."""
+        if trial.planned.phase is Phase.PEEK or trial.state not in KEPT:
+            return False
+        start, attempt = trial.key.ti_id, trial.key.attempt
+        followed = any(
+            t.key.ti_id == start and t.key.attempt > attempt and t.planned.phase is not Phase.PEEK for t in self.trials
+        )
+        return trial.state is State.CONVERGED or not followed
 
 
 def recurrences(log: Evidence) -> tuple[list[Recurrence], dict[str, int]]:

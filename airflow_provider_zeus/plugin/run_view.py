@@ -120,9 +120,10 @@ def _as(shown: Figure, made: Figure) -> Figure:
 
 def _batch_size(row: Row, job: ZeusJob) -> Tile:
     last = row.attempts[-1]
-    gone = [str(t.batch_size) for t in row.attempts[:-1] if t.state == State.GIVEN_UP.value]
     note = "the default" if last.batch_size == job.default_batch_size else f"default {job.default_batch_size}"
-    note = f"{note}; {' and '.join(gone)} given up before" if gone else note
+    for state, said in ((State.GIVEN_UP, "given up"), (State.EXHAUSTED, "below target"), (State.FAILED, "failed")):
+        gone = [str(t.batch_size) for t in row.attempts[:-1] if t.state == state.value]
+        note = f"{note}; {' and '.join(gone)} {said} before" if gone else note
     below = last.state == State.EXHAUSTED.value
     return Tile(
         name="Batch size",

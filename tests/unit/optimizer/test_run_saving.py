@@ -90,6 +90,16 @@ def test_a_dearer_run_lost_with_all_its_attempts_and_peeks() -> None:
     assert found.exploration == pytest.approx(0.5 * (400 + 10 + 20) + 0.5 * 300 * (4.0 + 0.1))
 
 
+def test_an_attempt_that_missed_its_target_left_no_model_where_another_followed_it() -> None:
+    missed = trial(7, 16, 4.0, State.EXHAUSTED, run="r")
+    second = replace(trial(8, 32, 5.0, run="r"), key=replace(missed.key, attempt=2))
+    found = saving(missed, second)
+    assert (found.kept, found.exploration) == (True, pytest.approx(0.5 * 400 + 0.5 * 300 * 4.0))
+    assert found.energy.saved.value == pytest.approx(500.0 - 400.0 - 500.0)
+    assert not saving(missed, replace(second, state=State.FAILED)).kept
+    assert saving(missed).kept, "alone it is kept below its target"
+
+
 def test_the_default_at_a_lower_limit_is_compared_with_itself_at_full_power() -> None:
     low = [replace(t, observation=replace(t.observation, power_limit_w=150.0)) for t in DEFAULTS]
     found = saving(trial(9, 16, 2.0), complete=low)

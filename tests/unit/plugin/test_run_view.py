@@ -70,6 +70,14 @@ def test_the_tiles_of_a_run() -> None:
     assert (run.batch_size, run.state_text, run.live, run.progress) == (32, "reached target", False, None)
 
 
+def test_what_another_batch_size_stood_in_for_is_said_at_the_batch_size() -> None:
+    missed = part(trial(1, "r", 64, State.EXHAUSTED), trial(2, "r", 32))
+    assert tile(missed, "Batch size").note == "the default; 64 below target before"
+    assert tile(missed, "Batch size").kind == ""
+    full = part(trial(1, "r", 64, State.FAILED, out_of_memory=True), trial(2, "r", 16))
+    assert tile(full, "Batch size").note == "default 32; 64 failed before"
+
+
 def test_below_the_target_is_said_at_the_batch_size() -> None:
     run = part(trial(1, "r", 64, State.EXHAUSTED))
     assert (tile(run, "Batch size").note, tile(run, "Batch size").kind) == ("default 32; below target", "warn")
