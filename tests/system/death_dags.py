@@ -24,6 +24,7 @@ COMMON = {
     "target": "accuracy >= 0.9",
     "max_epochs": 20,
     "profile_s": 1.0,
+    "power_limits_w": [125.0, 150.0],  # whichever is best, it is not the limit found
 }
 TRAIN = """
 import os, time
