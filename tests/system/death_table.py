@@ -109,6 +109,9 @@ def written(document: str, lines: list[Line]) -> str:
 
 def main() -> int:
     """Play what is not given, write the tables; the status of the tests."""
+    if any(name.startswith("-") for name in sys.argv[1:]):
+        print(__doc__)
+        return 0
     status, files = 0, [Path(name) for name in sys.argv[1:]]
     if not files:
         with tempfile.NamedTemporaryFile(suffix=".jsonl", delete=False) as file:
