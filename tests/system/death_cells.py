@@ -82,7 +82,8 @@ class Played:
         self.seen = Outcome(cell.store, cell.fault, cell.point)
         self.variables = folder / "variables"
         early = cell.fault in ("disk full", "clock back 1 h")
-        linger_s = 2.5 if cell.fault == "store gone for 2 s" else 0.0
+        outlasts = cell.fault == "store gone for 2 s" and cell.point not in (LAST, BEFORE_TELL, AFTER_TELL)
+        linger_s = 2.2 if outlasts else 0.0
         self.first = self.start(folder, stage=cell.point, early=early, linger_s=linger_s)
         self.starts = [self.first]
 
