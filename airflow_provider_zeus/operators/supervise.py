@@ -111,8 +111,8 @@ class Supervised:
         no_memory = last.observation is not None and last.observation.out_of_memory
         index = last.attempt + 1 - self.plan.first_attempt
         left = self.plan.in_order[index:]
-        followed = no_memory or self.plan.followed(index - 1)
-        if not left or not (last.state in (State.GIVEN_UP, State.EXHAUSTED) or no_memory) or not followed:
+        missed = last.state in (State.GIVEN_UP, State.EXHAUSTED) and self.plan.followed(index - 1)
+        if not left or not (missed or no_memory):
             return None
         return replace(self.plan, attempts=left, peeks=(), stand_in=None, first_attempt=last.attempt + 1)
 

@@ -76,7 +76,14 @@ def choose(
         from airflow_provider_zeus.optimizer.recommend import recommend
 
         attempts, peeks, second = recommend(job, belief, device, profiles, held)
-        decision = replace(_decision(seed, job, *attempts), peeks=peeks, stand_in=second, second_chance=bool(second))
+        decision = Decision(
+            attempts=attempts,
+            seed=seed,
+            policy=job.policy,
+            peeks=peeks,
+            stand_in=second,
+            second_chance=second is not None,
+        )
         return _with_stand_in(job, belief, device, decision)
     view = _View.of(job, belief, device, profiles)
     first = view.take_incumbent(held) if held else _explore(view) or _sample(view, seed)

@@ -7,13 +7,17 @@ from typing import Any
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import (
+    Attempt,
+    Decision,
     DeviceInfo,
     Observation,
     Origin,
+    Phase,
     PowerPoint,
     ProfileSample,
     State,
     Trial,
+    TrialKey,
 )
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Store
 
@@ -119,3 +123,19 @@ def only(store: Store) -> Trial:
     """The one trial in the log."""
     (trial,) = store.trials("d.train")
     return trial
+
+
+def began_alone(n: int, *, opened_at: float) -> Trial:
+    """The open trial of recurrence ``n``, which began while no store could be asked."""
+    attempt = Attempt(batch_size=32, phase=Phase.FALLBACK, why="no store")
+    return Trial(
+        job_id="d.train",
+        number=0,
+        key=TrialKey(f"ti-{n}"),
+        origin=request(n).origin,
+        spec=JOB.to_dict(),
+        decision=Decision(attempts=(attempt,), seed=0, policy="zeus"),
+        planned=attempt,
+        state=State.RUNNING,
+        opened_at=opened_at,
+    )

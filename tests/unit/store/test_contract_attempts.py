@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Observation, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import Observation, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Store
 from tests.unit.store.conftest import Opens
-from tests.unit.store.store_kit import JOB, Clock, report, request, run
+from tests.unit.store.store_kit import JOB, Clock, began_alone, report, request, run
 
 # --- second attempts, adopted trials
 
@@ -244,18 +244,7 @@ def test_a_peek_that_never_reached_the_store_is_adopted_and_told(store: Store) -
 
 def test_a_trial_that_began_without_the_store_is_adopted_and_told(store: Store, clock: Clock) -> None:
     run(store, 1)
-    attempt = Attempt(batch_size=32, phase=Phase.FALLBACK, why="no store")
-    alone = Trial(
-        job_id="d.train",
-        number=0,
-        key=TrialKey("ti-2"),
-        origin=request(2).origin,
-        spec=JOB.to_dict(),
-        decision=Decision(attempts=(attempt,), seed=0, policy="zeus"),
-        planned=attempt,
-        state=State.RUNNING,
-        opened_at=900.0,
-    )
+    alone = began_alone(2, opened_at=900.0)
     adopted = store.adopt(alone, lease_s=90)
     assert store.adopt(alone) == adopted
     assert (adopted.number, adopted.opened_at, adopted.lease_until) == (2, 900.0, 1090.0)

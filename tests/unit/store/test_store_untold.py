@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import Phase, State, TrialKey
 from airflow_provider_zeus.store.sql import SqlStore
 from airflow_provider_zeus.store.untold import drain, remember, untold_key
-from tests.unit.store.store_kit import JOB, Clock, DictPort, report, request, seen
+from tests.unit.store.store_kit import Clock, DictPort, began_alone, report, request, seen
 
 
 @pytest.fixture
@@ -93,18 +93,7 @@ def test_what_the_store_refuses_is_kept(store: SqlStore, port: DictPort, caplog:
 
 
 def test_a_run_that_could_not_ask_is_logged_with_its_cost(store: SqlStore, port: DictPort) -> None:
-    attempt = Attempt(batch_size=32, phase=Phase.FALLBACK, why="no store")
-    trial = Trial(
-        job_id="d.train",
-        number=0,
-        key=TrialKey("ti-1"),
-        origin=request(1).origin,
-        spec=JOB.to_dict(),
-        decision=Decision(attempts=(attempt,), seed=0, policy="zeus"),
-        planned=attempt,
-        state=State.RUNNING,
-        opened_at=500.0,
-    )
+    trial = began_alone(1, opened_at=500.0)
     remember(port, trial.key, State.CONVERGED, report(), "d.train", None, trial=trial)
     assert drain(store, port, "d.train") == 1
     (logged,) = store.trials("d.train")
