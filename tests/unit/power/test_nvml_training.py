@@ -92,11 +92,29 @@ def training(tmp_path: Path) -> Training:
     return Training(tmp_path)
 
 
-def test_all_is_measured_and_the_limit_found_comes_back(card: Gpu, nvml: FakeNvml, training: Training) -> None:
-    seen = training.run()
+@pytest.fixture
+def wait(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Time is this function's [s]: however busy the host is, a step takes what it is told."""
+    clock_s = time.monotonic() + 1.0
+    monkeypatch.setattr(NvmlDevice, "now_s", lambda self: clock_s)
+
+    def wait(passed_s: float) -> None:
+        nonlocal clock_s
+        clock_s += passed_s
+        nvml.tell_time(clock_s)
+
+    wait(0.0)
+    return wait
+
+
+def test_all_is_measured_and_the_limit_found_comes_back(
+    card: Gpu, nvml: FakeNvml, training: Training, wait: Callable[[float], None]
+) -> None:
+    seen = training.run(step=lambda: wait(0.002))
     assert seen.reasons == {}
     assert seen.energy_source == "nvml_counter"
-    assert seen.energy_j == pytest.approx(190 * seen.time_s, rel=0.35)
+    assert seen.time_s == pytest.approx(2 * 50 * 0.002)
+    assert seen.energy_j == pytest.approx(190 * seen.time_s, rel=0.25)
     assert (seen.gpu_uuid, seen.limit_found_w, seen.max_power_w) == (card.uuid.decode(), 250.0, 250.0)
     assert seen.device_model == "Tesla V100-SXM2-16GB"
     assert {s.limit_w for line in training.lines for s in line.profile} == set(LIMITS_W)
@@ -107,21 +125,13 @@ def test_all_is_measured_and_the_limit_found_comes_back(card: Gpu, nvml: FakeNvm
 
 @pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
 def test_the_profile_ends_with_the_limit_that_eta_weighs_best(
-    card: Gpu, nvml: FakeNvml, training: Training, monkeypatch: pytest.MonkeyPatch, eta: float
+    card: Gpu, training: Training, wait: Callable[[float], None], eta: float
 ) -> None:
-    """A load that slows as its power is cut: the best limit falls as energy weighs more. Time is the driver's."""
-    clock_s = time.monotonic() + 1.0
+    """A load that slows as its power is cut: the best limit falls as energy weighs more."""
     slowed = {250.0: 1.0, 200.0: 1.03, 150.0: 1.25}
-    monkeypatch.setattr(NvmlDevice, "now_s", lambda self: clock_s)
-
-    def step() -> None:
-        nonlocal clock_s
-        clock_s += 0.01 * slowed[card.limit_w]
-        nvml.tell_time(clock_s)
-
     weights = Weights(eta, 250.0)
     cost = {w: weights.cost(min(w, card.demand_w) * s, s) for w, s in slowed.items()}
-    seen = training.run(step=step, epochs=4, eta=eta, profile_s=0.2)
+    seen = training.run(step=lambda: wait(0.01 * slowed[card.limit_w]), epochs=4, eta=eta, profile_s=0.2)
     assert seen.power_limit_w == min(cost, key=cost.__getitem__)
     assert seen.power_limit_w == {0.0: 250.0, 0.5: 200.0, 1.0: 150.0}[eta]
     assert card.limit_w == 250.0
