@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import math
 import statistics
@@ -111,7 +112,8 @@ def _work(work: Work) -> tuple[str, dict[str, list[float]], dict[str, tuple[floa
     ends: dict[str, list[float]] = {}
     spent: dict[str, tuple[float, int]] = {}
     for name, regret_of in replays.items():
-        regret_of(1, 0)  # what is imported and read once is no part of a speed
+        regret_of(1, 0)  # what is imported and read once is no part of a speed,
+        gc.freeze()  # nor of what the collector goes through again and again
         start = time.process_time()
         ends[name] = [regret_of(scenario.pair.recurrences, seed) for seed in seeds[: 1 if name in POLICIES else None]]
         spent[name] = time.process_time() - start, scenario.pair.recurrences * len(ends[name])

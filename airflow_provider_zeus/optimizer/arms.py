@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.cost import Rates, Weights, best_limit
@@ -92,7 +93,7 @@ def epoch_costs(
             costs[b] = best[1] * (size or 0.0)
     for (b, measured_on), entries in [*belief.peeked.items(), *belief.rates.items()]:
         if measured_on == where:
-            cost = _mean_cost([rates for _, rates in entries], size, weights)
+            cost = _mean_cost(entries, size, weights)
             if cost is not None:
                 costs[b] = cost
     return costs
@@ -120,6 +121,7 @@ def translated(here: Mapping[int, float], there: Mapping[int, float]) -> dict[in
     return {**{b: cost * shift for b, cost in there.items()}, **here}
 
 
-def _mean_cost(rates: Sequence[Rates], size: float | None, weights: Weights) -> float | None:
-    known = [c for c in (r.epoch_cost(size, weights) for r in rates) if c is not None]
+@lru_cache(maxsize=1024)  # of all batch sizes one is told anew by a run
+def _mean_cost(entries: tuple[tuple[int, Rates], ...], size: float | None, weights: Weights) -> float | None:
+    known = [c for c in (r.epoch_cost(size, weights) for _, r in entries) if c is not None]
     return math.fsum(known) / len(known) if known else None

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
@@ -31,6 +31,7 @@ RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and dev
 UNKNOWN = ""  # model of a trial that ended before it could name its device
 
 Run = tuple[int, int, float]  # trial number, batch size, epochs
+Runs = Mapping[int, Mapping[float, int]]  # batch size: epochs, and how many runs took so many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class Belief:
     def infeasible(self, model: str) -> frozenset[int]:
         """Batch sizes that do not fit this device model, or keep dying there."""
         models = (model, UNKNOWN)
-        died = {b for (b, m), ends in self.ends.items() if m in models and any(death for _, death in ends)}
+        died = {b for (b, m), ends in self.ends.items() if m in models for _, death in ends if death}
         dying = {b for b in died if self.keeps_dying(b, model)}
         return frozenset(dying | {b for b, m in self.too_large if m in models})
 
@@ -95,20 +96,28 @@ class Belief:
         return fit(sizes, self.job.default_batch_size, reached, stopped, list(zip(before, jumps, strict=True)), most)
 
     @cached_property
-    def by_era(self) -> list[dict[int, list[float]]]:
-        """Epochs of the runs that reached the target, by batch size, between one change and the next; ours is last."""
+    def by_era(self) -> list[Runs]:
+        """Runs that reached the target between one change and the next; ours are last."""
         starts = [bisect_left(self.converged, (change.since,)) for change in self.changes]
-        eras: list[dict[int, list[float]]] = []
-        for start, end in pairwise([0, *starts, len(self.converged)]):
-            eras.append({})
-            for _, b, epochs in self.converged[start:end]:
-                eras[-1].setdefault(b, []).append(epochs)
-        return eras
+        return [_counted(self.converged[i:j]) for i, j in pairwise([0, *starts, len(self.converged)])]
 
-    @property
+    def count_on(self, before: Self) -> None:
+        """Take over what ``before``, from which this belief was learnt, has counted, where one run at most is new."""
+        runs, known = self.converged, before.converged
+        if self.changes is not before.changes or "by_era" not in before.__dict__:
+            return
+        if runs is known:
+            self.__dict__["by_era"] = before.by_era
+        elif known and len(runs) == len(known) + 1 and runs[-2] is known[-1]:
+            *earlier, era = before.by_era
+            _, b, epochs = runs[-1]
+            times = era.get(b, {})
+            self.__dict__["by_era"] = [*earlier, {**era, b: {**times, epochs: times.get(epochs, 0) + 1}}]
+
+    @cached_property
     def reached(self) -> frozenset[int]:
         """Batch sizes of which a run within the window reached the target."""
-        return frozenset(b for runs in self.by_era for b in runs)
+        return frozenset[int]().union(*self.by_era)
 
     def beside(self, number: int) -> list[tuple[int, float]]:
         """(batch size, epochs) of the runs of this era that reached the target on the same slice of the data."""
@@ -189,8 +198,16 @@ class Belief:
         )
 
 
+def _counted(runs: Iterable[Run]) -> Runs:
+    counted: dict[int, dict[float, int]] = {}
+    for _, b, epochs in runs:
+        times = counted.setdefault(b, {})
+        times[epochs] = times.get(epochs, 0) + 1
+    return counted
+
+
 def _plain(rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]]) -> list[object]:
-    return [[b, where, [[n, *astuple(r)] for n, r in entries]] for (b, where), entries in rates.items()]
+    return [[b, where, [[n, *r] for n, r in entries]] for (b, where), entries in rates.items()]
 
 
 def _read(rows: list[Any]) -> dict[tuple[int, Where], tuple[tuple[int, Rates], ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.objective import permitted
@@ -18,8 +18,7 @@ def energy_to_accuracy_j(tta_s: float, average_power_w: float) -> float:
     return tta_s * average_power_w
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(NamedTuple):
     """How energy and time are weighed: eta and MAXPOWER [W] of Eq. 2.
 
     ``time_alone``: nothing measures energy (or MAXPOWER is needed and unknown), so eta counts as 0, costs are seconds.
@@ -97,8 +96,7 @@ def best_limit(profile: Iterable[ProfileSample], weights: Weights) -> tuple[floa
     return best_w, weights.cost(*rates[best_w])
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(NamedTuple):
     """What one epoch of one batch size draws, per sample trained and per epoch beside training.
 
     Where no loader counted samples, all of it counts per epoch.

@@ -52,7 +52,8 @@ def change_among(surprises: Sequence[Surprise]) -> Change | None:
         total += surprise.evidence / surprise.variance
         jumped += surprise.deviation / surprise.variance
         spread = 1.0 + JUMP**2 * precision
-        if 0.5 * total**2 * JUMP**2 / spread - 0.5 * math.log(spread) > LOG_BAYES_FACTOR:
+        explained = 0.5 * total**2 * JUMP**2 / spread
+        if explained > LOG_BAYES_FACTOR and explained - 0.5 * math.log(spread) > LOG_BAYES_FACTOR:
             numbers = tuple(s.number for s in newest[-runs:])
             return Change(surprise.number, jumped * JUMP**2 / spread, numbers)
     return None

@@ -41,7 +41,9 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     changes["newest"] = max((n, trial.state in _DIED), belief.newest)
     if trial.state in _ENDED and same_target(trial, job) and trial.origin.run_type in job.learn_from:
         _learn_epochs(belief, trial, changes)
-    return replace(belief, **changes)  # type: ignore[arg-type]
+    learnt = replace(belief, **changes)  # type: ignore[arg-type]
+    learnt.count_on(belief)
+    return learnt
 
 
 def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
@@ -140,7 +142,7 @@ def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: b
 def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
     """The run against what was predicted for it, where its batch size is known well; a new era where Epochs jumped."""
     n, b, epochs = run
-    if len(belief.by_era[-1].get(b, ())) < KNOWN_RUNS:
+    if sum(belief.by_era[-1].get(b, {}).values()) < KNOWN_RUNS:
         return {}
     surrogate = belief.surrogate
     i = surrogate.sizes.index(b)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,7 @@ RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
 
 _GRID = np.linspace(-3.0, 3.0, 25)  # outcomes, in predictive standard deviations
 _WEIGHTS = np.exp(-0.5 * _GRID * _GRID) / np.exp(-0.5 * _GRID * _GRID).sum()
+_UP_TO = _WEIGHTS.cumsum()  # chance of this outcome or a cheaper one
 
 _LOOKS = np.array([-1.5, -0.75, 0.0, 0.75, 1.5])  # EpochCosts that a look may find, in standard deviations
 _LOOK_WEIGHTS = np.exp(-0.5 * _LOOKS * _LOOKS) / np.exp(-0.5 * _LOOKS * _LOOKS).sum()
@@ -65,7 +65,7 @@ class Outlook:
         The second one is None where it is not likelier to reach the target than to miss it.
         """
         s = self.surrogate
-        success = normal_cdf((math.log(self.max_epochs + 0.5) - s.mean) / s.run_sd) * self.chance
+        success = normal_cdf((math.log(self.max_epochs + 0.5) - s.mean) / np.sqrt(s.run_variance)) * self.chance
         per_success = np.where(self.trusted, self.log_cost - np.log(np.maximum(success, 1e-6)), np.inf)
         first = int(per_success.argmin())
         per_success[first] = np.inf
@@ -87,7 +87,6 @@ class Choice:
     give_up_at: float
 
 
-@lru_cache(maxsize=256)
 def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool, ...]:
     """Per batch size (ascending): whether it is within reach of one that converged."""
     reach, last = [False] * len(sizes), len(sizes) - 1
@@ -104,9 +103,8 @@ def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool,
 
 def best(outlook: Outlook, incumbent: int, within: Mask) -> Choice:
     """The candidate with the highest net value; the incumbent where nothing beats it."""
-    others = within & outlook.feasible
-    others[incumbent] = False
-    rows = np.append(others.nonzero()[0], incumbent)
+    others = (within & outlook.feasible).nonzero()[0].tolist()
+    rows = np.array([*(i for i in others if i != incumbent), incumbent])
     net, stop = _net(outlook, incumbent, rows)
     looks = outlook.epoch_cost_variance[rows[:-1]].nonzero()[0]
     if len(looks):
@@ -126,22 +124,24 @@ def _net(
     :param variance: and how uncertain the row's own is, (rows,).
     """
     s, horizon, each = outlook.surrogate, outlook.horizon(), np.arange(len(rows))
-    variance = outlook.epoch_cost_variance[rows] if variance is None else variance
+    variance = outlook.epoch_cost_variance.take(rows) if variance is None else variance
     log_cost = s.mean + (outlook.log_epoch_cost if costs is None else costs)
-    sd = np.sqrt(s.cov[rows, rows] + s.noise[rows] + variance)
-    shift = (s.cov[rows] / sd[:, None]).T
+    sd = np.sqrt(s.run_variance.take(rows) + variance)
+    shift = (s.cov.take(rows, 0) / sd[:, None]).T
     shift[rows, each] += variance / sd
     usable = np.empty(shift.shape)  # (size, row): of a size that may not run the cost is infinite
     usable.T[:] = np.where(outlook.converged, log_cost, np.inf)
-    own_cost = usable[rows, each] = log_cost[rows] if costs is None else log_cost[each, rows]
+    own_cost = usable[rows, each] = log_cost.take(rows) if costs is None else log_cost[each, rows]
     moved = shift[:, :, None] * _GRID  # (size, row, outcome): belief after that outcome, less before
     cheapest = (usable[:, :, None] + moved).min(0)
     gain = np.exp(log_cost[..., incumbent, None] + moved[incumbent]) - np.exp(cheapest)
     cost = np.exp(own_cost[:, None] + sd[:, None] * _GRID)
     incumbent_cost = np.exp(log_cost[..., incumbent])
-    chance = outlook.chance[rows, None] * _WEIGHTS
-    value = (chance * (horizon * gain - cost)).cumsum(1) - (1.0 - chance.cumsum(1)) * (cost + incumbent_cost[..., None])
-    np.copyto(value[:, 1:], -np.inf, where=cost[:, 1:] > outlook.beta * incumbent_cost[..., None])
+    reliable = outlook.chance.take(rows)[:, None]
+    chance = reliable * _WEIGHTS
+    given_up = 1.0 - reliable * _UP_TO
+    value = (chance * (horizon * gain - cost)).cumsum(1) - given_up * (cost + incumbent_cost[..., None])
+    value[:, 1:][cost[:, 1:] > outlook.beta * incumbent_cost[..., None]] = -np.inf
     stop = value.argmax(1)
     net = value[each, stop] + incumbent_cost
     if rows[-1] == incumbent:

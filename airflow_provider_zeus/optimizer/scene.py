@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,7 +29,8 @@ RETURN_WITHIN = 0.75  # what has not run for a window is given up at .75 x the i
 RETURN_DEAR = 1.5  # if it is believed to cost more than 1.5 x as much; else at beta x
 
 
-def reach(sizes: Sequence[int], feasible: frozenset[int], converged: frozenset[int]) -> tuple[bool, ...]:
+@lru_cache(maxsize=256)
+def reach(sizes: tuple[int, ...], feasible: frozenset[int], converged: frozenset[int]) -> tuple[bool, ...]:
     """Per batch size: whether it may be tried next. What does not fit or keeps dying is passed over."""
     walked = tuple(b for b in sizes if b in feasible)
     near = dict(zip(walked, candidates(walked, converged), strict=True))

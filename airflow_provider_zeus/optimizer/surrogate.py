@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ P_FAIL = 0.05  # chance that a run never reaches its target, whatever was predic
 
 Vector = NDArray[np.float64]
 Indices = NDArray[np.intp]
-Runs = Mapping[int, Sequence[float]]  # epochs of runs that reached the target, by batch size
+Runs = Mapping[int, Mapping[float, int]]  # batch size: epochs of the runs that reached the target, and how many
 Beside = Sequence[tuple[int, float]]  # (batch size, epochs) of such runs
 
 
@@ -52,9 +52,10 @@ class Surrogate:
     noise: Vector  # (n,) variance of one run
 
     @property
-    def run_sd(self) -> Vector:
-        """Predictive standard deviation of the next run's log Epochs."""
-        return np.sqrt(self.cov.diagonal() + self.noise)
+    def run_variance(self) -> Vector:
+        """Predictive variance of the next run's log Epochs."""
+        variance: Vector = self.cov.diagonal() + self.noise
+        return variance
 
 
 @lru_cache(maxsize=256)
@@ -88,23 +89,25 @@ def fit(
     place = {b: i for i, b in enumerate(order)}
     mean, shape = _prior(order, default, h)
     cov = h.level**2 + shape
-    arms = _Arms.of(place, [reached, *(runs for runs, _ in before)])
+    groups = [reached, *(runs for runs, _ in before)]
+    arms = [_Arm.of(g, place[b], runs[b]) for g, runs in enumerate(groups) for b in sorted(runs) if b in place]
     noise = _noise(len(order), arms, h)
-    at = arms.place
-    if len(at):
-        across = cov[at]
-        seen = across[:, at]
+    if arms:
+        at = [arm.place for arm in arms]
+        across = cov.take(at, 0)
+        seen = across.take(at, 1)
         for group, (_, jumps) in enumerate(before, start=1):
-            these = slice(*np.searchsorted(arms.group, (group, group + 1)))
-            seen[these, these] += h.level**2 + jumps / JUMP**2 * shape[np.ix_(at[these], at[these])]
-        seen.flat[:: len(at) + 1] += noise[at] / arms.runs
+            these = [i for i, arm in enumerate(arms) if arm.group == group]
+            apart = np.ix_(these, these)
+            seen[apart] += h.level**2 + jumps / JUMP**2 * (seen[apart] - h.level**2)
+        seen.flat[:: len(at) + 1] += [noise[arm.place] / arm.runs for arm in arms]
         gain = np.linalg.solve(seen, across)
-        mean, cov = mean + (arms.mean - mean[at]) @ gain, cov - across.T @ gain
+        mean, cov = mean + ([arm.mean for arm in arms] - mean.take(at)) @ gain, cov - across.T @ gain
     for b, epochs, beside in stopped:
         if b in place:
             bound = math.log(max(epochs, 0.5)) - hardness(mean, [(place[m], e) for m, e in beside if m in place])
             mean, cov = _above(mean, cov, place[b], bound, noise[place[b]], P_FAIL if epochs >= most else 0.0)
-    return Surrogate(order, mean, cov, noise)
+    return Surrogate(order, mean, cov, np.array(noise))
 
 
 def hardness(mean: Vector, runs: Beside, *, whole: bool = False) -> float:
@@ -116,37 +119,33 @@ def hardness(mean: Vector, runs: Beside, *, whole: bool = False) -> float:
     return excess / max(len(runs) + (not whole), 1)
 
 
-class _Arms(NamedTuple):
-    """Runs that reached the target, by group and batch size: log Epochs, their mean and the squares around it."""
+class _Arm(NamedTuple):
+    """Runs of one batch size and group that reached the target: mean of log Epochs, and the squares around it."""
 
-    group: Indices  # ascending
-    place: Indices
-    runs: Indices
-    mean: Vector
-    squares: Vector
+    group: int
+    place: int
+    runs: int
+    mean: float
+    squares: float
 
     @classmethod
-    def of(cls, place: Mapping[int, int], groups: Sequence[Runs]) -> _Arms:
-        logs = [
-            (g, place[b], [math.log(epochs) for epochs in runs[b]])
-            for g, runs in enumerate(groups)
-            for b in sorted(runs)
-            if b in place
-        ]
-        means = [sum(values) / len(values) for *_, values in logs]
-        squares = [sum([(v - mean) ** 2 for v in values]) for (*_, values), mean in zip(logs, means, strict=True)]
-        group, at = (np.array([arm[i] for arm in logs], np.intp) for i in (0, 1))
-        runs = np.array([len(values) for *_, values in logs], np.intp)
-        return cls(group, at, runs, np.array(means), np.array(squares))
+    def of(cls, group: int, place: int, times: Mapping[float, int]) -> Self:
+        logs = [(math.log(epochs), n) for epochs, n in sorted(times.items())]
+        runs = sum([n for _, n in logs])
+        mean = sum([v * n for v, n in logs]) / runs
+        return cls(group, place, runs, mean, sum([(v - mean) ** 2 * n for v, n in logs]))
 
 
-def _noise(n: int, arms: _Arms, h: Hyperparameters) -> Vector:
+def _noise(n: int, arms: Sequence[_Arm], h: Hyperparameters) -> list[float]:
     """Run-to-run variance: half each size's own, half pooled; a scaled-inverse-chi-squared prior on both."""
-    squares = h.noise_runs * h.noise**2 + np.bincount(arms.place, arms.squares, n)
-    runs = h.noise_runs + np.bincount(arms.place, arms.runs - 1, n)
-    every = (h.noise_runs * h.noise**2 + arms.squares.sum()) / (h.noise_runs + (arms.runs - 1).sum())
-    result: Vector = (1.0 - h.pooled) * squares / runs + h.pooled * every
-    return result
+    squares, runs = [h.noise_runs * h.noise**2] * n, [h.noise_runs] * n
+    for arm in arms:
+        squares[arm.place] += arm.squares
+        runs[arm.place] += arm.runs - 1
+    every = (sum([arm.squares for arm in arms]) + h.noise_runs * h.noise**2) / (
+        sum([arm.runs - 1 for arm in arms]) + h.noise_runs
+    )
+    return [(1.0 - h.pooled) * s / r + h.pooled * every for s, r in zip(squares, runs, strict=True)]
 
 
 def _above(mean: Vector, cov: Vector, i: int, bound: float, noise: float, fails: float) -> tuple[Vector, Vector]:
@@ -177,6 +176,6 @@ def _mills(z: float) -> float:
     return math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) / tail if tail > 1e-12 else z + 1.0 / max(z, 1.0)
 
 
-def normal_cdf(z: Any) -> Vector:
+def normal_cdf(z: Vector) -> Vector:
     """Standard normal distribution function, elementwise."""
-    return np.array([0.5 * math.erfc(-v / math.sqrt(2.0)) for v in np.atleast_1d(z)])
+    return np.array([0.5 * math.erfc(-v / math.sqrt(2.0)) for v in z.tolist()])

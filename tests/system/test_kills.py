@@ -165,9 +165,10 @@ def test_the_limit_found_comes_back(
         assert list(cell.state_dir.glob("limit-*")) == []
         assert cell.most_w == FOUND_W, "never above the limit found"
         assert cell.sibling.poll() is None, "the sibling was killed"
-        # whom the kernel kills for want of memory in a whole container is its own choice
-        assert all(workers) or how.startswith("container"), "the workers were alive when it came back"
-        assert limit is None or limit.kills == 1, "it was the kernel that killed"
+        # whom the kernel kills for want of memory in a whole container, and how many, is its own choice
+        whole = how.startswith("container")
+        assert all(workers) or whole, "the workers were alive when it came back"
+        assert limit is None or limit.kills == 1 or (whole and limit.kills > 1), "it was the kernel that killed"
         seen = f"{ended_s - killed_s:.2f} + {back_s:.2f} s"
         table.setdefault((device, who, how), {})[stage] = seen if changed else "as found"
     finally:

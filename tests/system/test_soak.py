@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import soak
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 def test_sixty_recurrences_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,7 +19,16 @@ def test_sixty_recurrences_leave_nothing_behind(capsys: pytest.CaptureFixture[st
 
 
 def test_what_piles_up_is_seen() -> None:
-    start = {"done": 4, "mib": 200.0, "files": 15, "threads": 3, "children": 0}
-    assert list(soak._piled_up("one", [start, {**start, "done": 20}])) == []
-    for worse in ({"mib": 213.0}, {"files": 30}, {"threads": 9}, {"children": 1}):
-        assert list(soak._piled_up("one", [start, {**start, "done": 20, **worse}])), worse
+    start, middle = ({"done": n, "mib": 200.0, "files": 15, "threads": 3, "children": 0} for n in (4, 12))
+    assert list(soak._piled_up("one", [start, middle, {**start, "done": 20}])) == []
+    for worse in ({"files": 30}, {"threads": 9}, {"children": 1}):
+        assert list(soak._piled_up("one", [start, middle, {**start, "done": 20, **worse}])), worse
+
+
+@pytest.mark.parametrize(("middle_mib", "end_mib", "leaks"), [(205, 210, True), (204, 208, False), (201, 220, False)])
+def test_what_grows_in_both_halves_leaks(middle_mib: float, end_mib: float, leaks: bool) -> None:
+    figures = [
+        {"done": done, "mib": mib, "files": 15, "threads": 3, "children": 0}
+        for done, mib in ((4, 200.0), (12, middle_mib), (20, end_mib))
+    ]
+    assert bool(list(soak._piled_up("one", figures))) == leaks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -111,6 +112,25 @@ def test_a_stopped_run_lowers_the_mean_of_no_arm(
     old, new = believed(before, V100), believed(learn(before, stopped), V100)
     assert old.keys() == new.keys()
     assert all(new[b].mean >= old[b].mean for b in old)
+
+
+@REPRODUCIBLE
+@given(jobs_and_logs(), st.randoms(use_true_random=False), st.floats(1.0, 8.0))
+def test_what_is_counted_on_from_belief_to_belief_is_what_a_fresh_count_gives(
+    job_and_log: JobAndLog, chance: random.Random, jump: float
+) -> None:
+    """In any order of arrival, beyond the window, and across a change of Epochs."""
+    job, log = job_and_log
+    job = replace(job, policy="knowledge_gradient", window=2 * len(job.batch_sizes))
+    log = [*log, *(make_trial(len(log) + i, job.batch_sizes[0], job=job, epochs=4.0) for i in range(1, 5))]
+    log += [make_trial(len(log) + i, job.batch_sizes[0], job=job, epochs=4.0 * jump) for i in range(1, 4)]
+    if chance.random() < 0.5:
+        chance.shuffle(log)
+    belief = prior(job)
+    for trial in log:
+        before, belief = belief, learn(belief, trial)
+        assert belief.by_era == replace(belief).by_era
+        assert before.by_era == replace(before).by_era, "a belief never changes"
 
 
 @REPRODUCIBLE
