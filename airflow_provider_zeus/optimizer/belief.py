@@ -31,7 +31,7 @@ RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and dev
 UNKNOWN = ""  # model of a trial that ended before it could name its device
 
 Run = tuple[int, int, float]  # trial number, batch size, epochs
-Runs = Mapping[int, Mapping[float, int]]  # batch size: epochs, and how many runs took so many
+Runs = Mapping[int, Mapping[float, int]]  # batch size: epochs of runs that reached the target, and how many took them
 
 
 @dataclass(frozen=True, kw_only=True)

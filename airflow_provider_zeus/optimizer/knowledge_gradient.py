@@ -14,6 +14,7 @@ Deterministic. Equations and sources: ``docs/knowledge-gradient.md``. Needs nump
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,16 +39,15 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a decision knows, over the surrogate's batch sizes: log EpochCost and its variance, which may run, which
-    converged, and the chance that a complete run reaches the target.
+    """What a decision knows, over the surrogate's batch sizes: log EpochCost and its variance, which converged, and the
+    chance that a complete run reaches the target.
     """
 
     surrogate: Surrogate
     log_epoch_cost: Vector
     epoch_cost_variance: Vector  # 0 where it was measured
-    feasible: Mask
     converged: Mask  # of those that may run
-    trusted: Mask  # of those that converged and may run: what may be the incumbent
+    trusted: Sequence[bool]  # of those that converged and may run: what may be the incumbent
     chance: Vector  # that a complete run reaches the target
     max_epochs: float
     age: int  # recurrences since the last change
@@ -65,12 +65,11 @@ class Outlook:
         The second one is None where it is not likelier to reach the target than to miss it.
         """
         s = self.surrogate
-        success = normal_cdf((math.log(self.max_epochs + 0.5) - s.mean) / np.sqrt(s.run_variance)) * self.chance
-        per_success = np.where(self.trusted, self.log_cost - np.log(np.maximum(success, 1e-6)), np.inf)
-        first = int(per_success.argmin())
-        per_success[first] = np.inf
-        second = int(per_success.argmin())
-        return first, second if per_success[second] < np.inf and success[second] > 0.5 else None
+        z = (math.log(self.max_epochs + 0.5) - s.mean) / np.sqrt(s.run_variance)
+        success = [c * normal_cdf(v) for c, v in zip(self.chance.tolist(), z.tolist(), strict=True)]
+        costs = enumerate(self.log_cost.tolist())
+        first, *others = sorted((cost - math.log(max(success[i], 1e-6)), i) for i, cost in costs if self.trusted[i])
+        return first[1], others[0][1] if others and success[others[0][1]] > 0.5 else None
 
     def horizon(self) -> float:
         """How often the answer of an experiment will be used, H."""
@@ -101,10 +100,9 @@ def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool,
     return tuple(reach)
 
 
-def best(outlook: Outlook, incumbent: int, within: Mask) -> Choice:
+def best(outlook: Outlook, incumbent: int, within: Sequence[bool]) -> Choice:
     """The candidate with the highest net value; the incumbent where nothing beats it."""
-    others = (within & outlook.feasible).nonzero()[0].tolist()
-    rows = np.array([*(i for i in others if i != incumbent), incumbent])
+    rows = np.array([*(i for i, near in enumerate(within) if near and i != incumbent), incumbent])
     net, stop = _net(outlook, incumbent, rows)
     looks = outlook.epoch_cost_variance[rows[:-1]].nonzero()[0]
     if len(looks):

@@ -54,7 +54,7 @@ def _attempts(scene: Scene, held: str | None) -> Recommended:
     if not scene.costs:  # another device's joules rank batch sizes, but bound no run
         alone = _incumbent(b, "No cost was measured on this device yet")
         return (alone,), _peeks(scene, b), _second(scene, b, second)
-    choice = best(outlook, index, np.array(scene.within))
+    choice = best(outlook, index, scene.within)
     if choice.index != index:
         attempt = _tried(scene, outlook, choice, b)
     elif (returning := scene.returning(outlook, index)) is not None:
@@ -126,17 +126,20 @@ def _tried(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> At
 def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> Attempt:
     """A batch size that nobody ran for a window: it may have become better without a sign."""
     b, text = scene.all_sizes[choice.index], scene.weights.text
+    phase = Phase.RETURN if b in scene.newest or scene.belief.window_start() else Phase.EXPLORE
     limit = choice.give_up_at + scene.costs.get(b, 0.0) / 2  # to the nearest whole epoch: of two or three each counts
     why = (
         f"{b} {_why_back(scene, b)} and is tried, in case it is cheaper than {incumbent}; it is given up above "
         f"{text(limit)}."
     )
-    return _bounded(scene, Attempt(batch_size=b, phase=Phase.RETURN, why=why), limit)
+    return _bounded(scene, Attempt(batch_size=b, phase=phase, why=why), limit)
 
 
 def _why_back(scene: Scene, b: int) -> str:
     if b in scene.missed:
         return "missed the target in its newest run, which may have been chance,"
+    if b not in scene.newest and not scene.belief.window_start():
+        return "has never run, only its neighbours speak against it,"
     last = scene.newest.get(b, 0)
     since = sum(n > last for n, _, _ in scene.belief.converged)
     if since >= min(NEAR_AFTER, scene.job.window):
@@ -183,7 +186,7 @@ def _peeks(scene: Scene, tried: int | None) -> Attempts:
     return tuple(
         Attempt(batch_size=s, phase=Phase.PEEK, why=f"{s} is within reach of {b}: a look at its EpochCost.")
         for s in near
-        if s != b and s in scene.feasible
+        if s != b
     )
 
 

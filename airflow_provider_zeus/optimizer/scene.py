@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,6 +25,7 @@ from airflow_provider_zeus.optimizer.surrogate import P_FAIL, Vector
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample
 
 NEAR, NEAR_AFTER = 1.1, 60  # a size believed to cost up to 1.1 x the incumbent runs again after so many recurrences
+UNTRIED = 0.35  # one never run is looked at where it is believed dearer by so many standard deviations at most
 RETURN_WITHIN = 0.75  # what has not run for a window is given up at .75 x the incumbent's cost,
 RETURN_DEAR = 1.5  # if it is believed to cost more than 1.5 x as much; else at beta x
 
@@ -82,9 +83,8 @@ class Scene:
             surrogate=self.belief.surrogate,
             log_epoch_cost=costs[0],
             epoch_cost_variance=costs[1],
-            feasible=np.array([b in self.feasible for b in self.all_sizes]),
             converged=np.array([b in self.converged for b in self.all_sizes]),
-            trusted=np.array([b in trusted for b in self.all_sizes]),
+            trusted=[b in trusted for b in self.all_sizes],
             chance=self._chance(),
             max_epochs=float(self.job.max_epochs or 1),
             age=self.belief.age(),
@@ -114,35 +114,43 @@ class Scene:
         """A size in reach that may be better than what is known of it, and nothing that runs would tell.
 
         The one believed cheapest, given up soon where it would have to have become much better. A size nearly as cheap
-        as the incumbent is soon looked after, since that costs little; any other one when a window has passed. One
-        whose only run within the window was cheaper than the incumbent runs once more: a single run is not believed
-        against all neighbours. So does one that has reached the target before and missed it in its newest run: that
-        may have been chance.
+        as the incumbent is soon looked after, since that costs little; any other one when a window has passed. So is
+        one never run that may well be cheaper, one at a time: its neighbours alone spoke against it. One whose only run
+        within the window was cheaper than the incumbent runs once more: a single run is not believed against all
+        neighbours. So does one that has reached the target before and missed it in its newest run: that may have been
+        chance.
         """
         belief = self.belief
         lately = belief.converged[-NEAR_AFTER][0] if len(belief.converged) >= NEAR_AFTER else 0
         oldest, newest, missed = belief.window_start(), self.newest, self.missed
         if not lately and not oldest and not missed:
             return None
-        near, cost = outlook.log_cost[incumbent] + math.log(NEAR), np.exp(outlook.log_epoch_cost)
+        dearer, cost = outlook.log_cost - outlook.log_cost[incumbent], np.exp(outlook.log_epoch_cost)
         usual = math.exp(outlook.log_cost[incumbent])
         alone = self._alone(oldest) if oldest else {}
+        untried = self._untried(outlook, dearer, lately) if lately else ()
 
         def due(i: int, b: int) -> bool:
-            if b in missed or (b in newest and newest[b] < lately and outlook.log_cost[i] < near):
+            if b in missed or b in untried or (b in newest and newest[b] < lately and dearer[i] < math.log(NEAR)):
                 return True
             return bool(oldest) and (newest.get(b, 0) < oldest or alone.get(b, math.inf) * cost[i] < usual)
 
-        waiting = [
-            i
-            for i, b in enumerate(self.all_sizes)
-            if self.within[i] and b in self.feasible and i != incumbent and due(i, b)
-        ]
+        waiting = [i for i, b in enumerate(self.all_sizes) if self.within[i] and i != incumbent and due(i, b)]
         if not waiting:
             return None
-        index = min(waiting, key=lambda i: float(outlook.log_cost[i]))
-        dear = outlook.log_cost[index] > outlook.log_cost[incumbent] + math.log(RETURN_DEAR)
+        index = min(waiting, key=lambda i: float(dearer[i]))
+        dear = dearer[index] > math.log(RETURN_DEAR)
         return Choice(index, 0.0, usual * (RETURN_WITHIN if dear else self.job.beta))
+
+    def _untried(self, outlook: Outlook, dearer: Vector, lately: int) -> Collection[int]:
+        """Sizes never run, of known EpochCost, that may well be cheaper; none where a new one has run ``lately``."""
+        most = (UNTRIED * np.sqrt(outlook.surrogate.cov.diagonal())).tolist()
+        each = zip(self.all_sizes, self.within, dearer.tolist(), most, strict=True)
+        ran, belief = self.newest, self.belief
+        sizes = [b for b, near, above, at_most in each if near and above < at_most and b in self.costs and b not in ran]
+        if not sizes or {b for n, b, _ in (*belief.converged, *belief.stopped) if n < lately} != ran.keys():
+            return ()
+        return sizes
 
     def _alone(self, oldest: int) -> dict[int, float]:
         """Epochs of batch sizes whose only run from this trial on reached the target."""

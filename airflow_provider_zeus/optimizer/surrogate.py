@@ -17,13 +17,13 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from airflow_provider_zeus.optimizer.belief import Runs
 from airflow_provider_zeus.optimizer.drift import JUMP
 
 P_FAIL = 0.05  # chance that a run never reaches its target, whatever was predicted for it
 
 Vector = NDArray[np.float64]
 Indices = NDArray[np.intp]
-Runs = Mapping[int, Mapping[float, int]]  # batch size: epochs of the runs that reached the target, and how many
 Beside = Sequence[tuple[int, float]]  # (batch size, epochs) of such runs
 
 
@@ -176,6 +176,6 @@ def _mills(z: float) -> float:
     return math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) / tail if tail > 1e-12 else z + 1.0 / max(z, 1.0)
 
 
-def normal_cdf(z: Vector) -> Vector:
-    """Standard normal distribution function, elementwise."""
-    return np.array([0.5 * math.erfc(-v / math.sqrt(2.0)) for v in z.tolist()])
+def normal_cdf(z: float) -> float:
+    """Standard normal distribution function."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
