@@ -25,8 +25,12 @@ def test_what_piles_up_is_seen() -> None:
         assert list(soak._piled_up("one", [start, middle, {**start, "done": 20, **worse}])), worse
 
 
-@pytest.mark.parametrize(("middle_mib", "end_mib", "leaks"), [(205, 210, True), (204, 208, False), (201, 220, False)])
-def test_what_grows_in_both_halves_leaks(middle_mib: float, end_mib: float, leaks: bool) -> None:
+@pytest.mark.parametrize(
+    ("middle_mib", "end_mib", "leaks"), [(205, 210, True), (204, 208, False), (201, 220, False), (201, 240, True)]
+)
+def test_what_grows_in_both_halves_leaks_and_so_does_what_is_much(
+    middle_mib: float, end_mib: float, leaks: bool
+) -> None:
     figures = [
         {"done": done, "mib": mib, "files": 15, "threads": 3, "children": 0}
         for done, mib in ((4, 200.0), (12, middle_mib), (20, end_mib))
