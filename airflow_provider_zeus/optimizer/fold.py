@@ -36,11 +36,10 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     changes: dict[str, object] = {}
     _learn_feasible(belief, trial, changes)
     _learn_rates(belief, trial, changes)
-    if trial.planned.phase is Phase.PEEK:  # its death says nothing of the run, whose model was kept before
-        return replace(belief, **changes)  # type: ignore[arg-type]
-    changes["newest"] = max((n, trial.state in _DIED), belief.newest)
-    if trial.state in _ENDED and same_target(trial, job) and trial.origin.run_type in job.learn_from:
-        _learn_epochs(belief, trial, changes)
+    if trial.planned.phase is not Phase.PEEK:  # its death says nothing of the run, whose model was kept before
+        changes["newest"] = max((n, trial.state in _DIED), belief.newest)
+        if trial.state in _ENDED and same_target(trial, job) and trial.origin.run_type in job.learn_from:
+            _learn_epochs(belief, trial, changes)
     learnt = replace(belief, **changes)  # type: ignore[arg-type]
     learnt.count_on(belief)
     return learnt
