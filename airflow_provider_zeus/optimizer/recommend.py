@@ -126,7 +126,7 @@ def _tried(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> At
 def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> Attempt:
     """A batch size that nobody ran for a window: it may have become better without a sign."""
     b, text = scene.all_sizes[choice.index], scene.weights.text
-    phase = Phase.RETURN if b in scene.newest or scene.belief.window_start() else Phase.EXPLORE
+    phase = Phase.EXPLORE if scene.never_ran(b) else Phase.RETURN
     limit = choice.give_up_at + scene.costs.get(b, 0.0) / 2  # to the nearest whole epoch: of two or three each counts
     why = (
         f"{b} {_why_back(scene, b)} and is tried, in case it is cheaper than {incumbent}; it is given up above "
@@ -138,7 +138,7 @@ def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -
 def _why_back(scene: Scene, b: int) -> str:
     if b in scene.missed:
         return "missed the target in its newest run, which may have been chance,"
-    if b not in scene.newest and not scene.belief.window_start():
+    if scene.never_ran(b):
         return "has never run, only its neighbours speak against it,"
     last = scene.newest.get(b, 0)
     since = sum(n > last for n, _, _ in scene.belief.converged)

@@ -142,6 +142,10 @@ class Scene:
         dear = dearer[index] > math.log(RETURN_DEAR)
         return Choice(index, 0.0, usual * (RETURN_WITHIN if dear else self.job.beta))
 
+    def never_ran(self, b: int) -> bool:
+        """Whether it has had no run at all, as far as a window that is not full yet can tell."""
+        return b not in self.newest and not self.belief.window_start()
+
     def _untried(self, outlook: Outlook, dearer: Vector, lately: int) -> Collection[int]:
         """Sizes never run, of known EpochCost, that may well be cheaper; none where a new one has run ``lately``."""
         most = (UNTRIED * np.sqrt(outlook.surrogate.cov.diagonal())).tolist()
