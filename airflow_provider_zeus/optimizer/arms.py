@@ -13,6 +13,9 @@ from airflow_provider_zeus.optimizer.cost import Rates, Weights, best_limit
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample
 
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
+KEPT = 1024  # mean EpochCosts that are kept, per size of a slice and weights
+
+Entries = tuple[tuple[int, Rates], ...]  # trial number, rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +94,11 @@ def epoch_costs(
         best = best_limit((s for s in profiles if s.batch_size == b), weights)
         if best is not None:
             costs[b] = best[1] * (size or 0.0)
+    kept = _kept(size, weights)
     for (b, measured_on), entries in [*belief.peeked.items(), *belief.rates.items()]:
         if measured_on == where:
-            cost = _mean_cost(entries, size, weights)
+            known = kept.get(id(entries))
+            cost = known[1] if known is not None and known[0] is entries else _mean_cost(entries, size, weights)
             if cost is not None:
                 costs[b] = cost
     return costs
@@ -121,7 +126,17 @@ def translated(here: Mapping[int, float], there: Mapping[int, float]) -> dict[in
     return {**{b: cost * shift for b, cost in there.items()}, **here}
 
 
-@lru_cache(maxsize=1024)  # of all batch sizes one is told anew by a run
-def _mean_cost(entries: tuple[tuple[int, Rates], ...], size: float | None, weights: Weights) -> float | None:
-    known = [c for c in (r.epoch_cost(size, weights) for _, r in entries) if c is not None]
-    return math.fsum(known) / len(known) if known else None
+def _mean_cost(entries: Entries, size: float | None, weights: Weights) -> float | None:
+    known = [c for c in [r.epoch_cost(size, weights) for _, r in entries] if c is not None]
+    mean = math.fsum(known) / len(known) if known else None
+    kept = _kept(size, weights)
+    if len(kept) >= KEPT:
+        kept.clear()
+    kept[id(entries)] = entries, mean
+    return mean
+
+
+@lru_cache(maxsize=64)
+def _kept(size: float | None, weights: Weights) -> dict[int, tuple[Entries, float | None]]:
+    """Mean EpochCosts by whose they are: a run tells one batch size anew, a hash would ask all of their entries."""
+    return {}

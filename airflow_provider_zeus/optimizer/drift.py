@@ -47,6 +47,8 @@ def change_among(surprises: Sequence[Surprise]) -> Change | None:
     """The change that explains the newest of these surprises; None where chance explains them as well."""
     precision = total = jumped = 0.0
     newest = surprises[-SURPRISES:]
+    if sum([s.deviation * s.deviation / s.variance for s in newest]) <= 2 * LOG_BAYES_FACTOR:
+        return None  # what the newest of them explain together is half of that at most (Cauchy-Schwarz inequality)
     for runs, surprise in enumerate(reversed(newest), start=1):
         precision += 1.0 / surprise.variance
         total += surprise.evidence / surprise.variance

@@ -40,7 +40,7 @@ def learn(belief: Belief, trial: Trial) -> Belief:
         changes["newest"] = max((n, trial.state in _DIED), belief.newest)
         if trial.state in _ENDED and same_target(trial, job) and trial.origin.run_type in job.learn_from:
             _learn_epochs(belief, trial, changes)
-    learnt = replace(belief, **changes)  # type: ignore[arg-type]
+    learnt = belief.replaced(changes)
     learnt.count_on(belief)
     return learnt
 
@@ -127,7 +127,7 @@ def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: b
     if len(entries) == keep:
         dropped = min(run, entries[0])[0]
         slices = {n: s for n, s in slices.items() if n != dropped}
-    if all(runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped) if runs):
+    if all(not runs or runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped)):
         return {name: kept, "slices": slices, **_change(belief, run, reached=reached)}
     known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
     if any(r[0] == run[0] for r, _ in known):  # the same trial again
@@ -141,14 +141,15 @@ def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: b
 def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
     """The run against what was predicted for it, where its batch size is known well; a new era where Epochs jumped."""
     n, b, epochs = run
-    if sum(belief.by_era[-1].get(b, {}).values()) < KNOWN_RUNS:
+    known = belief.by_era[-1].get(b)
+    if known is None or known.runs < KNOWN_RUNS:
         return {}
     surrogate = belief.surrogate
     i = surrogate.sizes.index(b)
     deviation = math.log(max(epochs, 0.5)) - float(surrogate.mean[i])
     if not reached and deviation <= 0:  # it was stopped before that could be told
         return {}
-    surprise = Surprise(n, deviation, float(surrogate.cov[i, i] + surrogate.noise[i]), reached)
+    surprise = Surprise(n, deviation, float(surrogate.run_variance[i]), reached)
     surprises = (*belief.surprises, surprise)[-SURPRISES:]
     change = change_among(surprises)
     if change is None:
@@ -162,6 +163,8 @@ def _with(mapping: Mapping[K, tuple[V, ...]], key: K, entry: V, keep: int) -> di
 
 def _newest(entries: tuple[V, ...], entry: V, keep: int) -> tuple[V, ...]:
     """``entries`` (ordered by trial number, their first item) with ``entry``; the ``keep`` newest of them."""
+    if not entries or entries[-1][0] <= entry[0]:  # type: ignore[index]
+        return (*entries, entry)[-keep:]
     grown = list(entries)
     insort(grown, entry, key=lambda e: e[0])  # type: ignore[index]
     return tuple(grown[-keep:])

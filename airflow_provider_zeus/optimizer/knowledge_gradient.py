@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from airflow_provider_zeus.optimizer.surrogate import Indices, Surrogate, Vector, normal_cdf
 
@@ -34,19 +34,16 @@ _UP_TO = _WEIGHTS.cumsum()  # chance of this outcome or a cheaper one
 _LOOKS = np.array([-1.5, -0.75, 0.0, 0.75, 1.5])  # EpochCosts that a look may find, in standard deviations
 _LOOK_WEIGHTS = np.exp(-0.5 * _LOOKS * _LOOKS) / np.exp(-0.5 * _LOOKS * _LOOKS).sum()
 
-Mask = NDArray[np.bool_]
 
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What a decision knows, over the surrogate's batch sizes: log EpochCost and its variance, which converged, and the
-    chance that a complete run reaches the target.
+class Outlook(NamedTuple):
+    """What a decision knows, over the surrogate's batch sizes: log EpochCost and its variance, which may be the best,
+    and the chance that a complete run reaches the target.
     """
 
     surrogate: Surrogate
     log_epoch_cost: Vector
     epoch_cost_variance: Vector  # 0 where it was measured
-    converged: Mask  # of those that may run
+    barred: Vector  # 0 of those that converged and may run, else inf
     trusted: Sequence[bool]  # of those that converged and may run: what may be the incumbent
     chance: Vector  # that a complete run reaches the target
     max_epochs: float
@@ -66,10 +63,10 @@ class Outlook:
         """
         s = self.surrogate
         z = (math.log(self.max_epochs + 0.5) - s.mean) / np.sqrt(s.run_variance)
-        success = [c * normal_cdf(v) for c, v in zip(self.chance.tolist(), z.tolist(), strict=True)]
-        costs = enumerate(self.log_cost.tolist())
-        first, *others = sorted((cost - math.log(max(success[i], 1e-6)), i) for i, cost in costs if self.trusted[i])
-        return first[1], others[0][1] if others and success[others[0][1]] > 0.5 else None
+        each = zip(self.trusted, self.log_cost.tolist(), self.chance.tolist(), z.tolist(), strict=True)
+        known = [(i, cost, chance * normal_cdf(v)) for i, (trusted, cost, chance, v) in enumerate(each) if trusted]
+        first, *others = sorted([(cost - math.log(max(success, 1e-6)), i, success) for i, cost, success in known])
+        return first[1], others[0][1] if others and others[0][2] > 0.5 else None
 
     def horizon(self) -> float:
         """How often the answer of an experiment will be used, H."""
@@ -102,13 +99,13 @@ def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool,
 
 def best(outlook: Outlook, incumbent: int, within: Sequence[bool]) -> Choice:
     """The candidate with the highest net value; the incumbent where nothing beats it."""
-    rows = np.array([*(i for i, near in enumerate(within) if near and i != incumbent), incumbent])
-    net, stop = _net(outlook, incumbent, rows)
-    looks = outlook.epoch_cost_variance[rows[:-1]].nonzero()[0]
-    if len(looks):
-        net[looks] = _after_a_look(outlook, incumbent, rows[looks], float(net[-1]))
-    row = len(rows) - 1 if net[-1] >= net.max() else int(net.argmax())
-    return Choice(int(rows[row]), float(net[row]), math.inf if rows[row] == incumbent else float(stop[row]))
+    rows = [i for i, near in enumerate(within) if near and i != incumbent]
+    rows.append(incumbent)
+    net, stop = _with_looks(outlook, incumbent, np.array(rows))
+    row = int(net.argmax())
+    if net[-1] >= net[row]:
+        return Choice(incumbent, float(net[-1]), math.inf)
+    return Choice(rows[row], float(net[row]), float(stop[row]))
 
 
 def _net(
@@ -119,51 +116,68 @@ def _net(
     The incumbent, where it is among them, is the last one.
 
     :param costs: log EpochCosts that a row supposes, (rows, sizes); what is believed where left out.
-    :param variance: and how uncertain the row's own is, (rows,).
+    :param variance: and how uncertain the row's own is, (rows,); not at all where left out.
     """
     s, horizon, each = outlook.surrogate, outlook.horizon(), np.arange(len(rows))
-    variance = outlook.epoch_cost_variance.take(rows) if variance is None else variance
     log_cost = s.mean + (outlook.log_epoch_cost if costs is None else costs)
-    sd = np.sqrt(s.run_variance.take(rows) + variance)
-    shift = (s.cov.take(rows, 0) / sd[:, None]).T
-    shift[rows, each] += variance / sd
-    usable = np.empty(shift.shape)  # (size, row): of a size that may not run the cost is infinite
-    usable.T[:] = np.where(outlook.converged, log_cost, np.inf)
-    own_cost = usable[rows, each] = log_cost.take(rows) if costs is None else log_cost[each, rows]
-    moved = shift[:, :, None] * _GRID  # (size, row, outcome): belief after that outcome, less before
-    cheapest = (usable[:, :, None] + moved).min(0)
-    gain = np.exp(log_cost[..., incumbent, None] + moved[incumbent]) - np.exp(cheapest)
-    cost = np.exp(own_cost[:, None] + sd[:, None] * _GRID)
+    own_cost = log_cost.take(rows) if costs is None else log_cost[each, rows]
+    run_variance, shift = s.run_variance.take(rows), s.cov.take(rows, 0)
+    if variance is not None:
+        run_variance += variance
+        shift[each, rows] += variance
+    sd = np.sqrt(run_variance)
+    shift /= sd[:, None]
+    usable = np.empty(shift.shape)  # (row, size): of a size that may not run the cost is infinite
+    np.add(log_cost, outlook.barred, out=usable)
+    usable[each, rows] = own_cost
+    moved = shift[..., None] * _GRID  # (row, size, outcome): belief after that outcome, less before
+    logs = np.empty((3, len(rows), len(_GRID)))  # (row, outcome): of the incumbent and the cheapest then, of the run
+    np.add(log_cost[..., incumbent, None], moved[:, incumbent], out=logs[0])
+    np.minimum.reduce(np.add(usable[..., None], moved, out=moved), 1, out=logs[1])
+    np.add(own_cost[:, None], sd[:, None] * _GRID, out=logs[2])
+    then, cheapest, cost = np.exp(logs, out=logs)
+    gain = then - cheapest
     incumbent_cost = np.exp(log_cost[..., incumbent])
     reliable = outlook.chance.take(rows)[:, None]
     chance = reliable * _WEIGHTS
-    given_up = 1.0 - reliable * _UP_TO
-    value = (chance * (horizon * gain - cost)).cumsum(1) - given_up * (cost + incumbent_cost[..., None])
-    value[:, 1:][cost[:, 1:] > outlook.beta * incumbent_cost[..., None]] = -np.inf
-    stop = value.argmax(1)
+    value = (chance * (horizon * gain - cost)).cumsum(1)
+    value -= (1.0 - reliable * _UP_TO) * (cost + incumbent_cost[..., None])
+    allowed = cost <= outlook.beta * incumbent_cost[..., None]
+    allowed[:, 0] = True
+    stop = np.where(allowed, value, -np.inf).argmax(1)
     net = value[each, stop] + incumbent_cost
     if rows[-1] == incumbent:
-        net[-1] = horizon * (chance[-1] * gain[-1]).sum()
+        net[-1] = horizon * chance[-1].dot(gain[-1])
     return net, cost[each, stop]
 
 
-def _measured(outlook: Outlook, incumbent: int, tried: Indices, log_epoch_cost: Vector) -> Vector:
-    """Net value [J] of each of ``tried``, were its EpochCost known to be this."""
-    each = np.arange(len(tried))
-    costs = np.repeat(outlook.log_epoch_cost[None, :], len(tried), 0)
-    costs[each, tried] = log_epoch_cost
-    return _net(outlook, incumbent, tried, costs, np.zeros(len(tried)))[0]
+def _with_looks(outlook: Outlook, incumbent: int, rows: Indices) -> tuple[Vector, Vector]:
+    """:func:`_net` where an EpochCost may be unknown: the first epoch of such a run tells it, and may end the run."""
+    variance = outlook.epoch_cost_variance.take(rows)
+    unknown = variance.nonzero()[0]
+    if not len(unknown):
+        return _net(outlook, incumbent, rows)
+    looks = unknown[unknown < len(rows) - 1]  # the incumbent runs to its end
+    tried = rows[looks]
+    found = outlook.log_epoch_cost[tried, None] + np.sqrt(variance[looks, None]) * _LOOKS
+    supposed, n = np.repeat(tried, len(_LOOKS)), found.size
+    net, stop = _net(
+        outlook,
+        incumbent,
+        np.concatenate((supposed, rows)),
+        _supposing(outlook, supposed, found.ravel(), len(rows)),
+        np.concatenate((np.zeros(n), variance)),
+    )
+    values, net, stop = net[:n].reshape(found.shape), net[n:], stop[n:]
+    net[looks] = np.maximum(values, net[-1] - np.exp(found)) @ _LOOK_WEIGHTS
+    return net, stop
 
 
-def _after_a_look(outlook: Outlook, incumbent: int, tried: Indices, own: float) -> Vector:
-    """Net value [J] of sizes of unknown EpochCost: the first epoch tells it, and may end the run.
-
-    :param own: net value of the incumbent's run.
-    """
-    found = outlook.log_epoch_cost[tried, None] + np.sqrt(outlook.epoch_cost_variance[tried, None]) * _LOOKS
-    values = _measured(outlook, incumbent, np.repeat(tried, len(_LOOKS)), found.ravel()).reshape(found.shape)
-    after: Vector = np.maximum(values, own - np.exp(found)) @ _LOOK_WEIGHTS
-    return after
+def _supposing(outlook: Outlook, tried: Indices, log_epoch_cost: Vector, others: int = 0) -> Vector:
+    """Log EpochCosts were that of each of ``tried`` known to be this, and of so many ``others`` behind them."""
+    costs = np.repeat(outlook.log_epoch_cost[None, :], len(tried) + others, 0)
+    costs[np.arange(len(tried)), tried] = log_epoch_cost
+    return costs
 
 
 def dearest_epoch(outlook: Outlook, incumbent: int, tried: int) -> float:
@@ -171,10 +185,10 @@ def dearest_epoch(outlook: Outlook, incumbent: int, tried: int) -> float:
 
     What is measured within the run's first seconds settles what its prediction left open.
     """
-    own = _net(outlook, incumbent, np.array([incumbent]))[0]
+    own, row = _with_looks(outlook, incumbent, np.array([incumbent]))[0], np.array([tried])
     low, high = (float(outlook.log_epoch_cost[tried]) + side for side in (-2.0, 2.0))
     for _ in range(6):
         middle = (low + high) / 2
-        worth = _measured(outlook, incumbent, np.array([tried]), np.array([middle]))[0] > own[0]
-        low, high = (middle, high) if worth else (low, middle)
+        net, _ = _net(outlook, incumbent, row, _supposing(outlook, row, np.array([middle])))
+        low, high = (middle, high) if net[0] > own[0] else (low, middle)
     return math.exp((low + high) / 2)

@@ -111,7 +111,8 @@ def _tried(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> At
     """An exploratory attempt that is worth its cost."""
     text, cost = scene.weights.text, np.exp(outlook.log_cost)
     b, index = scene.all_sizes[choice.index], scene.all_sizes.index(incumbent)
-    runs = sum(scene.belief.by_era[-1].get(b, {}).values())
+    ran = scene.belief.by_era[-1].get(b)
+    runs = 0 if ran is None else ran.runs
     seen = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "as its neighbours tell"
     why = (
         f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({seen}), {incumbent} "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,20 @@ def reach(sizes: tuple[int, ...], feasible: frozenset[int], converged: frozenset
     return tuple(near.get(b, False) for b in sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+@lru_cache(maxsize=256)
+def _standing(
+    sizes: tuple[int, ...], converged: frozenset[int], trusted: frozenset[int], reached: frozenset[int]
+) -> tuple[Vector, tuple[bool, ...], Vector]:
+    """(0, or inf where it may not run; whether it may be the incumbent; chance that a run reaches the target).
+
+    Each per batch size; the chance where no complete run has missed the target. Shared: not to be written to.
+    """
+    barred = np.array([0.0 if b in converged else math.inf for b in sizes])
+    chance = np.array([1.0 if b in reached else 1.0 - P_FAIL for b in sizes])
+    return barred, tuple(b in trusted for b in sizes), chance
+
+
+class Scene(NamedTuple):
     """What one decision looks at."""
 
     job: ZeusJob
@@ -62,7 +74,7 @@ class Scene:
         converged = belief.reached & feasible
         sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
         elsewhere = epoch_costs_elsewhere(belief, device, weights)
-        within, newest = reach(sizes, feasible, converged), _newest(belief)
+        within, newest = reach(sizes, feasible, converged), belief.newest_runs
         most = float(job.max_epochs or 1)
         missed = converged & {b for n, b, epochs in belief.stopped if epochs >= most and newest[b] == n}
         return cls(job, belief, weights, sizes, feasible, converged, within, costs, elsewhere, newest, missed)
@@ -79,28 +91,30 @@ class Scene:
         else:
             return None
         trusted = self.converged - self.missed or self.converged
+        barred, may_be_best, chance = _standing(self.all_sizes, self.converged, trusted, self.belief.reached)
         return Outlook(
             surrogate=self.belief.surrogate,
             log_epoch_cost=costs[0],
             epoch_cost_variance=costs[1],
-            converged=np.array([b in self.converged for b in self.all_sizes]),
-            trusted=[b in trusted for b in self.all_sizes],
-            chance=self._chance(),
+            barred=barred,
+            trusted=may_be_best,
+            chance=self._chance(chance),
             max_epochs=float(self.job.max_epochs or 1),
             age=self.belief.age(),
             beta=self.job.beta,
         )
 
-    def _chance(self) -> Vector:
+    def _chance(self, usual: Vector) -> Vector:
         """That a complete run reaches its target: the share of the newest ones that did, with one free success.
 
         Of a size that did reach it only those count that lie on this side of every change before its newest one.
         """
         most, belief = float(self.job.max_epochs or 1), self.belief
-        since = [0, *(change.since for change in belief.changes)]
-        reached = belief.reached
-        chances = {b: 1.0 if b in reached else 1.0 - P_FAIL for b in self.all_sizes}
         missed = [(n, b, False) for n, b, epochs in belief.stopped if epochs >= most]
+        if not missed:
+            return usual
+        since, reached = [0, *(change.since for change in belief.changes)], belief.reached
+        chances = dict(zip(self.all_sizes, usual.tolist(), strict=True))
         for size in {b for _, b, _ in missed} & chances.keys():
             runs = sorted(
                 (n, ok) for n, b, ok in [*((n, b, True) for n, b, _ in belief.converged), *missed] if b == size
@@ -108,7 +122,7 @@ class Scene:
             start = max(n for n in since if n <= runs[-1][0]) if size in reached else 0
             newest = [ok for n, ok in runs if n >= start][-RELIABILITY_RUNS:]
             chances[size] *= (1 + sum(newest)) / (1 + len(newest))
-        return np.array([chances[b] for b in self.all_sizes])
+        return np.array(list(chances.values()))
 
     def returning(self, outlook: Outlook, incumbent: int) -> Choice | None:
         """A size in reach that may be better than what is known of it, and nothing that runs would tell.
@@ -125,8 +139,9 @@ class Scene:
         oldest, newest, missed = belief.window_start(), self.newest, self.missed
         if not lately and not oldest and not missed:
             return None
-        dearer, cost = outlook.log_cost - outlook.log_cost[incumbent], np.exp(outlook.log_epoch_cost)
-        usual = math.exp(outlook.log_cost[incumbent])
+        log_cost = outlook.log_cost
+        dearer, cost = log_cost - log_cost[incumbent], np.exp(outlook.log_epoch_cost)
+        usual = math.exp(log_cost[incumbent])
         alone = self._alone(oldest) if oldest else {}
         untried = self._untried(outlook, dearer, lately) if lately else ()
 
@@ -148,13 +163,12 @@ class Scene:
 
     def _untried(self, outlook: Outlook, dearer: Vector, lately: int) -> Collection[int]:
         """Sizes never run, of known EpochCost, that may well be cheaper; none where a new one has run ``lately``."""
-        most = (UNTRIED * np.sqrt(outlook.surrogate.cov.diagonal())).tolist()
-        each = zip(self.all_sizes, self.within, dearer.tolist(), most, strict=True)
-        ran, belief = self.newest, self.belief
-        sizes = [b for b, near, above, at_most in each if near and above < at_most and b in self.costs and b not in ran]
-        if not sizes or {b for n, b, _ in (*belief.converged, *belief.stopped) if n < lately} != ran.keys():
+        ran, costs, belief = self.newest, self.costs, self.belief
+        new = [i for i, b in enumerate(self.all_sizes) if b not in ran and b in costs and self.within[i]]
+        if not new or {b for n, b, _ in (*belief.converged, *belief.stopped) if n < lately} != ran.keys():
             return ()
-        return sizes
+        cov = outlook.surrogate.cov
+        return [self.all_sizes[i] for i in new if dearer[i] < UNTRIED * math.sqrt(cov[i, i])]
 
     def _alone(self, oldest: int) -> dict[int, float]:
         """Epochs of batch sizes whose only run from this trial on reached the target."""
@@ -169,10 +183,3 @@ class Scene:
         """The default; where it does not fit, the nearest that does."""
         sizes = sorted(self.job.batch_sizes)
         return start_at(self.job.default_batch_size, sizes, [b for b in sizes if b not in self.feasible])
-
-
-def _newest(belief: Belief) -> dict[int, int]:
-    newest = {b: n for n, b, _ in belief.converged}  # by number: the last one stays
-    for n, b, _ in belief.stopped:
-        newest[b] = max(n, newest.get(b, 0))
-    return newest

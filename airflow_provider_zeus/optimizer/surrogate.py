@@ -9,16 +9,17 @@ likelihoods are in chapter 3.6. All arrays are over batch sizes, ascending. Need
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Self
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airflow_provider_zeus.optimizer.belief import Runs
 from airflow_provider_zeus.optimizer.drift import JUMP
+from airflow_provider_zeus.optimizer.reached import Reached, Runs
 
 P_FAIL = 0.05  # chance that a run never reaches its target, whatever was predicted for it
 
@@ -42,20 +43,14 @@ class Hyperparameters:
     pooled: float = 0.5  # share of the run-to-run variance that is common to all batch sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Surrogate:
+class Surrogate(NamedTuple):
     """Posterior of log Epochs: mean, covariance, and the run-to-run variance around it."""
 
     sizes: tuple[int, ...]
     mean: Vector  # (n,)
     cov: Vector  # (n, n)
     noise: Vector  # (n,) variance of one run
-
-    @property
-    def run_variance(self) -> Vector:
-        """Predictive variance of the next run's log Epochs."""
-        variance: Vector = self.cov.diagonal() + self.noise
-        return variance
+    run_variance: Vector  # (n,) predictive variance of the next run's log Epochs
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +59,7 @@ def _prior(sizes: tuple[int, ...], default: int, h: Hyperparameters) -> tuple[Ve
     apart = (x[:, None] - x[None, :]) / h.length
     smooth = h.smooth**2 * np.exp(-0.5 * apart**2)
     shape: Vector = h.trend**2 * np.outer(x, x) + smooth + h.own**2 * np.eye(len(sizes))
-    return h.slope * math.log(2.0) * np.maximum(x, 0.0), shape
+    return h.slope * math.log(2.0) * np.maximum(x, 0.0), h.level**2 + shape
 
 
 def fit(
@@ -87,27 +82,31 @@ def fit(
     """
     order = tuple(sizes)
     place = {b: i for i, b in enumerate(order)}
-    mean, shape = _prior(order, default, h)
-    cov = h.level**2 + shape
-    groups = [reached, *(runs for runs, _ in before)]
-    arms = [_Arm.of(g, place[b], runs[b]) for g, runs in enumerate(groups) for b in sorted(runs) if b in place]
-    noise = _noise(len(order), arms, h)
-    if arms:
-        at = [arm.place for arm in arms]
+    mean, cov = _prior(order, default, h)
+    at: list[int] = []  # the batch size of each arm: of one group after the other, one that ran in it
+    arms: list[Reached] = []
+    ends = []
+    for runs in (reached, *(runs for runs, _ in before)):
+        ran = [b for b in sorted(runs) if b in place]
+        at += [place[b] for b in ran]
+        arms += [runs[b] for b in ran]
+        ends.append(len(at))
+    noise = _noise(len(order), at, arms, h)
+    if at:
         across = cov.take(at, 0)
         seen = across.take(at, 1)
-        for group, (_, jumps) in enumerate(before, start=1):
-            these = [i for i, arm in enumerate(arms) if arm.group == group]
-            apart = np.ix_(these, these)
-            seen[apart] += h.level**2 + jumps / JUMP**2 * (seen[apart] - h.level**2)
-        seen.flat[:: len(at) + 1] += [noise[arm.place] / arm.runs for arm in arms]
+        for (start, end), (_, jumps) in zip(pairwise(ends), before, strict=True):
+            same = seen[start:end, start:end]
+            same += h.level**2 + jumps / JUMP**2 * (same - h.level**2)
+        seen.reshape(-1)[:: len(at) + 1] += [noise[i] / arm.runs for i, arm in zip(at, arms, strict=True)]
         gain = np.linalg.solve(seen, across)
         mean, cov = mean + ([arm.mean for arm in arms] - mean.take(at)) @ gain, cov - across.T @ gain
     for b, epochs, beside in stopped:
         if b in place:
             bound = math.log(max(epochs, 0.5)) - hardness(mean, [(place[m], e) for m, e in beside if m in place])
             mean, cov = _above(mean, cov, place[b], bound, noise[place[b]], P_FAIL if epochs >= most else 0.0)
-    return Surrogate(order, mean, cov, np.array(noise))
+    spread = np.array(noise)
+    return Surrogate(order, mean, cov, spread, cov.diagonal() + spread)
 
 
 def hardness(mean: Vector, runs: Beside, *, whole: bool = False) -> float:
@@ -119,33 +118,18 @@ def hardness(mean: Vector, runs: Beside, *, whole: bool = False) -> float:
     return excess / max(len(runs) + (not whole), 1)
 
 
-class _Arm(NamedTuple):
-    """Runs of one batch size and group that reached the target: mean of log Epochs, and the squares around it."""
-
-    group: int
-    place: int
-    runs: int
-    mean: float
-    squares: float
-
-    @classmethod
-    def of(cls, group: int, place: int, times: Mapping[float, int]) -> Self:
-        logs = [(math.log(epochs), n) for epochs, n in sorted(times.items())]
-        runs = sum([n for _, n in logs])
-        mean = sum([v * n for v, n in logs]) / runs
-        return cls(group, place, runs, mean, sum([(v - mean) ** 2 * n for v, n in logs]))
-
-
-def _noise(n: int, arms: Sequence[_Arm], h: Hyperparameters) -> list[float]:
+def _noise(n: int, at: Sequence[int], arms: Sequence[Reached], h: Hyperparameters) -> list[float]:
     """Run-to-run variance: half each size's own, half pooled; a scaled-inverse-chi-squared prior on both."""
-    squares, runs = [h.noise_runs * h.noise**2] * n, [h.noise_runs] * n
-    for arm in arms:
-        squares[arm.place] += arm.squares
-        runs[arm.place] += arm.runs - 1
-    every = (sum([arm.squares for arm in arms]) + h.noise_runs * h.noise**2) / (
-        sum([arm.runs - 1 for arm in arms]) + h.noise_runs
-    )
-    return [(1.0 - h.pooled) * s / r + h.pooled * every for s, r in zip(squares, runs, strict=True)]
+    start = h.noise_runs * h.noise**2
+    squares, runs = [start] * n, [h.noise_runs] * n
+    all_squares, all_runs = 0.0, 0
+    for i, (_, n_runs, _, around) in zip(at, arms, strict=True):
+        squares[i] += around
+        runs[i] += n_runs - 1
+        all_squares += around
+        all_runs += n_runs - 1
+    every = h.pooled * ((all_squares + start) / (all_runs + h.noise_runs))
+    return [(1.0 - h.pooled) * s / r + every for s, r in zip(squares, runs, strict=True)]
 
 
 def _above(mean: Vector, cov: Vector, i: int, bound: float, noise: float, fails: float) -> tuple[Vector, Vector]:

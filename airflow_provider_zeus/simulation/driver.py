@@ -42,15 +42,17 @@ def replay(
         decision = choose(job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed))
         runs: list[Run] = []
         peeks: list[Run] = []
-        for attempt in decision.chances:
+        chances = decision.chances
+        for attempt in chances:
             run = env.attempt(attempt)
             runs.append(run)
             belief = learn(belief, writer.trial(decision, attempt, run, len(runs), ti_id=f"{t}"))
             if run.reached:
                 break
-        final = attempt is decision.chances[-1]
+        final = attempt is chances[-1]
         kept = run.reached or not attempt.bounded
-        for peek in decision.peeks if len(runs) == 1 and worth_a_peek(run.time_s, run.time_s / run.epochs) else ():
+        peeking = decision.peeks and len(runs) == 1 and worth_a_peek(run.time_s, run.time_s / run.epochs)
+        for peek in decision.peeks if peeking else ():
             peeks.append(env.peek(peek.batch_size, run.limit_w))
             belief = learn(belief, writer.trial(decision, peek, peeks[-1], len(runs), State.GIVEN_UP, f"{t}"))
         log.add(env.scenario, runs, peeks, final=final, kept=kept)

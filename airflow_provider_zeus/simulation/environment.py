@@ -12,6 +12,7 @@ from airflow_provider_zeus.simulation.scenario import Arm, Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Point
 
 CHECK_S = 1.0  # within an epoch a bound is looked at once a second
+NOTHING = Epoch(0.0, 0.0, 0.0)
 _EPS = 1e-9
 
 
@@ -82,7 +83,7 @@ class Environment:
         allowed = self._allowed(min(bound_epochs, bound_cost / epoch.cost))
         if epoch.cost > max_epoch_cost:  # known at once, or as soon as it is profiled
             allowed = min(allowed, 1.0 if new else CHECK_S / epoch.time_s)
-        excess = Epoch(0.0, 0.0, 0.0)
+        excess = NOTHING
         if new and allowed:
             part, p = min(allowed, 1.0), arm.profiling
             excess = Epoch(*((a - b) * part for a, b in zip(_figures(p), _figures(epoch), strict=True)))
@@ -92,7 +93,7 @@ class Environment:
         """Train at a given power limit, without profiling."""
         epoch = self.scenario.epoch(point)
         allowed = self._allowed(bound_cost / epoch.cost)
-        return self._run(self.scenario.arms[batch_size], point.limit_w, epoch, allowed, Epoch(0.0, 0.0, 0.0))
+        return self._run(self.scenario.arms[batch_size], point.limit_w, epoch, allowed, NOTHING)
 
     def peek(self, batch_size: int, limit_w: float) -> Run:
         """A few seconds of training at the limit nearest to ``limit_w`` that was measured."""
@@ -100,8 +101,7 @@ class Environment:
         epoch = self.scenario.epoch(point)
         part = min(PEEK_S / epoch.time_s, 1.0)
         energy_j, time_s, cost = (v * part for v in _figures(epoch))
-        nothing = Epoch(0.0, 0.0, 0.0)
-        return Run(batch_size, point.limit_w, part, False, energy_j, time_s, cost, epoch.cost, nothing, cost, 0.0)
+        return Run(batch_size, point.limit_w, part, False, energy_j, time_s, cost, epoch.cost, NOTHING, cost, 0.0)
 
     def _allowed(self, epochs: float) -> float:
         """Epochs that may be trained: whole ones, checked at each epoch's end; below one, what the checks in it let."""

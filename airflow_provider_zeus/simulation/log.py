@@ -50,16 +50,16 @@ class Log:
         """
         last, all_runs = runs[-1], (*runs, *peeks)
         missed = scenario.best_cost
-        self.cost.append(math.fsum(r.cost for r in all_runs) + missed * (not last.reached))
-        self.expected_cost.append(math.fsum(r.expected_cost for r in all_runs) + missed * (1.0 - last.chance) * final)
-        self.energy_j.append(math.fsum(r.energy_j for r in all_runs))
-        self.time_s.append(math.fsum(r.time_s for r in all_runs))
+        self.cost.append(math.fsum([r.cost for r in all_runs]) + missed * (not last.reached))
+        self.expected_cost.append(math.fsum([r.expected_cost for r in all_runs]) + missed * (1.0 - last.chance) * final)
+        self.energy_j.append(math.fsum([r.energy_j for r in all_runs]))
+        self.time_s.append(math.fsum([r.time_s for r in all_runs]))
         self.batch_size.append(last.batch_size)
         self.limit_w.append(last.limit_w)
         self.attempts.append(len(runs))
         self.peeks.append(len(peeks))
         self.best_cost.append(scenario.best_cost)
-        self.runs.append(tuple(all_runs))
+        self.runs.append(all_runs)
         self.runs_without_model += not kept
         self.runs_below_target += kept and not last.reached
 

@@ -38,7 +38,7 @@ class Arm:
     def run(self, allowed: float) -> tuple[float, float]:
         """(expected epochs of a run that may take ``allowed``, chance that it reaches the target)."""
         n = len(self.epochs)
-        return sum(min(e, allowed) for e in self.epochs) / n, sum(e <= allowed for e in self.epochs) / n
+        return sum([min(e, allowed) for e in self.epochs]) / n, sum([e <= allowed for e in self.epochs]) / n
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_zeus.optimizer.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.knowledge_gradient import candidates
 from airflow_provider_zeus.optimizer.policy import learn
+from airflow_provider_zeus.optimizer.reached import Reached, Runs
 from airflow_provider_zeus.optimizer.scene import NEAR_AFTER
 from airflow_provider_zeus.optimizer.surrogate import fit
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Phase, State
@@ -19,6 +20,10 @@ from tests.unit.optimizer.world import NEVER, World, job_of
 
 NEEDS = {16: 12.0, 32: 10.0, 64: 11.0, 128: 14.0, 256: 30.0}
 EPOCH_S = {16: 40.0, 32: 20.0, 64: 12.0, 128: 9.0, 256: 8.0}  # costs 480, 200, 132, 126, 240: 128 is best
+
+
+def runs(took: dict[int, dict[float, int]]) -> Runs:
+    return {b: Reached.of(times) for b, times in took.items()}
 
 
 def world(*, default: int = 32, needs: dict[int, float] = NEEDS, device: DeviceInfo = V100, **fields: Any) -> World:
@@ -165,9 +170,9 @@ def test_the_decisions_after_a_jump_say_when_and_why_runs_were_forgotten() -> No
 
 
 def test_the_shape_outlives_a_small_jump_and_not_a_large_one() -> None:
-    old = {16: {12.0: 3}, 32: {10.0: 3}, 64: {20.0: 3}}
+    old = runs({16: {12.0: 3}, 32: {10.0: 3}, 64: {20.0: 3}})
     small, large, none = (
-        fit((16, 32, 64), 32, {32: {13.0: 1}}, [], before) for before in ([(old, 0.25**2)], [(old, 2.0**2)], ())
+        fit((16, 32, 64), 32, runs({32: {13.0: 1}}), [], before) for before in ([(old, 0.25**2)], [(old, 2.0**2)], ())
     )
     worse = [float(s.mean[2] - s.mean[1]) for s in (small, large, none)]
     assert worse[0] > 0.4, "of the log 2 that was seen"
@@ -333,24 +338,24 @@ def test_one_batch_size_alone_runs_for_ever() -> None:
 
 class TestSurrogate:
     def test_a_neighbour_teaches_less_the_farther_it_is(self) -> None:
-        s = fit((16, 32, 64, 128), 32, {32: {10.0: 3}}, [])
+        s = fit((16, 32, 64, 128), 32, runs({32: {10.0: 3}}), [])
         sd = np.sqrt(s.cov.diagonal())
         assert sd[1] < sd[0]
         assert sd[1] < sd[2] < sd[3]
         assert float(np.exp(s.mean[1])) == pytest.approx(10.0, rel=0.02)
 
     def test_a_stopped_run_raises_what_is_expected_there_and_nearby(self) -> None:
-        before, after = (fit((16, 32, 64), 32, {32: {10.0: 1}}, stopped) for stopped in ([], [(64, 30.0, ())]))
+        before, after = (fit((16, 32, 64), 32, runs({32: {10.0: 1}}), stopped) for stopped in ([], [(64, 30.0, ())]))
         assert after.mean[2] > before.mean[2] + 0.5
         assert after.mean[1] > before.mean[1]
         assert after.cov[2, 2] < before.cov[2, 2]
 
     def test_one_that_was_stopped_early_says_nothing(self) -> None:
-        before, after = (fit((16, 32, 64), 32, {32: {10.0: 1}}, stopped) for stopped in ([], [(64, 0.5, ())]))
+        before, after = (fit((16, 32, 64), 32, runs({32: {10.0: 1}}), stopped) for stopped in ([], [(64, 0.5, ())]))
         assert after.mean == pytest.approx(before.mean)
 
     def test_repeated_runs_tell_their_own_spread(self) -> None:
-        calm, wild = (fit((32, 64), 32, {32: epochs}, []) for epochs in ({10.0: 8}, {5.0: 4, 20.0: 4}))
+        calm, wild = (fit((32, 64), 32, runs({32: epochs}), []) for epochs in ({10.0: 8}, {5.0: 4, 20.0: 4}))
         assert calm.noise[0] < 0.25**2 < wild.noise[0]
         assert calm.noise[0] < calm.noise[1], "half of it is its own"
 
