@@ -121,19 +121,20 @@ def _net(
     s, horizon, each = outlook.surrogate, outlook.horizon(), np.arange(len(rows))
     log_cost = s.mean + (outlook.log_epoch_cost if costs is None else costs)
     own_cost = log_cost.take(rows) if costs is None else log_cost[each, rows]
-    run_variance, shift = s.run_variance.take(rows), s.cov.take(rows, 0)
+    run_variance, shift = s.run_variance.take(rows), s.cov.take(rows, 1)
     if variance is not None:
         run_variance += variance
-        shift[each, rows] += variance
+        shift[rows, each] += variance
     sd = np.sqrt(run_variance)
-    shift /= sd[:, None]
-    usable = np.empty(shift.shape)  # (row, size): of a size that may not run the cost is infinite
-    np.add(log_cost, outlook.barred, out=usable)
-    usable[each, rows] = own_cost
-    moved = shift[..., None] * _GRID  # (row, size, outcome): belief after that outcome, less before
+    shift /= sd
+    usable = np.empty(shift.shape)  # (size, row): of a size that may not run the cost is infinite
+    usable.T[:] = log_cost + outlook.barred
+    usable[rows, each] = own_cost
+    moved = shift[..., None] * _GRID  # (size, row, outcome): belief after that outcome, less before
     logs = np.empty((3, len(rows), len(_GRID)))  # (row, outcome): of the incumbent and the cheapest then, of the run
-    np.add(log_cost[..., incumbent, None], moved[:, incumbent], out=logs[0])
-    np.minimum.reduce(np.add(usable[..., None], moved, out=moved), 1, out=logs[1])
+    np.add(log_cost[..., incumbent, None], moved[incumbent], out=logs[0])
+    moved += usable[..., None]
+    np.minimum.reduce(moved, 0, out=logs[1])
     np.add(own_cost[:, None], sd[:, None] * _GRID, out=logs[2])
     then, cheapest, cost = np.exp(logs, out=logs)
     gain = then - cheapest
