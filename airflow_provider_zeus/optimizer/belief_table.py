@@ -129,6 +129,6 @@ def in_reach(sizes: Sequence[int], known: Collection[int], policy: str) -> set[i
     if policy == "zeus":  # Algorithm 3 walks over neighbours
         places = [i for i, b in enumerate(sizes) if b in known]
         return {sizes[j] for i in places for j in (i - 1, i, i + 1) if 0 <= j < len(sizes)}
-    from airflow_provider_zeus.optimizer.knowledge_gradient import candidates
+    from airflow_provider_zeus.optimizer.reach import candidates
 
     return {b for b, near in zip(sizes, candidates(tuple(sizes), frozenset(known)), strict=True) if near}

@@ -23,8 +23,7 @@ import numpy as np
 from airflow_provider_zeus.optimizer.surrogate import Indices, Surrogate, Vector, normal_cdf
 
 HORIZON = 16.0  # recurrences that will use an answer
-SECOND_LOOK, FIRST_LOOK_AT = 2.5, 32  # at recurrence 32, 64, 128 ... the horizon counts 2.5 x
-OCTAVES = 1.0  # candidates lie so near to a batch size that has converged, or are its neighbours in the list
+SECOND_LOOK, FIRST_LOOK_AT = 2.2, 32  # at recurrence 32, 64, 128 ... the horizon counts 2.2 x
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
 
 _GRID = np.linspace(-3.0, 3.0, 25)  # outcomes, in predictive standard deviations
@@ -43,7 +42,7 @@ class Outlook(NamedTuple):
     surrogate: Surrogate
     log_epoch_cost: Vector
     epoch_cost_variance: Vector  # 0 where it was measured
-    barred: Vector  # 0 of those that converged and may run, else inf
+    open_after: Vector  # (size, the one that ran): log factor on the cost of what may run then
     trusted: Sequence[bool]  # of those that converged and may run: what may be the incumbent
     chance: Vector  # that a complete run reaches the target
     max_epochs: float
@@ -83,20 +82,6 @@ class Choice:
     give_up_at: float
 
 
-def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool, ...]:
-    """Per batch size (ascending): whether it is within reach of one that converged."""
-    reach, last = [False] * len(sizes), len(sizes) - 1
-    factor = 2.0**OCTAVES * (1 + 1e-9)
-    for i, b in enumerate(sizes):
-        if b in converged:
-            for j in range(max(i - 1, 0), min(i + 1, last) + 1):
-                reach[j] = True
-            for j, other in enumerate(sizes):
-                if b <= other * factor and other <= b * factor:
-                    reach[j] = True
-    return tuple(reach)
-
-
 def best(outlook: Outlook, incumbent: int, within: Sequence[bool]) -> Choice:
     """The candidate with the highest net value; the incumbent where nothing beats it."""
     rows = [i for i, near in enumerate(within) if near and i != incumbent]
@@ -127,9 +112,8 @@ def _net(
         shift[rows, each] += variance
     sd = np.sqrt(run_variance)
     shift /= sd
-    usable = np.empty(shift.shape)  # (size, row): of a size that may not run the cost is infinite
-    usable.T[:] = log_cost + outlook.barred
-    usable[rows, each] = own_cost
+    usable = outlook.open_after.take(rows, 1)  # (size, row): of a size that may not run the cost is infinite
+    np.add(usable.T, log_cost, out=usable.T)
     moved = shift[..., None] * _GRID  # (size, row, outcome): belief after that outcome, less before
     logs = np.empty((3, len(rows), len(_GRID)))  # (row, outcome): of the incumbent and the cheapest then, of the run
     np.add(log_cost[..., incumbent, None], moved[incumbent], out=logs[0])
