@@ -111,7 +111,7 @@ class Belief:
         return newest
 
     def replaced(self, changes: Mapping[str, object]) -> Self:
-        """``dataclasses.replace`` at a fifth of its price: a fold makes one belief per trial."""
+        """``dataclasses.replace`` at a quarter of its price: a fold makes one belief per trial."""
         new, mine = object.__new__(type(self)), self.__dict__
         new.__dict__.update({name: mine[name] for name in self.__dataclass_fields__}, **changes)
         return new

@@ -13,7 +13,7 @@ from airflow_provider_zeus.optimizer.drift import SURPRISES
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.knowledge_gradient import Choice, Outlook, best, dearest_epoch
 from airflow_provider_zeus.optimizer.reach import reach
-from airflow_provider_zeus.optimizer.scene import Scene
+from airflow_provider_zeus.optimizer.scene import NEAR_AFTER, Scene
 from airflow_provider_zeus.optimizer.surrogate import hardness
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Phase, ProfileSample
 
@@ -128,19 +128,25 @@ def _tried(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> At
 def _returning(scene: Scene, outlook: Outlook, choice: Choice, incumbent: int) -> Attempt:
     """A batch size that nobody ran for a window: it may have become better without a sign."""
     b, text = scene.all_sizes[choice.index], scene.weights.text
+    phase = Phase.EXPLORE if scene.never_ran(b) else Phase.RETURN
     limit = choice.give_up_at + scene.costs.get(b, 0.0) / 2  # to the nearest whole epoch: of two or three each counts
     why = (
         f"{b} {_why_back(scene, b)} and is tried, in case it is cheaper than {incumbent}; it is given up above "
         f"{text(limit)}."
     )
-    return _bounded(scene, Attempt(batch_size=b, phase=Phase.RETURN, why=why), limit)
+    return _bounded(scene, Attempt(batch_size=b, phase=phase, why=why), limit)
 
 
 def _why_back(scene: Scene, b: int) -> str:
     if b in scene.missed:
         return "missed the target in its newest run, which may have been chance,"
-    runs = "one run alone" if scene.newest.get(b, 0) >= scene.belief.window_start() else "no run"
-    return f"has had {runs} among the last {scene.job.window} converged ones"
+    if scene.never_ran(b):
+        return "has never run, only its neighbours speak against it,"
+    last = scene.newest.get(b, 0)
+    since = sum(n > last for n, _, _ in scene.belief.converged)
+    if since >= min(NEAR_AFTER, scene.job.window):
+        return f"has had no run among the last {since} converged ones"
+    return f"has had one run alone among the last {scene.job.window} converged ones"
 
 
 def _bounded(scene: Scene, attempt: Attempt, limit: float, dearest: float | None = None) -> Attempt:

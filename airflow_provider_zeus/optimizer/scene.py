@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from airflow_provider_zeus.optimizer.reach import open_after, reach
 from airflow_provider_zeus.optimizer.surrogate import P_FAIL, Vector
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample
 
+NEAR, NEAR_AFTER = 1.1, 60  # a size believed to cost up to 1.1 x the incumbent runs again after so many recurrences
+UNTRIED = 0.35  # one never run is looked at where it is believed dearer by so many standard deviations at most
 RETURN_WITHIN = 0.75  # what has not run for a window is given up at .75 x the incumbent's cost,
 RETURN_DEAR = 1.5  # if it is believed to cost more than 1.5 x as much; else at beta x
 
@@ -112,21 +114,28 @@ class Scene(NamedTuple):
     def returning(self, outlook: Outlook, incumbent: int) -> Choice | None:
         """A size in reach that may be better than what is known of it, and nothing that runs would tell.
 
-        The one believed cheapest, given up soon where it would have to have become much better. A size without a run
-        for a window is looked after. One whose only run within the window was cheaper than the incumbent runs once
-        more: a single run is not believed against all neighbours. So does one that has reached the target before and
-        missed it in its newest run: that may have been chance.
+        The one believed cheapest, given up soon where it would have to have become much better. A size nearly as cheap
+        as the incumbent is soon looked after, since that costs little; any other one when a window has passed. So is
+        one never run that may well be cheaper, one at a time: its neighbours alone spoke against it. One whose only run
+        within the window was cheaper than the incumbent runs once more: a single run is not believed against all
+        neighbours. So does one that has reached the target before and missed it in its newest run: that may have been
+        chance.
         """
-        oldest, newest, missed = self.belief.window_start(), self.newest, self.missed
-        if not oldest and not missed:
+        belief = self.belief
+        lately = belief.converged[-NEAR_AFTER][0] if len(belief.converged) >= NEAR_AFTER else 0
+        oldest, newest, missed = belief.window_start(), self.newest, self.missed
+        if not lately and not oldest and not missed:
             return None
         log_cost = outlook.log_cost
         dearer, cost = log_cost - log_cost[incumbent], np.exp(outlook.log_epoch_cost)
         usual = math.exp(log_cost[incumbent])
         alone = self._alone(oldest) if oldest else {}
+        untried = self._untried(outlook, dearer, lately) if lately else ()
 
         def due(i: int, b: int) -> bool:
-            return b in missed or newest.get(b, 0) < oldest or alone.get(b, math.inf) * cost[i] < usual
+            if b in missed or b in untried or (b in newest and newest[b] < lately and dearer[i] < math.log(NEAR)):
+                return True
+            return bool(oldest) and (newest.get(b, 0) < oldest or alone.get(b, math.inf) * cost[i] < usual)
 
         waiting = [i for i, b in enumerate(self.all_sizes) if self.within[i] and i != incumbent and due(i, b)]
         if not waiting:
@@ -134,6 +143,19 @@ class Scene(NamedTuple):
         index = min(waiting, key=lambda i: float(dearer[i]))
         dear = dearer[index] > math.log(RETURN_DEAR)
         return Choice(index, 0.0, usual * (RETURN_WITHIN if dear else self.job.beta))
+
+    def never_ran(self, b: int) -> bool:
+        """Whether it has had no run at all, as far as a window that is not full yet can tell."""
+        return b not in self.newest and not self.belief.window_start()
+
+    def _untried(self, outlook: Outlook, dearer: Vector, lately: int) -> Collection[int]:
+        """Sizes never run, of known EpochCost, that may well be cheaper; none where a new one has run ``lately``."""
+        ran, costs, belief = self.newest, self.costs, self.belief
+        new = [i for i, b in enumerate(self.all_sizes) if b not in ran and b in costs and self.within[i]]
+        if not new or {b for n, b, _ in (*belief.converged, *belief.stopped) if n < lately} != ran.keys():
+            return ()
+        cov = outlook.surrogate.cov
+        return [self.all_sizes[i] for i in new if dearer[i] < UNTRIED * math.sqrt(cov[i, i])]
 
     def _alone(self, oldest: int) -> dict[int, float]:
         """Epochs of batch sizes whose only run from this trial on reached the target."""

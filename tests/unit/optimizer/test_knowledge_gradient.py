@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_zeus.optimizer.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.optimizer.reached import Reached, Runs
+from airflow_provider_zeus.optimizer.scene import NEAR_AFTER
 from airflow_provider_zeus.optimizer.surrogate import fit
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Phase, State
 from tests.strategies import CPU, V100
@@ -213,6 +214,37 @@ def test_the_same_trial_twice_teaches_once() -> None:
     w = world()
     w.runs(12)
     assert learn(w.belief, w.log[5]).surrogate.mean == pytest.approx(w.belief.surrogate.mean)
+
+
+def test_what_is_nearly_as_cheap_is_looked_after_long_before_a_window_has_passed() -> None:
+    """Its epochs fall without a sign: those of what runs stay as they were."""
+    w = world(default=64, needs={32: 10.0, 64: 10.0, 128: 10.6})
+    w.epoch_s = {32: 20.0, 64: 10.0, 128: 10.0}
+    w.runs(70)
+    w.epochs = {**w.epochs, 32: 7.0, 128: 7.0}
+    tried = [w.run() for _ in range(56)]  # until the next second look
+    (returned,) = [d.attempts[0] for d in tried if d.attempts[0].phase is Phase.RETURN]
+    assert returned.batch_size == 128, "32 costs twice as much"
+    assert "128 has had no run among the last 6" in returned.why
+    assert w.runs(3) == [128] * 3
+    assert not w.belief.window_start(), "the window is not full"
+
+
+def test_what_never_ran_and_may_be_cheaper_is_tried_when_nothing_new_was_for_long() -> None:
+    costs = {8: 106.0, 12: 103.7, 16: 104.0, 24: 104.9, 32: 110.0, 48: 114.1, 56: 116.9}
+    w = world(default=24, needs=dict.fromkeys(costs, 4.0))
+    w.epoch_s = {b: cost / 4.0 for b, cost in costs.items()}
+    for b, epochs in ((24, 4.0), (48, 5.0), (12, 4.0), (8, 4.0), (8, 5.0), (12, 5.0)):
+        w.add(b, epochs=epochs)
+    for i in range(NEAR_AFTER + 10):
+        w.add(24, epochs=4.0 + (i % 5 == 0))
+    assert w.decide().attempts[0].batch_size == 12, "nobody knows what an epoch of 16 costs"
+    w.add(16, State.GIVEN_UP, 0.1, phase=Phase.PEEK)
+    tried = w.decide().attempts[0]
+    assert (tried.batch_size, tried.phase, tried.bounded) == (16, Phase.EXPLORE, True)
+    assert "16 has never run" in tried.why
+    w.add(56, epochs=5.0)
+    assert w.decide().attempts[0].batch_size == 12, "56 was new: one at a time"
 
 
 def test_what_has_not_run_for_a_window_is_tried_again_and_found_better() -> None:
