@@ -16,6 +16,7 @@ RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (sect
 KEPT = 1024  # mean EpochCosts that are kept, per size of a slice and weights
 
 Entries = tuple[tuple[int, Rates], ...]  # trial number, rates
+Kept = dict[int, tuple[Entries, float | None]]  # by the id of the entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ def epoch_costs(
     for (b, measured_on), entries in [*belief.peeked.items(), *belief.rates.items()]:
         if measured_on == where:
             known = kept.get(id(entries))
-            cost = known[1] if known is not None and known[0] is entries else _mean_cost(entries, size, weights)
+            cost = known[1] if known is not None and known[0] is entries else _mean_cost(entries, size, weights, kept)
             if cost is not None:
                 costs[b] = cost
     return costs
@@ -126,10 +127,9 @@ def translated(here: Mapping[int, float], there: Mapping[int, float]) -> dict[in
     return {**{b: cost * shift for b, cost in there.items()}, **here}
 
 
-def _mean_cost(entries: Entries, size: float | None, weights: Weights) -> float | None:
+def _mean_cost(entries: Entries, size: float | None, weights: Weights, kept: Kept) -> float | None:
     known = [c for c in [r.epoch_cost(size, weights) for _, r in entries] if c is not None]
     mean = math.fsum(known) / len(known) if known else None
-    kept = _kept(size, weights)
     if len(kept) >= KEPT:
         kept.clear()
     kept[id(entries)] = entries, mean
@@ -137,6 +137,6 @@ def _mean_cost(entries: Entries, size: float | None, weights: Weights) -> float 
 
 
 @lru_cache(maxsize=64)
-def _kept(size: float | None, weights: Weights) -> dict[int, tuple[Entries, float | None]]:
+def _kept(size: float | None, weights: Weights) -> Kept:
     """Mean EpochCosts by whose they are: a run tells one batch size anew, a hash would ask all of their entries."""
     return {}

@@ -105,10 +105,7 @@ class Belief:
     @cached_property
     def newest_runs(self) -> Mapping[int, int]:
         """Number of the newest run of each batch size within the window, or given up or missed as lately."""
-        newest: dict[int, int] = {}
-        for n, b, _ in (*self.converged, *self.stopped):
-            newest[b] = max(n, newest.get(b, 0))
-        return newest
+        return _newest_runs((*self.converged, *self.stopped), {})
 
     def replaced(self, changes: Mapping[str, object]) -> Self:
         """``dataclasses.replace`` at a quarter of its price: a fold makes one belief per trial."""
@@ -129,9 +126,7 @@ class Belief:
             if "reached" in known and all(b in known["reached"] for _, b, _ in reached):
                 mine["reached"] = known["reached"]
         if "newest_runs" in known:
-            newest = mine["newest_runs"] = dict(known["newest_runs"])
-            for n, b, _ in (*reached, *stopped):
-                newest[b] = max(n, newest.get(b, 0))
+            mine["newest_runs"] = _newest_runs((*reached, *stopped), known["newest_runs"])
 
     @cached_property
     def reached(self) -> frozenset[int]:
@@ -224,6 +219,13 @@ def _added(before: tuple[Run, ...], after: tuple[Run, ...]) -> tuple[Run, ...] |
     if before and len(after) == len(before) + 1 and after[-2] is before[-1]:
         return after[-1:]
     return None
+
+
+def _newest_runs(runs: tuple[Run, ...], before: Mapping[int, int]) -> dict[int, int]:
+    newest = dict(before)
+    for n, b, _ in runs:
+        newest[b] = max(n, newest.get(b, 0))
+    return newest
 
 
 def _plain(rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]]) -> list[object]:

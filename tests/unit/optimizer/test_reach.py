@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -49,10 +50,16 @@ def after_a_falling_trend() -> Attempt:
     return w.decide().attempts[0]
 
 
+@pytest.fixture
+def nothing_kept() -> Iterator[None]:
+    yield
+    reach.open_after.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_a_size_is_worth_more_where_it_opens_the_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = after_a_falling_trend()
     assert (tried.batch_size, tried.phase) == (128, Phase.EXPLORE)
     monkeypatch.setattr(reach, "BEYOND", math.inf)
     reach.open_after.cache_clear()
     assert after_a_falling_trend().phase is Phase.INCUMBENT
-    reach.open_after.cache_clear()
