@@ -119,6 +119,14 @@ def _running() -> dict[str, Any]:
             "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
             "/var/lib/zeus",
         ),
+        "attempt_root": _option(
+            "string",
+            "",
+            "Folder under which ``run.attempt_dir`` makes a folder for each attempt. Where later tasks run on other "
+            "hosts it has to be shared storage, or the training uploads what it keeps. Empty: the folder for temporary "
+            "files of the host that trains.",
+            "/mnt/models/zeus",
+        ),
         "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial.", "30"),
         "lease_s": _option("float", "90", "Seconds without a report after which a trial counts as dead.", "180"),
         "cpu_watts": _option(

@@ -105,15 +105,13 @@ def starts_told(starts: Sequence[Start]) -> int | None:
 
 
 def _of_plan(start: Sequence[Line], plan: Plan) -> Start:
-    """The lines that can be told: of attempts and peeks that the plan has, up to the first end of each."""
-    first_peek = plan.first_attempt + len(plan.attempts)
+    """The lines that can be told: of attempts that the plan has, up to the first end of each."""
     attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
-    peeks = {(first_peek + index, index) for index in range(len(plan.peeks))}
     ended: set[int | None] = set()
     known = []
     for line in start:
         if line.kind not in ("start", "final"):
-            if (line.attempt, line.peek) not in peeks and (line.attempt not in attempts or line.peek is not None):
+            if line.attempt not in attempts:
                 log.warning("Zeus: a line of attempt %r, which the plan does not have, is left out.", line.attempt)
                 continue
             if line.attempt in ended:

@@ -39,6 +39,7 @@ class Settings:
     cpu_watts: float | None  # of one busy core
     power_read_only: bool
     power_socket: str = ""  # of the helper that sets power limits
+    attempt_root: str | None = None  # folder of what run.attempt_dir makes
     gpu_lock_wait_s: float = GPU_LOCK_WAIT_S
 
     @classmethod
@@ -68,6 +69,7 @@ class Settings:
             cpu_watts=cpu_watts or None,
             power_read_only=conf.getboolean("zeus", "power_read_only", fallback=False),
             power_socket=conf.get("zeus", "power_socket", fallback="").strip(),
+            attempt_root=conf.get("zeus", "attempt_root", fallback="").strip() or None,
             gpu_lock_wait_s=conf.getfloat("zeus", "gpu_lock_wait_s", fallback=GPU_LOCK_WAIT_S),
         )
 
@@ -224,12 +226,12 @@ def plan_of(asked: Asked, settings: Settings, *, state_dir: str | None) -> Plan:
         attempts=left or decision.in_order[position:],
         stand_in=decision.stand_in if left else None,
         second_chance=decision.second_chance,
-        peeks=() if position else decision.peeks,  # they follow the decision's first attempt alone
         seed=decision.seed,
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,
         heartbeat_s=settings.heartbeat_s,
         state_dir=state_dir,
+        attempt_root=settings.attempt_root,
         cpu_watts=settings.cpu_watts,
         power_read_only=settings.power_read_only,
         power_socket=settings.power_socket,

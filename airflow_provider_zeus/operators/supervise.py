@@ -104,7 +104,9 @@ class Supervised:
 
     @property
     def following(self) -> Plan | None:
-        """The plan of the next start: of the attempts after one that was given up, or did not fit into memory."""
+        """The plan of the next start: of the attempts after one that was given up, failed for its batch size, or did
+        not fit into memory.
+        """
         last = max(self._ends, key=lambda end: end.attempt or 0, default=None)
         if last is None or self._teller.kept_end is not None or last.attempt is None:
             return None
@@ -112,9 +114,10 @@ class Supervised:
         index = last.attempt + 1 - self.plan.first_attempt
         left = self.plan.in_order[index:]
         missed = last.state in (State.GIVEN_UP, State.EXHAUSTED) and self.plan.followed(index - 1)
-        if not left or not (missed or no_memory):
+        failed = last.state is State.FAILED and self.plan.exploratory(index - 1) and not self._job.strict
+        if not left or not (missed or failed or no_memory):
             return None
-        return replace(self.plan, attempts=left, peeks=(), stand_in=None, first_attempt=last.attempt + 1)
+        return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
 
     # ------------------------------------------------------------------ while it runs
     def _environ(self) -> dict[str, str]:
@@ -177,7 +180,6 @@ class Supervised:
             kind=kind,
             start_id=self._start_id,
             attempt=(newest and newest.attempt) or plan.first_attempt,
-            peek=newest.peek if newest else None,
             batch_size=(newest and newest.batch_size) or plan.attempts[0].batch_size,
             observation=observation,
             **fields,

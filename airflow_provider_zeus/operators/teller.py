@@ -44,9 +44,6 @@ class Teller:
             self._kept = (line.start_id, line.attempt)
         if line.attempt is None or line.kind in ("start", "final"):
             return
-        if line.peek is not None and not 0 <= line.peek < len(self._first.decision.peeks):
-            log.warning("Zeus: a line of peek %d, which the decision does not have, is left out.", line.peek)
-            return
         observation = replace(line.observation or Observation(), start_id=line.start_id or None)
         report = Report(observation=observation, profile=line.profile, points=line.points)
         if line.kind == "end":
@@ -60,7 +57,7 @@ class Teller:
 
     def _news(self, store: Store, attempt: int, line: Line, report: Report) -> None:
         try:
-            key = self._begun(store, attempt, self._peek(line))
+            key = self._begun(store, attempt)
         except StoreError as error:
             if line.kind == "beat":
                 raise
@@ -69,27 +66,20 @@ class Teller:
         if line.kind == "beat":
             store.heartbeat(key, report, lease_s=self._lease_s)
 
-    def _begun(self, store: Store, attempt: int, peek: Attempt | None = None) -> TrialKey:
-        """Key of an attempt's row, written now where it is not; those before it first. Raises StoreError.
-
-        :param peek: where the row is a peek's: the attempts between the kept one and it never ran.
-        """
+    def _begun(self, store: Store, attempt: int) -> TrialKey:
+        """Key of an attempt's row, written now where it is not; those before it first. Raises StoreError."""
         if attempt not in self._keys:
             first = self._first.key
-            previous = self._begun(store, attempt - 1) if peek is None and attempt - 1 > first.attempt else first
+            previous = self._begun(store, attempt - 1) if attempt - 1 > first.attempt else first
             key = replace(first, attempt=attempt)
-            self._keys[attempt] = store.begin(key, previous, planned=peek, lease_s=self._lease_s).key
+            self._keys[attempt] = store.begin(key, previous, lease_s=self._lease_s).key
         return self._keys[attempt]
-
-    def _peek(self, line: Line) -> Attempt | None:
-        """The peek that a line tells of; None for an attempt's line."""
-        return None if line.peek is None else self._first.decision.peeks[line.peek]
 
     def _planned(self, line: Line) -> Attempt:
         """What a line tells of, as it was decided."""
         planned, first = self._first.decision.in_order, self._first
         position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
-        return self._peek(line) or planned[min(position, len(planned) - 1)]
+        return planned[min(position, len(planned) - 1)]
 
     def _tell(self, attempt: int, line: Line, report: Report) -> str | None:
         """Tell an attempt's end; where it is kept for later when the store does not take it."""
@@ -97,7 +87,7 @@ class Teller:
         try:
             if self._store is None:
                 raise StoreError("The store could not be asked when this run began.")
-            self._store.tell(self._begun(self._store, attempt, self._peek(line)), state, report, reason=line.reason)
+            self._store.tell(self._begun(self._store, attempt), state, report, reason=line.reason)
         except StoreError as error:
             return self._remember(attempt, state, line, report, error)
         return None
@@ -122,10 +112,7 @@ class Teller:
         return next((end for end, _ in self._ended if (end.start_id, end.attempt) == self._kept), None)
 
     def cost_xcom(self) -> dict[str, Any]:
-        """XCom ``zeus_cost``: what this run cost, attempt by attempt, as plain JSON. None where a figure is missing.
-
-        Peeks stand among the attempts, with phase ``peek``, and are counted in the totals.
-        """
+        """XCom ``zeus_cost``: what this run cost, attempt by attempt, as plain JSON. None where a figure is missing."""
         job = ZeusJob.from_dict(self._first.spec)
         attempts = [
             {"phase": self._planned(line).phase.value, **_attempt_xcom(job, line, untold)}

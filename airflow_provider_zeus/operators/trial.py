@@ -103,10 +103,13 @@ class ZeusTrial:
         pull = f"ti.xcom_pull(task_ids='{self.setup.task_id}', map_indexes=ti.map_index, key='%s')"
         # Native rendering makes numbers of numbers, which no environment takes; quotes keep them text.
         number = "'{{ %s }}'" if self._dag.render_template_as_native_obj else "{{ %s }}"
+        tries = "ti.try_number - ti.max_tries + ti.task.retries"  # 1 again where it was cleared
+        decision = pull % DECISION
+        retried = f"{decision}['attempts'][-1]['batch_size']"  # whatever ended the first try: a retry explores nothing
         env = {
             "ZEUS_PLAN": "{{ %s }}" % (pull % PLAN),
-            "ZEUS_BATCH_SIZE": number % f"{pull % DECISION}['batch_size']",
-            "ZEUS_TRY": number % "ti.try_number - ti.max_tries + ti.task.retries",  # 1 again where it was cleared
+            "ZEUS_BATCH_SIZE": number % f"{decision}['batch_size'] if {tries} == 1 else {retried}",
+            "ZEUS_TRY": number % tries,
         }
         return env | ({"ZEUS_RESULT": "{{ %s['result_path'] }}/" % (pull % HANDED)} if self._result_path else {})
 

@@ -126,9 +126,10 @@ class Rates(NamedTuple):
 
 def _split(o: Observation, total: float | None, rest: float | None, excess: float | None) -> tuple[float, float] | None:
     """(per sample, per epoch) of energy or time without the excess; None where nothing can be told, never 0."""
-    if total is None or not o.epochs:
+    epochs = o.epochs or (o.samples / o.samples_per_epoch if o.samples and o.samples_per_epoch else None)
+    if total is None or not epochs:
         return None
     spent, rest = total - (excess or 0.0), rest or 0.0
     if not o.samples:
-        return (0.0, spent / o.epochs) if spent > 0 else None
-    return ((spent - rest) / o.samples, rest / o.epochs) if spent > rest else None
+        return (0.0, spent / epochs) if spent > 0 else None
+    return ((spent - rest) / o.samples, rest / epochs) if spent > rest else None

@@ -84,8 +84,10 @@ def evidence(trials: Iterable[Trial] | Evidence, job: ZeusJob, where: Where | No
     left_out = _counted({}, "written twice", found, once)
     known = [t for t in once if t.state in _STATES and t.planned.phase in _PHASES]
     left_out = _counted(left_out, "in a state or phase that this version does not know", once, known)
-    own = [t for t in known if t.spec.get("job_version", job.job_version) == job.job_version]
-    left_out = _counted(left_out, "of another job_version", known, own)
+    trained = [t for t in known if t.state is not State.NO_DATA]
+    left_out = _counted(left_out, "whose slice of data was empty", known, trained)
+    own = [t for t in trained if t.spec.get("job_version", job.job_version) == job.job_version]
+    left_out = _counted(left_out, "of another job_version", trained, own)
     kept = tuple(replace(t, observation=_numbers(t.observation)) for t in own)
     devices = Counter(t.observation.where for t in kept if t.observation.where is not None)
     if where is None:

@@ -25,13 +25,16 @@ _DIED = (State.FAILED, State.ABANDONED)
 
 
 def learn(belief: Belief, trial: Trial) -> Belief:
-    """Take one trial in. Pure; running trials and those of another ``job_version`` teach nothing.
+    """Take one trial in. Pure; running trials, those without data and those of another ``job_version`` teach nothing.
 
     Epochs(b) is taught by runs of the present target whose run type is in ``learn_from`` and which ended by
     themselves; rates by every trial that measured them; feasibility by out of memory and deaths.
     """
     job, n = belief.job, trial.number
-    if trial.state is State.RUNNING or trial.spec.get("job_version", job.job_version) != job.job_version:
+    if (
+        trial.state in (State.RUNNING, State.NO_DATA)
+        or trial.spec.get("job_version", job.job_version) != job.job_version
+    ):
         return belief
     changes: dict[str, object] = {}
     _learn_feasible(belief, trial, changes)

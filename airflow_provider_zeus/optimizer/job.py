@@ -49,7 +49,8 @@ class ZeusJob:
     :param profile_steps: and at least so many optimizer steps.
     :param learn_from: run types that teach the bandit; others are logged and shown.
     :param require_target: fail the task when the kept model is below the target.
-    :param strict: fail the task when the store cannot be reached; default: train on, tell the cost later.
+    :param strict: fail the task when the store cannot be reached, and when the try of a batch size raises an error;
+        default: train on and store the cost later, give the try up and train the best known batch size.
     :param seed: user's seed, mixed into each decision's own.
     """
 

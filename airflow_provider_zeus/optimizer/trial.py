@@ -21,6 +21,7 @@ class State(StrEnum):
     GIVEN_UP = "given_up"  # exploratory, stopped at its bound
     EXHAUSTED = "exhausted"  # max_epochs done, below target
     FAILED = "failed"  # ended by an error
+    NO_DATA = "no_data"  # not one optimizer step: the slice of data was empty, and teaches nothing
     ABANDONED = "abandoned"  # nobody came back: lease expired, or a later try took over
 
 

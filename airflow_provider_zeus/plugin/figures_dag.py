@@ -35,15 +35,17 @@ def row_key(row: Row) -> RunKey:
 
 def charted(rows: Sequence[Row]) -> list[Row]:
     """The rows that one chart can show, oldest first: over, of known cost, in the unit of the newest such run."""
-    known = [r for r in rows if r.cost.value is not None and r.state != State.RUNNING.value]
+    known = [r for r in rows if r.cost.value is not None and r.state not in (State.RUNNING.value, State.NO_DATA.value)]
     return [r for r in reversed(known) if r.unit == known[0].unit]
 
 
 def left_out(rows: Sequence[Row]) -> str:
     """What :func:`charted` leaves out, in a sentence; empty when nothing."""
     running = sum(r.state == State.RUNNING.value for r in rows)
-    others = len(rows) - running - len(charted(rows))
+    empty = sum(r.state == State.NO_DATA.value for r in rows)
+    others = len(rows) - running - empty - len(charted(rows))
     parts = [f"{_runs(running)} still running"] if running else []
+    parts += [f"{_runs(empty)} without data"] if empty else []
     parts += [f"{_runs(others)} whose cost is not known in this unit"] if others else []
     return f"Not in the chart: {' and '.join(parts)}." if parts else ""
 

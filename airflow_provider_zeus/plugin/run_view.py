@@ -17,6 +17,7 @@ from airflow_provider_zeus.plugin.run_models import Attempt, Part, Tile
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 NOT_ENDED = "the run has not ended"
+NO_DATA = "there was no data to train on"
 WAITS = "its cost is not yet told to the log"
 
 PartKey = tuple[str, str, int]  # job, task, map index
@@ -51,8 +52,9 @@ def part(
     seen = [t.observation for t in trials if t.observation.time_s is not None]
     running = [t for t in trials if t.state is State.RUNNING and t.key not in kept]
     waiting = sum(t.key in kept for t in trials)
-    why_not = NOT_ENDED if running else WAITS if waiting else "nothing of it was measured"
-    ended = saving if not running and not waiting else None
+    empty = last.state is State.NO_DATA
+    why_not = NOT_ENDED if running else WAITS if waiting else NO_DATA if empty else "nothing of it was measured"
+    ended = saving if not running and not waiting and not empty else None
     return Part(
         job_id=last.job_id,
         task_id=last.origin.task_id,

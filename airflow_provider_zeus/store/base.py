@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import (
-    Attempt,
     DeviceInfo,
     Observation,
     Origin,
@@ -68,16 +67,11 @@ class Store(Protocol):
 
         Where a start of the plan has reported to the open trial already, that one is closed as abandoned and the same
         attempt is handed out under the next key: two starts are two observations.
-        Closes earlier tries of the same task instance, expired leases and an open peek of this key, which is never
-        handed out, first; learns, chooses, inserts ``running``.
+        Closes earlier tries of the same task instance and expired leases first; learns, chooses, inserts ``running``.
         """
 
-    def begin(
-        self, key: TrialKey, previous: TrialKey, *, planned: Attempt | None = None, lease_s: float = 90.0
-    ) -> Trial:
+    def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
         """Write the row of the next attempt of ``previous``'s decision when its process begins it. Idempotent.
-
-        :param planned: a peek of that decision, to be written in place of the next attempt.
 
         Its key is another than ``key`` where that one is another start's; reports go to the key of the row.
         """

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
-from airflow_provider_zeus.optimizer.trial import Attempt, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
 
@@ -131,12 +131,10 @@ def reap(book: Book) -> list[Trial]:
     return [_abandon(book, trial, ledger.LEASE_EXPIRED) for trial in expired]
 
 
-def begin(book: Book, key: TrialKey, previous: TrialKey, planned: Attempt | None, lease_s: float) -> Trial:
-    """Write the row of the attempt after ``previous`` or of a peek of its decision, unless it is there; under another
-    key where ``key`` is taken.
-    """
+def begin(book: Book, key: TrialKey, previous: TrialKey, lease_s: float) -> Trial:
+    """Write the row of the attempt after ``previous``, unless it is there; under another key where ``key`` is taken."""
     before = _known(book, previous)
-    trial = ledger.next_of(before, key, planned, number=book.newest + 1, now=book.now, lease_s=lease_s)
+    trial = ledger.next_of(before, key, number=book.newest + 1, now=book.now, lease_s=lease_s)
     return _there_or_added(book, trial)
 
 

@@ -13,10 +13,8 @@ from typing import Any
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import (
-    Attempt,
     Decision,
     Observation,
-    Phase,
     State,
     Trial,
     TrialKey,
@@ -47,8 +45,6 @@ def stale(open_trials: Iterable[Trial], request: AskRequest, now: float) -> list
     for trial in sorted(open_trials, key=lambda t: t.number):
         if _superseded(trial, request):
             found.append((trial, f"superseded by try {request.origin.try_number}"))
-        elif trial.key.ti_id == request.ti_id and trial.planned.phase is Phase.PEEK:
-            found.append((trial, REDELIVERED))
         elif expired(trial, now):
             found.append((trial, LEASE_EXPIRED))
     return found
@@ -97,21 +93,14 @@ def opened(
     )
 
 
-def next_of(
-    previous: Trial, key: TrialKey, peek: Attempt | None = None, *, number: int, now: float, lease_s: float
-) -> Trial:
-    """The row of the attempt after ``previous`` in the same decision, or of one of its peeks. Raises StoreError when
-    there is none.
-    """
-    attempts, peeks = previous.decision.in_order, previous.decision.peeks
-    following = attempts[attempts.index(previous.planned) + 1 :] if peek is None else [p for p in peeks if p == peek]
+def next_of(previous: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
+    """The row of the attempt after ``previous`` in the same decision. Raises StoreError when there is none."""
+    attempts = previous.decision.in_order
+    following = attempts[attempts.index(previous.planned) + 1 :]
     if not following:
         raise StoreError(
             f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
             "ask for a new trial instead of beginning another attempt."
-            if peek is None
-            else f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}: its decision has no peek at batch size "
-            f"{peek.batch_size}; begin one of {[p.batch_size for p in peeks]}."
         )
     return replace(
         previous,

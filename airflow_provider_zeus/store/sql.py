@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief
-from airflow_provider_zeus.optimizer.trial import Attempt, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import book, ledger, sql_belief, sql_trials
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
 from airflow_provider_zeus.store.settings import ReadText, read_settings
@@ -62,12 +62,10 @@ class SqlStore:
             sql_belief.keep(connection, request.job_id, job, marks)
             return book.ask(log, request, settings)
 
-    def begin(
-        self, key: TrialKey, previous: TrialKey, *, planned: Attempt | None = None, lease_s: float = 90.0
-    ) -> Trial:
-        """Write the row of the next attempt of ``previous``'s decision, or of one of its peeks."""
+    def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
+        """Write the row of the next attempt of ``previous``'s decision."""
         with self._book_of(previous) as log:
-            return book.begin(log, key, previous, planned, lease_s)
+            return book.begin(log, key, previous, lease_s)
 
     def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
         """Write the open row of a trial that began while the store could not be asked."""

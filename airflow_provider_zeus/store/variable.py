@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.baseline import COMPLETE
-from airflow_provider_zeus.optimizer.trial import Attempt, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import book, ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
 from airflow_provider_zeus.store.settings import read_settings, variable_key
@@ -75,12 +75,10 @@ class VariableStore:
             self._list(request.job_id)
             return book.ask(log, request, settings)
 
-    def begin(
-        self, key: TrialKey, previous: TrialKey, *, planned: Attempt | None = None, lease_s: float = 90.0
-    ) -> Trial:
-        """Write the row of the next attempt of ``previous``'s decision, or of one of its peeks."""
+    def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
+        """Write the row of the next attempt of ``previous``'s decision."""
         with self._book(self._job_of(previous)) as log:
-            return book.begin(log, key, previous, planned, lease_s)
+            return book.begin(log, key, previous, lease_s)
 
     def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
         """Write the open row of a trial that began while the store could not be asked."""

@@ -48,7 +48,6 @@ class LiveAttempt:
     ) -> None:
         self.planned, self.number, self.last = planned, number, last
         self.local_batch_size = planned.batch_size  # of this process [samples]
-        self.peek: int | None = None  # which of the plan's peeks this is; None: an attempt
         self.ended = False
         self.signal: AttemptOver | None = None
         self.reached = False
@@ -73,17 +72,39 @@ class LiveAttempt:
         self._in_epoch = False
         self._adoptable = False  # steps began the present epoch before epochs() did
         self.passes = 0  # of loaders, begun
+        self._resumed = 0  # epochs that the checkpoint had trained from which this attempt goes on
+        self._epochs_before = 0  # of the attempt before this one, which did not reach the target
         self._due_s = self._tick_s = 0.0
         self._waiting = Waiting()
         self.snapshot = Observation()
         self._refresh()
 
+    def follows(self, before: LiveAttempt) -> None:
+        """This attempt comes after ``before``, which was given up."""
+        self._epochs_before = before.epochs_done
+
     # ------------------------------------------------------------------ the loop
+    def resume(self, epochs: int) -> None:
+        """The attempt goes on from a checkpoint of so many epochs.
+
+        Raises ReportError: an epoch has begun, or no epoch is left.
+        """
+        if self._in_epoch or self._tally.epochs_done:
+            raise ReportError(
+                f"run.resumed(epochs={epochs}): an epoch has begun. Call it before `for _ in run.epochs()`."
+            )
+        if not 0 <= epochs < self._max_epochs:
+            raise ReportError(
+                f"run.resumed(epochs={epochs}): not between 0 and max_epochs = {self._max_epochs}. Give the epochs "
+                "that the checkpoint had trained; one that is complete needs no training."
+            )
+        self._resumed = epochs
+
     def next_epoch(self, target: Target) -> int | None:
         """Number of the epoch that begins now, None when the kept model's training is over."""
         raise_again(self.signal)
-        done = self._tally.epochs_done
-        if self.reached or done >= self._max_epochs:
+        done = self._tally.epochs_done + self._resumed
+        if self.reached or done >= self._max_epochs or (self.no_data and not self._adoptable):
             return None
         if self._in_epoch and self._adoptable:
             self._adoptable = False
@@ -128,14 +149,18 @@ class LiveAttempt:
     def report(self, target: Target, metric: float) -> None:
         """An epoch ended with this metric; raises AttemptOver when a bound or ``max_epochs`` is passed."""
         raise_again(self.signal)
+        if self.no_data:  # whatever the metric is, it is not what training reached
+            self._end_epoch()
+            return
         reached = target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached
         self._metric, self._target_value = metric, target.value
         self._refresh()
         if self.reached:
+            self._say_too_good()
             return
-        if self._tally.epochs_done < self._max_epochs:
+        if self._tally.epochs_done + self._resumed < self._max_epochs:
             self._check_bound(at_end_of_epoch=True)
         elif not self.last:
             self._give_up(State.EXHAUSTED, self._exhausted())
@@ -149,11 +174,23 @@ class LiveAttempt:
         """(state, reason) of this attempt if it ended now."""
         if self._outcome is not None:
             return self._outcome
+        if self.no_data:
+            return State.NO_DATA, "no optimizer step: the data loader was empty, so nothing was trained"
         if self.reached:
             return State.CONVERGED, None
-        if self._tally.epochs_done >= self._max_epochs:
+        if self._tally.epochs_done + self._resumed >= self._max_epochs:
             return State.EXHAUSTED, self._exhausted()
         return State.EXHAUSTED, f"the loop was left after {self._tally.epochs_done} epochs, below the target"
+
+    @property
+    def untrained(self) -> bool:
+        """Whether a loader of this process is at its end and held no batch: not one optimizer step has been made."""
+        return self.passes > 0 and not self._tally.training and not self._tally.samples
+
+    @property
+    def no_data(self) -> bool:
+        """Whether there was nothing to train on."""
+        return self.untrained
 
     @property
     def epochs_done(self) -> int:
@@ -186,10 +223,6 @@ class LiveAttempt:
         self._sweep.say_what_was_missed(self._tally.samples)
         self._waiting.say()
         self._refresh()
-
-    def settle(self) -> None:
-        """Leave the device at the best limit measured so far, or in observer mode at the one found."""
-        self._sweep.settle()
 
     def take_news(self) -> tuple[tuple[ProfileSample, ...], tuple[PowerPoint, ...]]:
         """Profile samples and power points since the last call; any thread may ask."""
@@ -253,7 +286,24 @@ class LiveAttempt:
 
     def _refresh(self) -> None:
         """Take the sums of the last edge into ``snapshot``, which the heartbeat's thread sends."""
-        self.snapshot = replace(self._tally.observation(), metric=self._metric, target_value=self._target_value)
+        seen = replace(self._tally.observation(), metric=self._metric, target_value=self._target_value)
+        self.snapshot = self._without_epochs(seen) if self._resumed else seen
+
+    def _without_epochs(self, seen: Observation) -> Observation:
+        """Where it went on from a checkpoint, nobody can say how many epochs this batch size needs."""
+        why = f"it went on from a checkpoint that had trained {self._resumed} epochs"
+        return replace(seen, epochs=None, reasons={**seen.reasons, "epochs": why})
+
+    def _say_too_good(self) -> None:
+        """Warn where the first epoch reaches the target after a long attempt in vain: its weights may be in use."""
+        if self._tally.epochs_done == 1 and self._epochs_before > 1 and not self._resumed:
+            log.warning(
+                "Zeus: the first epoch at batch size %d reached the target, %d epochs of the attempt before did not. "
+                "If it went on from that attempt's checkpoint, its epochs are counted wrongly: keep checkpoints in "
+                "run.attempt_dir, which is fresh for each attempt, or call run.resumed(epochs=...).",
+                self.planned.batch_size,
+                self._epochs_before,
+            )
 
     def _check_bound(self, *, at_end_of_epoch: bool) -> None:
         if self._bound is None:

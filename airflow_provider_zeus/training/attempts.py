@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_STEERS_AIRFLOW = (  # by name: no Airflow is imported where a training runs without one
+    "AirflowSkipException",
+    "AirflowFailException",
+    "AirflowRescheduleException",
+    "DagRunTriggerException",
+    "DownstreamTasksSkipped",
+    "TaskDeferred",
+)
 _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -29,7 +37,8 @@ def train(run: ZeusRun, fn: Callable[[], T]) -> T:
     """Call ``fn`` once per attempt and return the kept attempt's value.
 
     Raises what ``fn`` raises, TrainingKilled, and BelowTargetError when the job requires its target. After out of
-    memory the next attempt runs, or what stands in for the last one; a value returned in spite of ``AttemptOver`` is
+    memory the next attempt runs, or what stands in for the last one. After any other error the next attempt runs where
+    the one that raised was exploratory and the job is not ``strict``. A value returned in spite of ``AttemptOver`` is
     dropped.
     """
     for index in range(len(run.plan.in_order)):
@@ -48,7 +57,7 @@ def _one(run: ZeusRun, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T 
     try:
         value = fn()
     except BaseException as error:
-        if not _goes_on(run, live, error):
+        if run.forked or not _goes_on(run, live, error):
             raise
         forget(error)
         return False, None
@@ -78,14 +87,24 @@ def _goes_on(run: ZeusRun, live: LiveAttempt, error: BaseException) -> bool:
         log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
         _given_up(run, live)
         return True
-    no_memory = out_of_memory(error)
-    first = live.number == run.plan.first_attempt
-    run.end(State.FAILED, f"{type(error).__name__}: {error}"[:500], out_of_memory=no_memory and first)
-    another = live.number + 1 < run.plan.first_attempt + len(run.plan.in_order)
-    if no_memory and another and not run.ranks.several:  # else the others wait for this one, for good
-        log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", live.planned.batch_size)
+    no_memory, index = out_of_memory(error), live.number - run.plan.first_attempt
+    run.end(State.FAILED, f"{type(error).__name__}: {error}"[:500], out_of_memory=no_memory and index == 0)
+    if run.ranks.several:  # the others wait for this one, for good
+        return False
+    size = live.planned.batch_size
+    if no_memory and index + 1 < len(run.plan.in_order):
+        log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", size)
+        return True
+    if run.plan.exploratory(index) and not run.job.strict and may_be_the_size(error):
+        log.warning("Zeus: batch size %d failed and is given up; the next attempt runs.", size, exc_info=error)
         return True
     return False
+
+
+def may_be_the_size(error: BaseException) -> bool:
+    """Whether an error may be the batch size's doing: any ``Exception`` but those by which a task steers Airflow."""
+    names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
+    return isinstance(error, Exception) and names.isdisjoint(_STEERS_AIRFLOW)
 
 
 def _keep(run: ZeusRun, live: LiveAttempt) -> None:
@@ -94,7 +113,7 @@ def _keep(run: ZeusRun, live: LiveAttempt) -> None:
     Raises ReportError where nothing was reported: nobody knows what the model is worth, and nothing could be learnt.
     """
     live.leave()
-    if not live.epochs_done:
+    if not live.epochs_done and not live.no_data:
         error = ReportError(
             f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
             "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
@@ -108,7 +127,7 @@ def _keep(run: ZeusRun, live: LiveAttempt) -> None:
     if state is State.CONVERGED:
         return
     log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
-    if run.job.require_target:
+    if run.job.require_target and state is State.EXHAUSTED:
         raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
 
 

@@ -7,6 +7,7 @@
   default ``/airflow/xcom/return.json`` where that folder exists, as it does in a pod whose XCom Airflow collects.
 - ``ZEUS_BATCH_SIZE``: batch size of the plan's first attempt, for a process that does not import this package.
 - ``ZEUS_TRY``: number of the task's try that started the process.
+- ``ZEUS_ATTEMPT_ROOT``: ``[zeus] attempt_root`` of the host that trains, where it is another than the plan's.
 - ``ZEUS_POWER_SOCKET``: ``[zeus] power_socket`` of the host that trains, where it is another than the plan's.
 """
 
@@ -35,6 +36,7 @@ from airflow_provider_zeus.training.ranks import Ranks
 
 PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
 BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
+ATTEMPT_ROOT = "ZEUS_ATTEMPT_ROOT"
 RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
 
 _POD_XCOM = Path("/airflow/xcom/return.json")
@@ -160,14 +162,12 @@ class Document:
         self._path = path
         self._lines: list[Line] = []
         self._value: Any = None
-        self._final = False
 
     def __call__(self, line: Line) -> None:
-        """Take one line; the final one writes the document, the end of each peek after it anew. Raises OSError."""
+        """Take one line; the final one writes the document. Raises OSError."""
         self._lines = folded([*self._lines, line])
         self._lines[-1] = _small(self._lines[-1])
-        self._final = self._final or line.kind == "final"
-        if self._final and line.kind in ("final", "end"):
+        if line.kind == "final":
             self._write()
 
     def hand_over(self, value: Any) -> None:

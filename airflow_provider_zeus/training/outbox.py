@@ -35,7 +35,7 @@ class Outbox:
                     return
                 live.ended = live.ended or kind == "end"
                 profile, points = live.take_news()
-                fields |= {"attempt": live.number, "batch_size": live.planned.batch_size, "peek": live.peek}
+                fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
                 fields |= {"profile": profile, "points": points}
                 if kind == "end":
                     fields["notes"] = live.notes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 
@@ -36,7 +36,6 @@ class Plan:
     first_attempt: int  # attempt number of attempts[0] under ``ti_id``
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
     attempts: tuple[Attempt, ...]
-    peeks: tuple[Attempt, ...] = ()  # short looks at other batch sizes, where the first attempt's model is kept
     stand_in: Attempt | None = None  # for the last attempt, where that does not fit into memory
     second_chance: bool = False  # and where that ends below its target
     seed: int = 0
@@ -46,6 +45,7 @@ class Plan:
     heartbeat_s: float = 15.0
     state_dir: str | None = None
     restarts: bool = False  # whoever started this process starts another one for the next attempt
+    attempt_root: str | None = None  # of ``run.attempt_dir``; None: the folder for temporary files
     cpu_watts: float | None = None  # of one busy CPU core [W], for an estimate where nothing measures
     power_read_only: bool = False  # never set a limit on a real GPU
     power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training does so itself
@@ -57,14 +57,23 @@ class Plan:
         """The attempts, and behind them what stands in for the last one."""
         return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
 
+    def exploratory(self, index: int) -> bool:
+        """Whether attempt ``index`` (from 0) tries a batch size, and the best known one follows it."""
+        return index + 1 < len(self.attempts)
+
     def followed(self, index: int) -> bool:
         """Whether another attempt follows attempt ``index`` (from 0) where that one's target is not reached."""
         return index + 1 < len(self.in_order if self.second_chance else self.attempts)
 
+    def last_alone(self) -> Self:
+        """The plan of a retry under the same decision: whatever ended the first try, this one ends with a model."""
+        first = self.first_attempt + len(self.attempts) - 1
+        return replace(self, attempts=self.attempts[-1:], first_attempt=first)
+
     def to_json(self) -> str:
         """One JSON document."""
         data = asdict(self)
-        for name in ("peeks", "stand_in", "second_chance"):  # what reads it may be of a version that knows none
+        for name in ("stand_in", "second_chance"):  # what reads it may be of a version that knows none
             if not data[name]:
                 del data[name]
         return json.dumps({"v": SCHEMA, **data}, allow_nan=False)
@@ -78,16 +87,15 @@ class Plan:
                 raise ValueError("another version")
             if not data["attempts"]:
                 raise ValueError("no attempts")
-            for name in ("attempts", "peeks"):
-                data[name] = tuple(map(Attempt.from_dict, data.get(name, ())))
+            data["attempts"] = tuple(map(Attempt.from_dict, data["attempts"]))
             data["stand_in"] = Attempt.from_dict(data["stand_in"]) if data.get("stand_in") else None
             data["profile"] = tuple(ProfileSample(**s) for s in data["profile"])
             data["gpus_held"] = tuple(data.get("gpus_held", ()))
             data["limits_found_w"] = {k: (found, left) for k, (found, left) in data["limits_found_w"].items()}
             plan = cls(**data)
-            check_fields(plan, *plan.in_order, *plan.peeks, *plan.profile)
+            check_fields(plan, *plan.in_order, *plan.profile)
             check("limits_found_w", "numbers", [w for both in plan.limits_found_w.values() for w in both])
-            if plan.heartbeat_s <= 0 or any(attempt.batch_size < 1 for attempt in (*plan.in_order, *plan.peeks)):
+            if plan.heartbeat_s <= 0 or any(attempt.batch_size < 1 for attempt in plan.in_order):
                 raise ValueError("a heartbeat or a batch size below 1")
             return plan
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -115,14 +123,13 @@ class Line:
 
     ``start``: a process took the plan (``start_id`` is random: two starts under one key are two observations).
     ``attempt``: an attempt begins. ``beat``: partial sums, new profile samples, power points. ``end``: that attempt is
-    over in ``state``. ``final``: ``attempt`` is the kept one, None when no model was kept; nothing but peeks follows.
+    over in ``state``. ``final``: ``attempt`` is the kept one, None when no model was kept; nothing follows it.
     """
 
     kind: Kind
     start_id: str
     try_number: int | None = None  # in ``start``: of the task that started the process, where it told
-    attempt: int | None = None  # attempt number under the plan's ti_id; those of peeks follow those of attempts
-    peek: int | None = None  # which of the plan's peeks it tells of, from 0; None: of an attempt
+    attempt: int | None = None  # attempt number under the plan's ti_id
     batch_size: int | None = None
     state: State | None = None
     reason: str | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,20 +18,23 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.training import attempts, ending, environment, peek
+from airflow_provider_zeus.training import attempts, ending, environment
 from airflow_provider_zeus.training.attempt import LiveAttempt
+from airflow_provider_zeus.training.attempt_dir import AttemptDir
 from airflow_provider_zeus.training.ending import Epochs
 from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.learning_rate import scaled
 from airflow_provider_zeus.training.loader import ZeusDataLoader, run_loader
 from airflow_provider_zeus.training.outbox import Outbox, Sink
-from airflow_provider_zeus.training.plan import Plan
+from airflow_provider_zeus.training.plan import Kind, Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.runtime_target import completed
 from airflow_provider_zeus.training.shared import SharedAttempt
 from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class ZeusRun:
@@ -59,6 +64,7 @@ class ZeusRun:
         self._killed: TrainingKilled | None = None
         self._live: LiveAttempt | None = None
         self._learning_rate: float | None = None
+        self._folder: AttemptDir | None = None  # of the present attempt, once it was asked for
         self._alone = False  # no train() around: the loop's own end is the end
         self._finished = False
         self._pid = os.getpid()
@@ -66,7 +72,7 @@ class ZeusRun:
         self._resources = ExitStack()
         self._hand_over: Callable[[Any], None] = lambda value: None  # takes what the kept attempt returned
         self._outbox = Outbox(sink)
-        self._outbox.send("start", try_number=try_number)
+        self._send("start", try_number=try_number)
 
     @classmethod
     def from_plan(
@@ -106,11 +112,13 @@ class ZeusRun:
     @classmethod
     def from_env(cls) -> Self:
         """A run of the plan that this process was started with; see :mod:`.environment`. Raises JobSpecError."""
-        ranks, plan = Ranks.of(os.environ), environment.plan_of(os.environ)
+        ranks, plan, try_number = Ranks.of(os.environ), environment.plan_of(os.environ), environment.try_of(os.environ)
+        if (try_number or 1) > 1:
+            plan = plan.last_alone()
         if ranks.rank:
             return cls.from_plan(plan, sink=environment.OtherRank(os.environ, plan.ti_id, ranks.rank), ranks=ranks)
         results = environment.Results(os.environ, plan.ti_id if ranks.several else "")
-        run = cls.from_plan(plan, sink=results, try_number=environment.try_of(os.environ), ranks=ranks)
+        run = cls.from_plan(plan, sink=results, try_number=try_number, ranks=ranks)
         run._hand_over = results.hand_over
         return run
 
@@ -129,6 +137,34 @@ class ZeusRun:
     def attempt(self) -> int:
         """Number of the present attempt, from 1; before one begins, of the plan's last."""
         return self._live.number if self._live else self.plan.first_attempt + len(self.plan.attempts) - 1
+
+    @property
+    def attempt_dir(self) -> Path:
+        """A fresh, empty folder for the files of the present attempt.
+
+        It is removed when the attempt is given up. The kept attempt's stays as it is, so its path may be returned. It
+        lies under ``[zeus] attempt_root``, by default in the folder for temporary files. Of several processes only
+        rank 0's is kept. Raises JobSpecError where no folder can be made.
+        """
+        raise_again(self._killed)
+        raise_again(self._present.signal)  # outside of train() the attempt begins here
+        folder = self._folder = self._folder or AttemptDir(
+            os.environ.get(environment.ATTEMPT_ROOT) or self.plan.attempt_root
+        )
+        return folder.path
+
+    def resumed(self, *, epochs: int) -> None:
+        """Say that this attempt goes on from a checkpoint, so that it does not count as trained in a few epochs.
+
+        ``epochs()`` then numbers from here, and ``max_epochs`` includes what the checkpoint had. Such a run teaches the
+        cost of an epoch, but not how many epochs the batch size needs.
+
+        :param epochs: that the checkpoint had trained. Call it before the first epoch of each attempt that resumes.
+
+        Raises ReportError: an epoch has begun already, or a number below 0.
+        """
+        raise_again(self._killed)
+        self._present.resume(epochs)
 
     def epochs(self) -> Iterator[int]:
         """Epoch numbers from 0, until the target is reached or ``max_epochs`` are done.
@@ -166,7 +202,7 @@ class ZeusRun:
         raise_again(self._killed)
         live = self._present
         raise_again(live.signal)
-        live.report(self._target, self._target.pick(metrics))
+        live.report(self._target, math.nan if live.untrained else self._target.pick(metrics))
 
     def set_target(self, value: float) -> None:
         """Give the target ``"<metric> <= runtime"`` its value, before the first report of each attempt.
@@ -189,15 +225,13 @@ class ZeusRun:
     def train(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call ``fn(run, *args, **kwargs)`` once per attempt; the kept attempt's value. See :mod:`.attempts`.
 
-        Once that value is in safety the plan's peeks may call it again, for some seconds each; see :mod:`.peek`.
+        Attempts that are given up come first. Once the kept attempt has returned, ``fn`` is not called again.
         """
         if self._live is not None or self._finished:
             raise RuntimeError("run.train() must come first, and once: this run has begun already.")
         try:
-            call = partial(fn, self, *args, **kwargs)
-            value = attempts.train(self, call)
+            value = attempts.train(self, partial(fn, self, *args, **kwargs))
             self._hand_over(value)
-            peek.look(self, self._live, call)
             return value
         finally:
             self.close()
@@ -209,13 +243,17 @@ class ZeusRun:
 
     def close(self) -> None:
         """Give the limit back and stop the heartbeat; an attempt that was never ended is written down now."""
-        if os.getpid() != self._pid:  # a forked child ends: none of its business
+        if self.forked:
             return
         atexit.unregister(self.close)
         if not self._finished:
             ending.write_down(self, self._live, alone=self._alone, error_before=self._error_before)
+        self._drop_folder()
         resources, self._resources = self._resources, ExitStack()
-        resources.close()
+        try:
+            resources.close()
+        except Exception:  # the training is over, and what it returned counts
+            log.exception("Zeus could not put everything back at the end of this run.")
 
     # ------------------------------------------------------------------ what a loader calls (Listener)
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
@@ -230,6 +268,11 @@ class ZeusRun:
 
     # ------------------------------------------------------------------ what attempts.py and the heartbeat call
     @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the one that trains: it writes nothing of its parent's trial."""
+        return os.getpid() != self._pid
+
+    @property
     def killed(self) -> TrainingKilled | None:
         """The signal of :meth:`kill`, if it came."""
         return self._killed
@@ -237,49 +280,61 @@ class ZeusRun:
     def begin(self, index: int, *, alone: bool = False) -> LiveAttempt:
         """Begin attempt ``index`` (from 0) of the plan; ``alone``: nobody but the loop itself will end it."""
         raise_again(self._killed)
+        self._drop_folder()
         if alone:
             ending.skip(self, index)
         planned, number = self.plan.in_order[index], self.plan.first_attempt + index
         last = (alone and not self.plan.restarts) or not self.plan.followed(index)
         kind = partial(SharedAttempt, ranks=self.ranks) if self.ranks.several else LiveAttempt
         live = kind(planned, number, self.job, self.device, self.limits, self.profile, last=last)
-        self._alone = alone
-        self.enter(live)
+        if self._live is not None:
+            live.follows(self._live)
+        self._alone, self._live = alone, live
+        self._learning_rate = self._learning_rate if alone else None
+        self._send("attempt", live)
         return live
-
-    def enter(self, live: LiveAttempt) -> None:
-        """Make ``live`` the present attempt and write its begin down, unless it has ended already."""
-        if not live.ended:
-            self._learning_rate = self._learning_rate if self._alone else None
-            self._outbox.send("attempt", live)
-        self._live = live
 
     def end(self, state: State, reason: str | None = None, *, out_of_memory: bool = False) -> None:
         """Write the end of the present attempt down."""
         live = self._present
-        live.stop()
+        try:
+            live.stop()
+        except Exception:  # of the device: what is known of the attempt is known
+            log.exception("Zeus could not measure the end of attempt %d.", live.number)
         self.profile += live.measured
         observation = replace(live.snapshot, out_of_memory=out_of_memory, learning_rate=self._learning_rate)
-        self._outbox.send("end", live, state=state, reason=reason, observation=observation)
+        self._send("end", live, state=state, reason=reason, observation=observation)
 
     def never_ran(self, index: int, reason: str) -> None:
         """Write down that attempt ``index`` (from 0) of the plan does not run."""
         number, size = self.plan.first_attempt + index, self.plan.in_order[index].batch_size
         end: dict[str, Any] = {"state": State.FAILED, "reason": reason, "observation": Observation()}
-        self._outbox.send("end", attempt=number, batch_size=size, **end)
+        self._send("end", attempt=number, batch_size=size, **end)
 
     def finish(self, *, kept: bool) -> None:
         """Write down that the process is done with this plan."""
         self._finished = True
-        self._outbox.send("final", attempt=self.attempt if kept else None)
+        self._send("final", attempt=self.attempt if kept else None)
+        if kept and self._folder is not None and not self.ranks.rank:
+            self._folder.keep()
+            self._folder = None
 
     def beat(self) -> None:
         """Send the newest partial sums; called from the heartbeat's thread, never touches the device."""
         live = self._live
         if live is not None:
-            self._outbox.send("beat", live, observation=replace(live.snapshot, learning_rate=self._learning_rate))
+            self._send("beat", live, observation=replace(live.snapshot, learning_rate=self._learning_rate))
 
     # ------------------------------------------------------------------ inside
+    def _send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
+        if not self.forked:
+            self._outbox.send(kind, live, **fields)
+
+    def _drop_folder(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.remove()
+
     @property
     def _present(self) -> LiveAttempt:
         """The present attempt. Outside of ``train()`` the last of the plan, so that nothing after it can be lost; the

@@ -64,7 +64,7 @@ class SharedAttempt(LiveAttempt):
     def __init__(self, planned: Attempt, number: int, job: ZeusJob, *args: Any, ranks: Ranks, **kwargs: Any) -> None:
         self._ranks, self._job = ranks, job
         self._rows: tuple[Row, ...] = ()  # of the last exchange
-        self._over = False
+        self._over = self._empty = False
         super().__init__(planned, number, job, *args, **kwargs)
         self.local_batch_size = ranks.share(self.planned.batch_size)
 
@@ -81,8 +81,8 @@ class SharedAttempt(LiveAttempt):
         if self._rows[0].unreported:
             raise self._unreported(target, int(self._rows[0].epochs))
         self._check_step()
-        done = self.epochs_done
-        self._over = self.reached or (done >= self._max_epochs and self.last)
+        done = self.epochs_done + self._resumed
+        self._over = self.reached or self.no_data or (done >= self._max_epochs and self.last)
         if self._over:
             return None
         if done >= self._max_epochs:
@@ -105,7 +105,7 @@ class SharedAttempt(LiveAttempt):
     def report(self, target: Target, metric: float) -> None:
         """An epoch ended; what follows from it is decided in :meth:`next_epoch`."""
         raise_again(self.signal)
-        reached = self._ranks.rank == 0 and target.reached(metric)
+        reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached
         self._metric, self._target_value = metric, target.value
@@ -122,6 +122,11 @@ class SharedAttempt(LiveAttempt):
         self._over = True
 
     # ------------------------------------------------------------------ how it stands
+    @property
+    def no_data(self) -> bool:
+        """Whether rank 0 had nothing to train on, as of the last exchange: so all ranks say the same."""
+        return self._empty
+
     @property
     def epochs_done(self) -> int:
         """Epochs that ended with a report of rank 0."""
@@ -155,7 +160,8 @@ class SharedAttempt(LiveAttempt):
         before = self.snapshot if self._rows else None
         super()._refresh()
         if self._agreed:
-            self.snapshot = gathered(self.snapshot, self._rows)
+            seen = gathered(self.snapshot, self._rows)
+            self.snapshot = self._without_epochs(seen) if self._resumed else seen
         elif before is not None and self._ranks.hosts > 1:
             self.snapshot = before
 
@@ -163,6 +169,7 @@ class SharedAttempt(LiveAttempt):
         self._rows = tuple(Row(*row) for row in self._ranks.exchange(self._row(left=left)))
         first = self._rows[0]
         self.reached = bool(first.reached)
+        self._empty = self.passes > 0 and first.epochs > 0 and not first.samples
         self._metric, self._target_value = _known(first.metric), _known(first.target_value)
         self._refresh()
         self._weights = Weights.of(self._job, _device(self._rows))

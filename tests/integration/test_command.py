@@ -213,7 +213,7 @@ def test_out_of_memory_at_the_default_lets_a_smaller_size_stand_in(commands: Com
 def test_an_incumbent_that_misses_its_target_is_followed_by_the_next_cheapest(commands: Commands, style: str) -> None:
     name = "zeus_command_missed_" + ("one" if style.startswith("run") else "loop")
     misses = LOOP.replace("0.9 * (epoch", "(0.1 if os.path.exists(f'missed-{run.batch_size}') else 0.9) * (epoch")
-    dag = commands.dag(name, misses + f"print('kept', {style})\n", job(policy="knowledge_gradient", peek=False))
+    dag = commands.dag(name, misses + f"print('kept', {style})\n", job(policy="knowledge_gradient"))
     key = f"zeus-settings:{name}.train"
     for _ in range(8):
         assert commands.run_dag(dag).state == "success"

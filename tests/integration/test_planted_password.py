@@ -64,7 +64,7 @@ def test_a_planted_password_is_found_nowhere(
     caplog.set_level(logging.INFO)
     said: dict[str, str] = {}
     name = site.split()[0]
-    spec = job(strict=site.startswith("strict"), peek=False)
+    spec = job(strict=site.startswith("strict"))
     dag = zeus_dag(f"planted_{name}", spec)
     states = [run_dag(dag).state]
     with DAG(f"planted_command_{name}") as commands:

@@ -107,7 +107,7 @@ def pids_gone(pids: set[int]) -> bool:
 
 
 def test_two_processes_are_one_decision_one_trial_and_one_result(torchrun: Torchrun) -> None:
-    dag = torchrun.dag("zeus_ranks", script(), peek=False)
+    dag = torchrun.dag("zeus_ranks", script())
     first, second = torchrun.run(dag), torchrun.run(dag)
     assert [first.state, second.state] == ["success"] * 2
     assert told("zeus_ranks") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
@@ -200,7 +200,7 @@ def test_an_error_of_one_rank_ends_the_trial(torchrun: Torchrun) -> None:
 def test_out_of_memory_ends_the_processes_and_the_next_attempt_runs_in_new_ones(torchrun: Torchrun) -> None:
     """One process alone cannot go on to the next attempt: the others wait for its gradients."""
     full = "if run.batch_size == 16: raise MemoryError('out of memory')"
-    dag = torchrun.dag("zeus_ranks_memory", script(full), peek=False)
+    dag = torchrun.dag("zeus_ranks_memory", script(full))
     assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
     assert told("zeus_ranks_memory") == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
     assert log_of("zeus_ranks_memory.train")[1].observation.out_of_memory
@@ -219,7 +219,7 @@ def test_out_of_memory_of_another_rank_is_that_of_the_trial_and_ends_it(torchrun
     full = "if run.batch_size == 16 and RANK == 1: raise MemoryError('out of memory')"
     code = script(full) if notices else script().replace("        pass\n", textwrap.indent(WAITS, "    "))
     dag_id = f"zeus_ranks_memory_of_one_{notices}".lower()
-    dag = torchrun.dag(dag_id, code, peek=False)
+    dag = torchrun.dag(dag_id, code)
     began_s = time.monotonic()
     assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
     assert time.monotonic() - began_s < 120, "it hung"
@@ -301,7 +301,7 @@ def test_a_loop_left_by_all_in_the_same_epoch_keeps_its_model(torchrun: Torchrun
 @pytest.mark.slow
 def test_the_loop_alone_without_train(torchrun: Torchrun) -> None:
     end = RUN.replace("run.train(train)", "train(run)")
-    dag = torchrun.dag("zeus_ranks_loop", script(end=end), peek=False)
+    dag = torchrun.dag("zeus_ranks_loop", script(end=end))
     assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
     assert told("zeus_ranks_loop") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
 
@@ -440,7 +440,7 @@ def test_a_frameworks_own_processes(torchrun: Torchrun, name: str, code: str) ->
     """The framework initialises the process group, after from_env() and before the first epoch."""
     pytest.importorskip(name, reason=f"{name} is not installed")
     end = RUN.replace('dist.init_process_group("gloo")', "")
-    dag = torchrun.dag(f"zeus_ranks_{name}", BEGIN + code + end, peek=False)
+    dag = torchrun.dag(f"zeus_ranks_{name}", BEGIN + code + end)
     assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
     assert told(f"zeus_ranks_{name}") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
     epochs = [torchrun.said(rank, "epoch") for rank in (0, 1)]

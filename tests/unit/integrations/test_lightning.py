@@ -18,7 +18,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.integrations.lightning import ZeusCallback
 from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
-from tests.unit.training.conftest import Kit, explore, incumbent, peek
+from tests.unit.training.conftest import Kit, explore, incumbent
 
 SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
 SAMPLES = 100
@@ -111,12 +111,6 @@ def test_an_attempt_that_is_given_up_leaves_the_trainer_and_the_next_starts_afre
 def test_a_bound_in_cost_ends_it_in_the_midst_of_an_epoch(kit: Kit, tmp_path: Path) -> None:
     kit.run(explore(32, bound_cost=1.0), incumbent(16), **SIZES).train(Training(tmp_path))
     assert [end.state for end in kit.ends()] == [State.GIVEN_UP, State.CONVERGED]
-
-
-def test_a_peek_is_left_within_its_epoch(kit: Kit, tmp_path: Path) -> None:
-    run = kit.run(incumbent(16), peeks=(peek(32),), max_epochs=30, **SIZES)
-    assert run.train(Training(tmp_path, epochs=25)) == 16
-    assert [(end.batch_size, end.peek) for end in kit.ends()] == [(16, None), (32, 0)]
 
 
 def test_below_the_target_it_ends_after_max_epochs(kit: Kit, tmp_path: Path) -> None:

@@ -290,25 +290,3 @@ def test_whatever_lines_come_no_trial_stays_open_and_nothing_is_raised(store: Sq
     assert [t for t in logs[0] if t.state is State.RUNNING] == []
     assert port.data == {}
     assert logs[0] == logs[1]
-
-
-PEEKED = replace(PLAN, peeks=(replace(attempt(64), phase=Phase.PEEK),))
-
-
-def test_lines_of_a_peek_are_told_where_the_plan_has_it(caplog: pytest.LogCaptureFixture) -> None:
-    lines = [line("end"), line("attempt", number=3, peek=0), line("end", number=3, peek=0)]
-    recorder = Recorder()
-    tell_all([[*lines, line("end", number=4, peek=1), line("end", number=3)]], cast(Teller, recorder), PEEKED)
-    assert [(x.kind, x.attempt, x.peek) for x in recorder.lines] == [("end", 1, None), ("attempt", 3, 0), ("end", 3, 0)]
-    assert caplog.text.count("which the plan does not have") == 2
-
-
-def test_a_process_that_died_in_a_peek_has_told_all_but_that(tmp_path: Path) -> None:
-    recorder = Recorder()
-    final = Line(kind="final", start_id="a", attempt=1)
-    died = [begun(), line("attempt"), line("end"), final, line("attempt", number=3, peek=0)]
-    tell_all([[*died, replace(beat(number=3, energy_j=2.0), peek=0)]], cast(Teller, recorder), PEEKED)
-    kept, peek = (x for x in recorder.lines if x.kind == "end")
-    assert (kept.attempt, kept.state) == (1, State.CONVERGED)
-    assert (peek.attempt, peek.peek, peek.state) == (3, 0, State.FAILED)
-    assert (peek.observation or Observation()).energy_j == 2.0

@@ -9,7 +9,6 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ def tell_and_go_on(store: Store, found: list[Start], tmp: Path) -> None:
 
 def question(number: int, *, run: int | None = None) -> AskRequest:
     """Of a job of its own, so that what was told before changes no decision here."""
-    return request(run or number, job=replace(JOB, peek=False), job_id=f"{JOB_ID}.{number}")
+    return request(run or number, job=JOB, job_id=f"{JOB_ID}.{number}")
 
 
 @pytest.mark.timeout(170)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +11,8 @@ import pytest
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.operators.recurrence import Recurrence, Settings, ask_request, plan_of
-from airflow_provider_zeus.optimizer.policy import fallback
-from airflow_provider_zeus.optimizer.trial import Attempt, Origin, Phase, State, Trial, TrialKey
-from airflow_provider_zeus.store.base import Asked
+from airflow_provider_zeus.operators.recurrence import Recurrence, Settings, ask_request
+from airflow_provider_zeus.optimizer.trial import State
 
 JOB = ZeusJob(
     batch_sizes=[16, 32],
@@ -119,34 +116,6 @@ def test_settings_that_cannot_work_are_named(
     with pytest.raises(JobSpecError, match=r"\[zeus\]") as caught:
         Settings.read()
     assert said in str(caught.value)
-
-
-def test_a_plan_peeks_only_after_the_first_attempt_of_its_decision(tmp_path: Path) -> None:
-    first, second, peek = (
-        Attempt(batch_size=b, phase=phase, why="Because.")
-        for b, phase in ((16, Phase.EXPLORE), (32, Phase.INCUMBENT), (16, Phase.PEEK))
-    )
-    decision = replace(fallback(JOB, why="Because."), attempts=(first, second), peeks=(peek,))
-    trial = Trial(
-        job_id="j",
-        number=1,
-        key=TrialKey("ti-1"),
-        origin=Origin(),
-        spec=JOB.to_dict(),
-        decision=decision,
-        planned=first,
-        state=State.RUNNING,
-    )
-    settings = Settings(state_dir=tmp_path, heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=False)
-    whole = plan_of(Asked(trial=trial), settings, state_dir=None)
-    assert (whole.attempts, whole.peeks) == ((first, second), (peek,))
-    rest = plan_of(Asked(trial=replace(trial, planned=second)), settings, state_dir=None)
-    assert (rest.attempts, rest.peeks) == ((second,), ())
-    smaller = decision.stand_in
-    assert smaller is not None
-    assert (whole.stand_in, rest.stand_in) == (smaller, smaller)
-    last = plan_of(Asked(trial=replace(trial, planned=smaller)), settings, state_dir=None)
-    assert (last.attempts, last.peeks, last.stand_in) == ((smaller,), (), None)
 
 
 def test_a_data_slice_is_text_that_every_database_takes(airflow_home: Path) -> None:

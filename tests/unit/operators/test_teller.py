@@ -11,11 +11,8 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.operators.teller import Teller
-from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.optimizer.trial import (
-    Attempt,
     Observation,
-    Phase,
     PowerPoint,
     ProfileSample,
     State,
@@ -140,7 +137,6 @@ class Live:
         self.number, self.planned, self.ended = number, trial.decision.attempts[number - 1], False
         self.news: Any = (), ()
         self.notes = {"data_wait": 0.1}
-        self.peek = None
 
     def take_news(self) -> Any:
         news, self.news = self.news, ((), ())
@@ -273,80 +269,3 @@ def test_the_untold_end_of_a_start_whose_key_was_taken_gets_a_row_of_its_own(sto
         (first.decision.attempts[0], State.GIVEN_UP),
         (first.decision.attempts[1], State.CONVERGED),
     ]
-
-
-# --- peeks
-
-PEEKING = request(1, job=replace(request(1).job, policy="knowledge_gradient"))
-
-
-def peek_line(kind: Kind, first: Trial, index: int = 0, **fields: Any) -> Line:
-    number = first.key.attempt + len(first.decision.attempts) + index
-    size = first.decision.peeks[index].batch_size
-    return Line(kind=kind, start_id="s", attempt=number, peek=index, batch_size=size, **fields)
-
-
-def test_a_peek_gets_its_row_and_counts_in_the_cost(store: SqlStore, tmp_path: Path) -> None:
-    first = store.ask(PEEKING).trial
-    assert [p.batch_size for p in first.decision.peeks] == [16, 64]
-    tell = teller(store, DictPort(), first, tmp_path)
-    tell(end(1, State.CONVERGED))
-    tell(Line(kind="final", start_id="s", attempt=1))
-    tell(peek_line("attempt", first))
-    tell(peek_line("beat", first, observation=Observation(energy_j=1.0)))
-    tell(peek_line("end", first, state=State.GIVEN_UP, observation=seen(16, energy_j=7.0)))
-    tell(peek_line("end", first, 1, state=State.FAILED, observation=seen(64, energy_j=5.0, out_of_memory=True)))
-    assert [(t.batch_size, t.planned.phase.value, t.state, t.key.attempt) for t in store.trials(JOB_ID)] == [
-        (32, "explore", State.CONVERGED, 1),
-        (16, "peek", State.GIVEN_UP, 2),
-        (64, "peek", State.FAILED, 3),
-    ]
-    cost = tell.cost_xcom()
-    assert [a["phase"] for a in cost["attempts"]] == ["explore", "peek", "peek"]
-    assert cost["energy_j"] == pytest.approx((seen(32).energy_j or 0) + 12.0)
-    assert (cost["kept_attempt"], cost["batch_size"]) == (1, 32)
-
-
-def test_a_peek_after_an_exploring_attempt_writes_no_row_of_the_attempt_that_never_ran(
-    store: SqlStore, tmp_path: Path
-) -> None:
-    two = fallback(PEEKING.job, why="first")
-    decision = replace(
-        store.ask(PEEKING).trial.decision,
-        attempts=(Attempt(batch_size=64, phase=Phase.EXPLORE, why="new"), *two.attempts),
-    )
-    asked = store.trials(JOB_ID)[0]
-    first = store.adopt(replace(asked, key=TrialKey("ti-9"), decision=decision, planned=decision.attempts[0]))
-    tell = teller(store, DictPort(), first, tmp_path)
-    tell(end(1, State.CONVERGED))
-    tell(Line(kind="final", start_id="s", attempt=1))
-    tell(peek_line("end", first, state=State.GIVEN_UP, observation=seen(16)))
-    mine = [t for t in store.trials(JOB_ID) if t.key.ti_id == "ti-9"]
-    assert [(t.key.attempt, t.planned.phase) for t in mine] == [(1, Phase.EXPLORE), (3, Phase.PEEK)]
-
-
-def test_a_peek_that_could_not_be_told_is_told_later(store: SqlStore, tmp_path: Path) -> None:
-    first, flaky, port = store.ask(PEEKING).trial, Flaky(store), DictPort()
-    tell = teller(cast(SqlStore, flaky), port, first, tmp_path)
-    tell(end(1, State.CONVERGED))
-    tell(Line(kind="final", start_id="s", attempt=1))
-    flaky.down = True
-    tell(peek_line("attempt", first))
-    tell(peek_line("end", first, state=State.GIVEN_UP, observation=seen(16, energy_j=7.0)))
-    assert tell.cost_xcom()["attempts"][1]["untold"] == "Variable zeus-untold:ti-1:2"
-    assert len(store.trials(JOB_ID)) == 1
-    assert drain(store, port, JOB_ID) == 1
-    late = store.trials(JOB_ID)[1]
-    assert (late.planned, late.state, late.observation.energy_j) == (first.decision.peeks[0], State.GIVEN_UP, 7.0)
-
-
-@pytest.mark.parametrize("index", [2, -1])
-def test_a_line_of_a_peek_that_nobody_decided_is_left_out(
-    store: SqlStore, tmp_path: Path, index: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    first = store.ask(PEEKING).trial
-    tell = teller(store, DictPort(), first, tmp_path)
-    tell(replace(end(4, State.GIVEN_UP), peek=index))
-    tell(end(1, State.CONVERGED))
-    assert [t.state for t in store.trials(JOB_ID)] == [State.CONVERGED]
-    assert f"peek {index}, which the decision does not have" in caplog.text

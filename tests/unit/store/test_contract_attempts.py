@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import Observation, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import Observation, State, Trial, TrialKey
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Store
 from tests.unit.store.conftest import Opens
-from tests.unit.store.store_kit import JOB, Clock, began_alone, report, request, run
+from tests.unit.store.store_kit import Clock, began_alone, report, request, run
 
 # --- second attempts, adopted trials
 
@@ -153,93 +151,6 @@ def test_a_second_attempt_redelivered_after_a_report_is_the_second_attempt_again
         State.ABANDONED,
         State.CONVERGED,
     ]
-
-
-# --- peeks
-
-
-PEEKING = replace(JOB, policy="knowledge_gradient")
-
-
-def kept_with_peeks(store: Store, n: int = 1) -> Trial:
-    """A trial of which the model is kept, whose decision has peeks and an incumbent that never runs."""
-    for i in range(n, n + 5):
-        trial = store.ask(request(i, job=PEEKING)).trial
-        store.tell(trial.key, State.CONVERGED, report(trial.batch_size, start_id="a"))
-        if trial.decision.peeks:
-            return trial
-    raise AssertionError("the policy never peeked")
-
-
-def after(trial: Trial, steps: int = 0) -> TrialKey:
-    """Key of the decision's peek number ``steps``: attempts that never ran keep their numbers."""
-    return TrialKey(trial.key.ti_id, trial.key.attempt + len(trial.decision.attempts) + steps)
-
-
-def test_a_peek_has_a_row_of_its_own_and_the_attempt_that_never_ran_has_none(opens: Opens, clock: Clock) -> None:
-    kept = kept_with_peeks(opens())
-    clock.t += 3
-    for i, planned in enumerate(kept.decision.peeks):
-        row = opens().begin(after(kept, i), kept.key, planned=planned, lease_s=90)
-        assert row == opens().begin(after(kept, i), kept.key, planned=planned, lease_s=90), "idempotent"
-        assert (row.key, row.planned, row.planned.phase) == (after(kept, i), planned, Phase.PEEK)
-        assert (row.decision, row.spec, row.origin) == (kept.decision, kept.spec, kept.origin)
-        assert (row.number, row.state, row.lease_until) == (kept.number + 1 + i, State.RUNNING, clock.t + 90)
-        seen_there = report(row.batch_size, start_id="a", epochs=0.1, profile=1, points=2)
-        opens().heartbeat(row.key, seen_there)
-        told = opens().tell(row.key, State.GIVEN_UP, report(row.batch_size, start_id="a", epochs=0.2))
-        assert (told.key, told.state, told.observation.epochs) == (row.key, State.GIVEN_UP, 0.2)
-        assert len(opens().points(row.key)) == 2
-    log = opens().trials("d.train")
-    assert [t.planned for t in log if t.key.ti_id == kept.key.ti_id] == [kept.planned, *kept.decision.peeks]
-
-
-def test_the_next_question_knows_what_a_peek_measured(store: Store) -> None:
-    kept = kept_with_peeks(store)
-    (planned, *_) = kept.decision.peeks
-    store.begin(after(kept), kept.key, planned=planned)
-    store.tell(after(kept), State.GIVEN_UP, report(planned.batch_size, epochs=0.2, samples=200))
-    following = store.ask(request(7, job=PEEKING)).trial
-    again = [p.batch_size for p in following.decision.peeks]
-    assert planned.batch_size not in again, "its EpochCost is known"
-
-
-def test_what_no_decision_planned_is_no_peek(store: Store) -> None:
-    kept = kept_with_peeks(store)
-    with pytest.raises(StoreError, match=r"no peek at batch size 99; begin one of \["):
-        store.begin(after(kept), kept.key, planned=replace(kept.decision.peeks[0], batch_size=99))
-
-
-def test_an_open_peek_is_closed_by_a_redelivered_message_and_never_handed_out(opens: Opens) -> None:
-    kept = kept_with_peeks(opens())
-    opens().begin(after(kept), kept.key, planned=kept.decision.peeks[0])
-    asked = opens().ask(request(int(kept.key.ti_id[3:]), job=PEEKING))
-    assert not asked.redelivered
-    assert asked.trial.planned == asked.trial.decision.attempts[0]
-    assert asked.trial.key == replace(after(kept), attempt=after(kept).attempt + 1)
-    row = next(t for t in opens().trials("d.train") if t.key == after(kept))
-    assert (row.state, row.reason) == (State.ABANDONED, ledger.REDELIVERED)
-    late = opens().tell(row.key, State.GIVEN_UP, report(row.batch_size, epochs=0.2))
-    assert late.state is State.GIVEN_UP, "a late result is used in full"
-
-
-def test_a_peek_whose_lease_expired_is_abandoned_and_disturbs_no_decision(store: Store, clock: Clock) -> None:
-    kept = kept_with_peeks(store)
-    store.begin(after(kept), kept.key, planned=kept.decision.peeks[0], lease_s=90)
-    clock.t += 91
-    assert store.trials("d.train")[-1].state is State.ABANDONED
-    following = store.ask(request(8, job=PEEKING)).trial
-    assert "died" not in following.planned.why
-    assert following.planned.phase is not Phase.INCUMBENT or "no other batch size" in following.planned.why
-
-
-def test_a_peek_that_never_reached_the_store_is_adopted_and_told(store: Store) -> None:
-    kept = kept_with_peeks(store)
-    (planned, *_) = kept.decision.peeks
-    row = store.adopt(replace(kept, key=after(kept), planned=planned, observation=Observation(start_id="a")))
-    assert (row.key, row.planned) == (after(kept), planned)
-    assert store.tell(row.key, State.GIVEN_UP, report(planned.batch_size, start_id="a")).state is State.GIVEN_UP
-    assert store.begin(after(kept), kept.key, planned=planned).state is State.GIVEN_UP, "it is there"
 
 
 def test_a_trial_that_began_without_the_store_is_adopted_and_told(store: Store, clock: Clock) -> None:

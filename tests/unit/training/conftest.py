@@ -92,10 +92,6 @@ def incumbent(batch_size: int) -> Attempt:
     return Attempt(batch_size=batch_size, phase=Phase.INCUMBENT, why="Known.")
 
 
-def peek(batch_size: int) -> Attempt:
-    return Attempt(batch_size=batch_size, phase=Phase.PEEK, why="Next in line.")
-
-
 def steps(run: ZeusRun, samples: int = SAMPLES) -> None:
     """One epoch's optimizer steps over so many samples, the last one short where they do not divide."""
     left = samples

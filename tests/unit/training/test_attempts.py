@@ -406,7 +406,7 @@ def test_any_other_error_is_written_down_and_raised(kit: Kit, error: BaseExcepti
             raise error
 
     with pytest.raises(type(error)) as raised:
-        kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)).train(train)
+        kit.run(incumbent(1024)).train(train)
     assert raised.value is error
     (end,) = kit.ends()
     assert (end.state, end.observation.out_of_memory) == (State.FAILED, False)

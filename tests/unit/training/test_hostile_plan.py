@@ -16,7 +16,7 @@ from airflow_provider_zeus.optimizer.trial import ProfileSample
 from airflow_provider_zeus.training.plan import Line, Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.hostile import HOSTILE, texts
-from tests.unit.training.conftest import Kit, explore, incumbent, loop, peek
+from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 SAMPLE = ProfileSample(batch_size=256, limit_w=200.0, samples=100, energy_j=5.0, time_s=1.0, steps=4)
 
@@ -26,7 +26,6 @@ def whole(kit: Kit) -> dict[str, Any]:
     plan = kit.plan(
         explore(1024, bound_epochs=3.0, bound_cost=1e5, max_epoch_cost=1e4),
         incumbent(256),
-        peeks=(peek(1024),),
         profile=(SAMPLE,),
         limits_found_w={"GPU-1": (250.0, 150.0)},
         profile_s=0.1,
@@ -57,5 +56,5 @@ def trained(run: ZeusRun, lines: list[Line]) -> str:
         assert run.train(lambda run: loop(run, samples=4_096)) is not None
     finally:
         run.close()
-    assert [line.kind for line in lines if line.peek is None][-1] == "final"
+    assert lines[-1].kind == "final"
     return "trained: a model is kept. Well."

@@ -20,7 +20,7 @@ from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.strategies import REPRODUCIBLE
-from tests.unit.training.conftest import Kit, explore, incumbent, loop, peek
+from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 figures = st.floats(0, 1e12, allow_subnormal=False)
 counts = st.integers(0, 10**9)
@@ -255,12 +255,6 @@ def test_the_state_dir_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_field_of_a_plan_is_plain_json(kit: Kit) -> None:
-    plan = kit.plan(explore(256, bound_epochs=1.0), peeks=(peek(1024),), stand_in=explore(256), second_chance=True)
+    plan = kit.plan(explore(256, bound_epochs=1.0), stand_in=explore(256), second_chance=True)
     assert json.loads(plan.to_json()).keys() == {"v", *asdict(plan)}
     assert Plan.from_json(plan.to_json()) == plan
-
-
-def test_a_plan_without_peeks_and_stand_in_is_what_a_version_that_knows_none_reads(kit: Kit) -> None:
-    text = kit.plan().to_json()
-    assert not {"peeks", "stand_in", "second_chance"} & json.loads(text).keys()
-    assert (Plan.from_json(text).peeks, Plan.from_json(text).stand_in) == ((), None)

@@ -19,7 +19,7 @@ from airflow_provider_zeus.training.pieces import Pieces
 from airflow_provider_zeus.training.plan import Line, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.watch import Watch
-from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, peek, steps
+from tests.unit.training.conftest import SAMPLES, Kit, incumbent, loop, steps
 
 
 class Other(SimulatedGpu):
@@ -117,23 +117,6 @@ def test_validation_is_no_part_of_a_profile_in_a_loop_of_steps(kit: Kit, steps_p
         assert s.time_s / s.samples == pytest.approx(step_s / 1024, rel=0.001)
         lag = 0.05 if steps_per_epoch > 5 else 0.1  # of a counter that is up to 100 ms behind, in parts of 0.7 s
         assert s.energy_j / s.samples == pytest.approx(step_s * power_w / 1024, rel=lag)
-
-
-def test_a_peek_and_a_second_attempt_go_on_with_the_new_profile(kit: Kit, known: tuple[ProfileSample, ...]) -> None:
-    run = kit.run(
-        explore(1024, bound_epochs=40.0),
-        incumbent(1024),
-        on=other(kit, 1.5),
-        profile=known,
-        max_epochs=60,
-        peeks=(peek(512),),
-        batch_sizes=[256, 512, 1024],
-    )
-    run.train(lambda run: loop(run, epochs=99 if run.attempt == 1 else 30))
-    first, second = kit.ends()[:2]
-    assert [s.is_mark for line in kit.lines for s in line.profile].count(True) == 1
-    assert not any(s.is_mark for s in second.profile)
-    assert second.observation.power_limit_w == first.observation.power_limit_w
 
 
 def test_a_watch_counts_stretches_in_a_row_and_goes_on_after_a_pause() -> None:

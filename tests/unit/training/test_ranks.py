@@ -16,7 +16,7 @@ from airflow_provider_zeus.training.plan import Line
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.shared import Row, gathered
-from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, peek, steps
+from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, steps
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 
@@ -225,8 +225,8 @@ class TestAgreement:
         assert together.last().target_value == 0.7
 
     def test_only_rank_0_writes_measures_and_sets(self, together: Together) -> None:
-        together.train(reach(3), peeks=(peek(1024),))
-        assert [line.kind for line in together.written[0]] == ["start", "attempt", "end", "final"], "no peek"
+        together.train(reach(3))
+        assert [line.kind for line in together.written[0]] == ["start", "attempt", "end", "final"]
         assert together.runs[1].device.info.energy_source is None
         assert together.runs[1].limits is None
         assert together.runs[0].limits is not None

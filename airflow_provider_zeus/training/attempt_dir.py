@@ -1,0 +1,103 @@
+"""A folder for the files of one attempt: fresh when it begins, removed when it is given up, left when it is kept.
+
+Beside each folder lies a marker file that its process keeps locked. The kernel unlocks it when the process dies, so the
+next run on this host finds the folders of dead attempts by their markers and removes them. A kept folder has no marker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from airflow_provider_zeus.errors import JobSpecError
+
+_PREFIX, _MARKER = "zeus-attempt-", ".lock"
+_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+log = logging.getLogger(__name__)
+
+
+class AttemptDir:
+    """A folder of this process alone, mode 0700, under ``root``.
+
+    Raises JobSpecError where none can be made.
+
+    :param root: default: the folder for temporary files.
+    """
+
+    def __init__(self, root: str | None) -> None:
+        place = Path(root or tempfile.gettempdir())
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            remove_orphans(place)
+            self._lock, marker = tempfile.mkstemp(_MARKER, _PREFIX, place)  # private: O_EXCL, mode 0600
+            self._marker = Path(marker)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(self._lock, _host().encode())
+            self.path = self._marker.with_suffix("")
+            self.path.mkdir(mode=0o700)
+        except OSError as error:
+            raise JobSpecError.of(
+                "[zeus] attempt_root",
+                str(place),
+                f"no folder can be made there: {error.strerror}",
+                "name a writable one",
+            ) from error
+
+    def keep(self) -> None:
+        """Leave the folder to the caller: the attempt's model is kept."""
+        self._marker.unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def remove(self) -> None:
+        """Remove the folder: the attempt is over and its model is not kept. A file that cannot be removed is logged."""
+        _remove(self.path)
+        self.keep()
+
+
+def remove_orphans(root: Path) -> int:
+    """Remove the folders of attempts whose process died on this host; how many. Raises nothing.
+
+    Folders of other users, of other hosts and of living processes are left alone.
+    """
+    removed = 0
+    for marker in root.glob(f"{_PREFIX}*{_MARKER}"):
+        with suppress(OSError):
+            removed += _remove_if_dead(marker)
+    return removed
+
+
+def _remove_if_dead(marker: Path) -> bool:
+    lock = os.open(marker, _OPEN)
+    try:
+        found = os.fstat(lock)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            return False
+        if os.read(lock, 256).decode(errors="replace") != _host():
+            return False
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process lives
+        log.info("Zeus removes %s, left behind by an attempt that died.", marker.with_suffix(""))
+        _remove(marker.with_suffix(""))
+        marker.unlink(missing_ok=True)
+        return True
+    finally:
+        os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log.warning("Zeus could not remove %s, the folder of an attempt that was given up: %s", path, error)
+
+
+def _host() -> str:
+    return os.uname().nodename

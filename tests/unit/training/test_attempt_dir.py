@@ -1,0 +1,133 @@
+"""The folder of an attempt: fresh, removed when it is given up, kept with its model, swept when its process died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.training.attempt_dir import AttemptDir, remove_orphans
+from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.training.conftest import Kit, explore, incumbent, loop
+
+
+def saves(run: ZeusRun) -> str:
+    """Writes a checkpoint before it trains, as a framework does, and returns the path of its model."""
+    path = run.attempt_dir / "model.txt"
+    assert list(run.attempt_dir.iterdir()) == [], "it is fresh"
+    path.write_text(str(run.batch_size))
+    loop(run)
+    return str(path)
+
+
+def test_the_kept_attempts_folder_stays_and_the_others_goes(kit: Kit, tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    run = kit.run(explore(1024, bound_epochs=1.0), incumbent(256), attempt_root=str(root))
+    path = Path(run.train(saves))
+    assert path.read_text() == "256"
+    assert list(root.iterdir()) == [path.parent], "neither the other folder nor a marker"
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_run_that_fails_leaves_nothing(kit: Kit, tmp_path: Path, alone: bool) -> None:
+    root = tmp_path / "models"
+    run = kit.run(incumbent(256), attempt_root=str(root))
+
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            (run.attempt_dir / "half").mkdir()
+            raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        train(run) if alone else run.train(train)
+    run.close()
+    assert list(root.iterdir()) == []
+
+
+def test_a_loop_alone_keeps_its_folder(kit: Kit, tmp_path: Path) -> None:
+    path = Path(saves(kit.run(attempt_root=str(tmp_path / "models"))))
+    assert path.read_text() == "256"
+    assert list((tmp_path / "models").iterdir()) == [path.parent]
+
+
+def test_the_environment_names_the_root_where_the_training_runs(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUS_ATTEMPT_ROOT", str(tmp_path / "here"))
+    assert Path(kit.run(attempt_root="/of/another/host").train(saves)).parents[1] == tmp_path / "here"
+
+
+def test_by_default_it_lies_among_temporary_files(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert Path(kit.run().train(saves)).parents[1] == tmp_path
+
+
+def test_a_root_that_cannot_be_used_is_named(kit: Kit, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JobSpecError, match=r"\[zeus\] attempt_root = '.*file/models'"):
+        kit.run(attempt_root=str(tmp_path / "file" / "models")).train(saves)
+
+
+HOLDS = """
+import os, sys
+from airflow_provider_zeus.training.attempt_dir import AttemptDir
+folder = AttemptDir(sys.argv[1])
+(folder.path / "weights").write_text("half")
+print(folder.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HOLDS, str(tmp_path)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    return start
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_run_and_what_a_living_one_has_is_not(
+    holder: Callable[[], subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    with holder() as dead, holder() as living:
+        assert dead.stdout is not None
+        assert living.stdout is not None
+        gone, there = Path(dead.stdout.readline().strip()), Path(living.stdout.readline().strip())
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+        mine = AttemptDir(str(tmp_path))
+        assert not gone.exists()
+        assert (there / "weights").read_text() == "half"
+        assert mine.path.is_dir()
+        mine.remove()
+        living.kill()
+    assert remove_orphans(tmp_path) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_host_or_a_trap_left_is_let_be(tmp_path: Path) -> None:
+    kept = tmp_path / "precious"
+    kept.mkdir()
+    (kept / "model").write_text("mine")
+    for name, text in (("other", "another-host"), ("empty", ""), ("binary", "\udcff")):
+        (tmp_path / f"zeus-attempt-{name}").mkdir()
+        (tmp_path / f"zeus-attempt-{name}.lock").write_text(text, errors="surrogateescape")
+    (tmp_path / "zeus-attempt-link").symlink_to(kept)
+    (tmp_path / "zeus-attempt-link.lock").symlink_to(kept / "model")
+    os.mkfifo(tmp_path / "zeus-attempt-fifo.lock")
+    (tmp_path / "zeus-attempt-folder.lock").mkdir()
+    assert remove_orphans(tmp_path) == 0
+    (tmp_path / "zeus-attempt-link.lock").unlink()
+    (tmp_path / "zeus-attempt-link.lock").write_text(os.uname().nodename)
+    remove_orphans(tmp_path)
+    assert (kept / "model").read_text() == "mine", "a link is not followed"

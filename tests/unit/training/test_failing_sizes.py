@@ -1,0 +1,132 @@
+"""An exploratory attempt that fails is given up, and the run goes on; any other failure stays its author's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+
+from airflow_provider_zeus.errors import ReportError
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.training.attempts import may_be_the_size
+from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.training.conftest import Kit, explore, incumbent, loop, steps
+
+
+def fails(error: BaseException) -> Callable[[ZeusRun], int]:
+    """A training that raises at batch size 1024 only."""
+
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            steps(run)
+            if run.batch_size == 1024:
+                raise error
+            run.report(acc=1.0)
+        return run.batch_size
+
+    return train
+
+
+def test_an_exploratory_attempt_that_raises_is_given_up_and_the_incumbent_trains(kit: Kit) -> None:
+    assert kit.run(explore(1024), incumbent(256)).train(fails(ValueError("bad shape"))) == 256
+    assert [(e.batch_size, e.state, e.reason) for e in kit.ends()] == [
+        (1024, State.FAILED, "ValueError: bad shape"),
+        (256, State.CONVERGED, None),
+    ]
+    assert kit.ends()[0].observation.samples, "what it drew is kept"
+    assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 2)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_exploratory_attempt_that_reports_no_finite_number_is_given_up(kit: Kit, value: float) -> None:
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            steps(run)
+            run.report(acc=value if run.batch_size == 1024 else 1.0)
+        return run.batch_size
+
+    assert kit.run(explore(1024), incumbent(256)).train(train) == 256
+    assert [e.state for e in kit.ends()] == [State.FAILED, State.CONVERGED]
+
+
+def test_an_error_that_the_incumbent_raises_too_fails_the_run(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        raise ValueError(f"no data at {run.batch_size}")
+
+    with pytest.raises(ValueError, match="no data at 256"):
+        kit.run(explore(1024), incumbent(256)).train(train)
+    assert [e.state for e in kit.ends()] == [State.FAILED, State.FAILED]
+    assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", None)
+
+
+@pytest.mark.parametrize("plan", [{}, {"stand_in": incumbent(256), "second_chance": True}])
+def test_an_error_of_the_incumbent_or_the_default_is_its_authors(kit: Kit, plan: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="bad shape"):
+        kit.run(incumbent(1024), **plan).train(fails(ValueError("bad shape")))
+    with pytest.raises(ReportError):
+        kit.run(explore(1024), **plan).train(fails(ReportError("nan")))
+    assert [e.state for e in kit.ends()] == [State.FAILED, State.FAILED]
+
+
+def test_a_strict_job_fails_with_its_exploratory_attempt(kit: Kit) -> None:
+    with pytest.raises(ValueError, match="bad shape"):
+        kit.run(explore(1024), incumbent(256), strict=True).train(fails(ValueError("bad shape")))
+    assert [e.state for e in kit.ends()] == [State.FAILED]
+
+
+@pytest.mark.parametrize("error", [AirflowSkipException("none"), AirflowFailException("no"), KeyboardInterrupt()])
+def test_what_steers_the_task_leaves_the_run(kit: Kit, error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        kit.run(explore(1024), incumbent(256)).train(fails(error))
+    assert [e.state for e in kit.ends()] == [State.FAILED]
+
+
+def test_which_errors_may_be_the_batch_sizes_doing() -> None:
+    class OwnSkip(AirflowSkipException):
+        """Of a user's."""
+
+    deferred = TaskDeferred.__new__(TaskDeferred)
+    steer = [AirflowSkipException(), AirflowFailException(), OwnSkip(), deferred, SystemExit(1), KeyboardInterrupt()]
+    assert [may_be_the_size(error) for error in steer] == [False] * len(steer)
+    assert may_be_the_size(AirflowException("a hook failed"))
+    assert may_be_the_size(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
+def test_the_kept_call_is_the_last_one_whatever_ran_before(kit: Kit) -> None:
+    """A function that saves in ``finally`` leaves the kept weights: nothing is called after it has returned."""
+    saved: list[int] = []
+    calls: list[str] = []
+
+    def train(run: ZeusRun) -> int:
+        calls.append(f"begin {run.batch_size}")
+        try:
+            return loop(run, epochs=40)
+        finally:
+            saved[:] = [run.batch_size]
+            calls.append(f"end {run.batch_size}")
+
+    run = kit.run(explore(1024, bound_epochs=1.0), incumbent(256), max_epochs=50)
+    value = run.train(train)
+    assert (value, saved) == (256, [256])
+    assert calls == ["begin 1024", "end 1024", "begin 256", "end 256"]
+    assert kit.lines[-1].kind == "final"
+
+
+def test_a_model_that_was_returned_is_kept_where_the_device_fails_at_the_end(kit: Kit) -> None:
+    run = kit.run()
+
+    def train(run: ZeusRun) -> int:
+        value = loop(run)
+        for name in ("now_s", "energy_j", "limit_w", "each_j", "synchronize"):
+            if hasattr(run.device, name):
+                monkey.setattr(run.device, name, gone)
+        return value
+
+    def gone(*_: object) -> None:
+        raise RuntimeError("GPU is lost")
+
+    with pytest.MonkeyPatch.context() as monkey:
+        assert run.train(train) == 256
+    assert [e.state for e in kit.ends()] == [State.CONVERGED]

@@ -1,0 +1,67 @@
+"""A forked child of a training, however it ends, writes nothing of its parent's trial."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.training.plan import ResultWriter, read_result
+from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.training.conftest import Kit, explore, incumbent, loop
+
+LEAVES = {
+    "exit": SystemExit(3),
+    "error": ValueError("in the child"),
+    "memory": MemoryError(),
+    "interrupt": KeyboardInterrupt(),
+}
+
+
+@pytest.mark.parametrize("how", [*LEAVES, "return"])
+def test_a_child_that_leaves_the_function_writes_nothing(kit: Kit, tmp_path: Path, how: str) -> None:
+    writer = ResultWriter(tmp_path / "result.jsonl")
+    run = kit.run(explore(1024, bound_epochs=2.0), incumbent(256), sink=writer)
+
+    def train(run: ZeusRun) -> int:
+        for epoch in run.epochs():
+            run.step()
+            if epoch == 0 and run.batch_size == 1024 and (child := os.fork()) == 0:
+                if how == "return":
+                    return -1
+                raise LEAVES[how]
+            if epoch == 0 and run.batch_size == 1024:
+                os.waitpid(child, 0)
+            run.report(acc=0.5 if run.batch_size == 1024 else 1.0)
+        return run.batch_size
+
+    parent = os.getpid()
+    try:
+        value = run.train(train)
+    except BaseException:
+        if os.getpid() == parent:
+            raise
+    if os.getpid() != parent:
+        os._exit(0)
+    assert value == 256
+    ends = [line for line in read_result(tmp_path / "result.jsonl") if line.kind == "end"]
+    assert [(end.batch_size, end.state) for end in ends] == [(1024, State.GIVEN_UP), (256, State.CONVERGED)]
+
+
+def test_a_childs_own_attempt_at_the_handle_writes_nothing(kit: Kit, tmp_path: Path) -> None:
+    run = kit.run(sink=ResultWriter(tmp_path / "result.jsonl"))
+
+    def train(run: ZeusRun) -> int:
+        if (child := os.fork()) == 0:
+            try:
+                loop(run)
+                run.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        return loop(run)
+
+    assert run.train(train) == 256
+    assert [line.kind for line in read_result(tmp_path / "result.jsonl")] == ["start", "attempt", "end", "final"]

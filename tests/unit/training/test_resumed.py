@@ -1,0 +1,73 @@
+"""A training that goes on from a checkpoint does not count as trained in the epochs that were left."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from airflow_provider_zeus.errors import ReportError
+from airflow_provider_zeus.optimizer.cost import Rates
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.training.run import ZeusRun
+from tests.unit.training.conftest import Kit, explore, incumbent, loop, steps
+
+
+def from_checkpoint(run: ZeusRun, *, had: int = 5, reached: int = 7) -> list[int]:
+    run.resumed(epochs=had)
+    seen = []
+    for epoch in run.epochs():
+        seen.append(epoch)
+        steps(run)
+        run.report(acc=0.9 if epoch + 1 >= reached else 0.5)
+    return seen
+
+
+def test_epochs_go_on_where_the_checkpoint_was_and_are_not_learnt(kit: Kit) -> None:
+    assert kit.run().train(from_checkpoint) == [5, 6]
+    (end,) = kit.ends()
+    seen = end.observation
+    assert (end.state, seen.epochs, seen.samples) == (State.CONVERGED, None, 2 * 51_200)
+    assert "5 epochs" in seen.reasons["epochs"]
+    assert Rates.of(seen) is not None, "what an epoch costs is learnt"
+
+
+def test_max_epochs_counts_what_the_checkpoint_had(kit: Kit) -> None:
+    assert kit.run(max_epochs=8).train(from_checkpoint, had=5, reached=99) == [5, 6, 7]
+    assert kit.ends()[0].state is State.EXHAUSTED
+
+
+def test_it_is_said_before_the_first_epoch_and_fits_into_max_epochs(kit: Kit) -> None:
+    def late(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            run.resumed(epochs=1)
+
+    with pytest.raises(ReportError, match="an epoch has begun"):
+        kit.run().train(late)
+    for had in (-1, 10):
+        with pytest.raises(ReportError, match="not between 0 and max_epochs = 10"):
+            kit.run().train(from_checkpoint, had=had)
+
+
+def test_each_attempt_says_it_for_itself(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        if run.attempt == 1:
+            run.resumed(epochs=3)
+        return loop(run, epochs=2 if run.attempt == 2 else 99)
+
+    run = kit.run(explore(1024), incumbent(256))
+    assert run.train(train) == 256
+    assert [e.observation.epochs for e in kit.ends()] == [None, 2.0]
+
+
+def too_good(caplog: pytest.LogCaptureFixture) -> bool:
+    return any(r.levelno == logging.WARNING and "attempt_dir" in r.getMessage() for r in caplog.records)
+
+
+@pytest.mark.parametrize(("first", "said"), [(1, True), (3, False)])
+def test_a_target_reached_at_once_after_a_long_attempt_in_vain_is_said(
+    kit: Kit, caplog: pytest.LogCaptureFixture, first: int, said: bool
+) -> None:
+    run = kit.run(explore(1024, bound_epochs=4.0), incumbent(256))
+    run.train(lambda run: loop(run, epochs=99 if run.attempt == 1 else first))
+    assert too_good(caplog) is said
