@@ -32,7 +32,9 @@ def zeus_minimal():
                 optimizer.step()
             with torch.no_grad():
                 run.report(mse=float((model(x[1536:])[:, 0] - y[1536:]).square().mean()))
-        return {name: value.tolist() for name, value in model.state_dict().items()}  # or save it, and return its path
+        path = run.attempt_dir / "model.pt"  # a folder of this attempt alone; the kept one stays
+        torch.save(model.state_dict(), path)
+        return str(path)  # a later task on another host needs shared storage ([zeus] attempt_root), or an upload here
 
     train()
 

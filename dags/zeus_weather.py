@@ -8,9 +8,7 @@ anywhere. Replace ``device`` by ``"auto"`` to measure your own hardware.
 from __future__ import annotations
 
 import logging
-import os
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, dag, task
@@ -67,8 +65,8 @@ else:
             # Called once per attempt: an attempt that is given up is restarted by calling this function again, so
             # the model and its optimizer are built in here, never outside.
             model = forecast.retrain(run, str(partition_key))
-            path = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "models" / f"{partition_key}.pt"
-            path.parent.mkdir(parents=True, exist_ok=True)
+            # A folder of this attempt alone; the kept one stays. It lies under [zeus] attempt_root.
+            path = run.attempt_dir / f"{partition_key}.pt"
             torch.save(model.state_dict(), path)
             return str(path)
 

@@ -16,7 +16,7 @@ KEPT = (State.CONVERGED, State.EXHAUSTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One scheduled run: what it trained, what that cost (all attempts, tries and peeks), and the baseline's cost.
+    """One scheduled run: what it trained, what that cost (all attempts and tries), and the baseline's cost.
 
     A figure that is not known is None.
     """
@@ -49,14 +49,13 @@ def rows_of(trials: Iterable[Trial], baselines: Mapping[str, Baseline]) -> list[
 
 
 def _row(run: list[Trial], baselines: Mapping[str, Baseline]) -> Row:
-    tries = [t for t in run if t.planned.phase is not Phase.PEEK] or run  # a peek costs, but is not an attempt
-    key, last = run[0].origin.data_slice or "", tries[-1]
+    key, last = run[0].origin.data_slice or "", run[-1]
     return Row(
         slice_key=key,
-        attempts=tuple((t.batch_size, t.state) for t in tries),
+        attempts=tuple((t.batch_size, t.state) for t in run),
         kept=last.state in KEPT,
         limit_w=last.observation.power_limit_w,
-        epochs=_sum(t.observation.epochs for t in tries),
+        epochs=_sum(t.observation.epochs for t in run),
         energy_j=_sum(t.observation.energy_j for t in run),
         time_s=_sum(t.observation.time_s for t in run),
         cost_j=_sum(_cost_j(t) for t in run),

@@ -69,6 +69,7 @@ def airflow_env(port: int) -> dict[str, str]:
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",  # what a killed demo left is taken up soon
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",  # a run's tasks follow each other sooner
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # and so is a task that died with it
+        "AIRFLOW__ZEUS__ATTEMPT_ROOT": str(HOME / "models"),
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
         "OMP_NUM_THREADS": "1",

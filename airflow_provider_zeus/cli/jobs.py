@@ -11,7 +11,7 @@ from typing import Any
 from airflow_provider_zeus.cli.figures import cost_of, cost_text
 from airflow_provider_zeus.cli.shell import command, known, opened, print_json, show
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.optimizer.trial import Phase, Trial
+from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.store.settings import SETTINGS, variable_key
 
 _Change = Callable[[dict[str, Any]], object]
@@ -30,7 +30,6 @@ def list_jobs(args: Namespace) -> None:
 
 
 def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, str]:
-    log = _without_peeks(log)
     last = log[-1] if log else None
     return {
         "job": job_id,
@@ -45,7 +44,6 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
 
 
 def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:
-    log = _without_peeks(log)
     last = log[-1] if log else None
     cost, unit = cost_of(last) if last else (None, None)
     return {
@@ -59,11 +57,6 @@ def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dic
         "energy_source": last.observation.energy_source if last else None,
         "settings": settings,
     }
-
-
-def _without_peeks(log: Sequence[Trial]) -> Sequence[Trial]:
-    """A peek is a line of the log, but no attempt at training."""
-    return [trial for trial in log if trial.planned.phase is not Phase.PEEK]
 
 
 def _recurrences(log: Sequence[Trial]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import EXPLORING, DeviceInfo, Observation, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import EXPLORING, DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.plugin import words
 from airflow_provider_zeus.plugin.models import Detail, Figure, Row, Total, Tried
 
@@ -39,8 +39,7 @@ def weights_of(job: ZeusJob, seen: Observation) -> Weights:
 
 
 def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Row:
-    tries = [t for t in run if t.planned.phase is not Phase.PEEK] or run  # a peek costs, but is not an attempt
-    first, last = tries[0], tries[-1]
+    first, last = run[0], run[-1]
     measured = [t for t in run if t.observation.time_s is not None]
     weights = [weights_of(job, t.observation) for t in measured]
     units = {"s" if w.time_alone else "J" for w in weights}
@@ -56,10 +55,9 @@ def _row(run: Sequence[Trial], job: ZeusJob, untold: Collection[TrialKey]) -> Ro
         data_slice=last.origin.data_slice,
         slice_text=words.data_slice(last.origin.data_slice),
         began_at=first.opened_at,
-        attempts=[Tried(batch_size=t.batch_size, state=t.state.value, state_text=words.state(t.state)) for t in tries],
-        peeks=[t.batch_size for t in run if t not in tries],
+        attempts=[Tried(batch_size=t.batch_size, state=t.state.value, state_text=words.state(t.state)) for t in run],
         limit=_one(last, "power_limit_w", words.watts),
-        epochs=_sum(tries, [t.observation.epochs for t in tries], "epochs", words.epochs, None),
+        epochs=_sum(run, [t.observation.epochs for t in run], "epochs", words.epochs, None),
         energy=_sum(run, [t.observation.energy_j for t in run], "energy_j", words.energy, mixed),
         time=_sum(run, [t.observation.time_s for t in run], "time_s", words.duration, mixed),
         cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit), mixed),
@@ -78,8 +76,7 @@ def _state_text(trial: Trial, untold: Collection[TrialKey]) -> str:
     waits = trial.state in (State.RUNNING, State.ABANDONED) and trial.key in untold
     if waits:
         return NOT_TOLD
-    looked = trial.planned.phase is Phase.PEEK and trial.state is State.GIVEN_UP
-    return words.PEEK if looked else words.state(trial.state)
+    return words.state(trial.state)
 
 
 def _mixed(sources: Collection[str | None], units: Collection[str]) -> str | None:

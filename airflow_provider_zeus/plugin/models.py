@@ -65,7 +65,6 @@ class Row(BaseModel):
     slice_text: str  # the same for people; empty: none
     began_at: float  # seconds since the epoch
     attempts: list[Tried]
-    peeks: list[int]  # batch sizes looked at for a few seconds after the kept attempt
     limit: Figure  # of the last attempt
     epochs: Figure
     energy: Figure

@@ -24,11 +24,11 @@ _TRIES = (Phase.EXPLORE, Phase.RETURN)
 
 
 def runs_of(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """Attempts by run and map index, oldest run first; peeks left out where there is anything else."""
+    """Attempts by run and map index, oldest run first."""
     runs: dict[tuple[str, str, int], list[Trial]] = {}
     for trial in trials:
         runs.setdefault((trial.origin.run_id, trial.origin.task_id, trial.origin.map_index), []).append(trial)
-    return [[t for t in run if t.planned.phase is not Phase.PEEK] or run for run in runs.values()]
+    return list(runs.values())
 
 
 def state_of(trials: Sequence[Trial], now: float) -> JobState:

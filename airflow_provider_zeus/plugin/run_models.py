@@ -37,7 +37,6 @@ class Attempt(Detail):
     """One attempt of the run."""
 
     waits: str = ""  # where its cost is kept that is not yet told; empty: nothing waits
-    peek: bool = False  # a few seconds after the kept attempt: not an attempt
 
 
 class Part(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.run_saving import RunSaving
-from airflow_provider_zeus.optimizer.trial import Phase, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.plugin import costs, run_words, words
 from airflow_provider_zeus.plugin.models import UNKNOWN, Figure, Row, Source
 from airflow_provider_zeus.plugin.prices import Factors
@@ -149,7 +149,7 @@ def _limit(row: Row, trials: Sequence[Trial]) -> Tile:
 def _attempts(trials: Sequence[Trial], job: ZeusJob, kept: Kept) -> list[Attempt]:
     found = []
     for trial, detail in zip(trials, costs.details_of(trials, job, kept), strict=True):
-        attempt = Attempt(**detail.model_dump(), peek=trial.planned.phase is Phase.PEEK, waits=kept.get(trial.key, ""))
+        attempt = Attempt(**detail.model_dump(), waits=kept.get(trial.key, ""))
         if attempt.waits:
             attempt.state_text = costs.NOT_TOLD
             attempt.ended = f"It ended; its cost is not yet told to the log and is kept in {attempt.waits}."

@@ -9,7 +9,7 @@ from airflow_provider_zeus.optimizer.baseline import Saved
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.run_saving import RunSaving
 from airflow_provider_zeus.optimizer.target import Target
-from airflow_provider_zeus.optimizer.trial import Phase, Trial
+from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.plugin import words
 from airflow_provider_zeus.plugin.models import Figure
 from airflow_provider_zeus.plugin.run_models import Progress, Tile, Verdict
@@ -93,9 +93,6 @@ def progress(trial: Trial, job: ZeusJob) -> Progress:
     seen, bound = trial.observation, trial.planned.bound_epochs
     most = min((float(b) for b in (job.max_epochs, bound) if b is not None), default=None)
     parts = [f"batch size {trial.batch_size}"]
-    if trial.planned.phase is Phase.PEEK:
-        parts = [f"a look of a few seconds at batch size {trial.batch_size}"]
-        most = None
     if seen.epochs is None:
         parts.append("no epoch has been reported yet")
     else:

@@ -14,7 +14,6 @@ from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin.models import Chart, Figure, Source
 
-PEEK = "a short look"
 STATES = {
     State.RUNNING: "running",
     State.CONVERGED: "reached target",
@@ -31,7 +30,6 @@ PHASES = {
     Phase.INCUMBENT: "cheapest known",
     Phase.PINNED: "pinned",
     Phase.FALLBACK: "without the log",
-    Phase.PEEK: PEEK,
 }
 SOURCES = {
     "nvml_counter": "GPU counter",
@@ -181,8 +179,6 @@ def ended(trial: Trial) -> str:
     seen, reason = trial.observation, trial.reason
     if trial.state is State.RUNNING:
         return "It is still running."
-    if trial.planned.phase is Phase.PEEK and trial.state in (State.GIVEN_UP, State.EXHAUSTED, State.CONVERGED):
-        return "It lasted a few seconds, as planned, and its model was not meant to be kept."
     if trial.state is State.CONVERGED:
         after = "" if seen.epochs is None else f" after {epochs(seen.epochs).text} epochs"
         return f"It reached its target{after}{_metric(trial)}."

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
+from airflow_provider_zeus.optimizer.trial import State, Trial
 from demo.cluster.scenario import Played, Where, kept
 
 ENDED = (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED, State.FAILED, State.ABANDONED)
-HEAD = ("job", "recurrences", "models", "attempts", *(state.value for state in ENDED), "peeks", "energy", "GPU time")
+HEAD = ("job", "recurrences", "models", "attempts", *(state.value for state in ENDED), "energy", "GPU time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,20 +21,17 @@ class JobRow:
     recurrences: int
     models: int
     states: Mapping[State, int]  # of attempts
-    peeks: int
     energy_j: float
     time_s: float
 
 
 def row(job: str, trials: Sequence[Trial], recurrences: int) -> JobRow:
     """What a job came to. A cost that was lost with its worker counts as far as its heartbeats told it."""
-    attempts = [t for t in trials if t.planned.phase is not Phase.PEEK]
     return JobRow(
         job=job,
         recurrences=recurrences,
-        models=len(kept({job: attempts})),
-        states=Counter(t.state for t in attempts),
-        peeks=len(trials) - len(attempts),
+        models=len(kept({job: trials})),
+        states=Counter(t.state for t in trials),
         energy_j=sum(t.observation.energy_j or 0.0 for t in trials),
         time_s=sum(t.observation.time_s or 0.0 for t in trials),
     )
@@ -48,8 +45,7 @@ def problems(log: Mapping[str, Sequence[Trial]], played: Played, drawn_j: float,
     """
     found = [f"{job} {run} ended as {state}" for (job, run), state in played.states.items() if state != "success"]
     expected = set(played.recurrences())
-    attempts = {job: [t for t in trials if t.planned.phase is not Phase.PEEK] for job, trials in log.items()}
-    models = kept(attempts)
+    models = kept(log)
     for where in sorted(expected):
         if len(models.get(where, [])) != 1:
             found.append(f"{where} kept {len(models.get(where, []))} models")
@@ -71,7 +67,7 @@ def _of_job(job: str, trials: Sequence[Trial], expected: set[Where]) -> list[str
     if sorted(numbers) != list(range(1, len(numbers) + 1)):
         found.append(f"{job}: trial numbers are not 1 to {len(numbers)}, each once")
     twice = [key for key, count in Counter((t.key.ti_id, t.key.attempt) for t in trials).items() if count > 1]
-    starts = [t.observation.start_id for t in trials if t.planned.phase is not Phase.PEEK and t.observation.start_id]
+    starts = [t.observation.start_id for t in trials if t.observation.start_id]
     if twice:
         found.append(f"{job}: {len(twice)} trials are there twice")
     if any(count > 2 for count in Counter(starts).values()):  # a start has at most two attempts
@@ -96,5 +92,5 @@ def _columns(line: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tupl
 
 
 def _cells(row: JobRow) -> tuple[str, ...]:
-    counts = [row.recurrences, row.models, sum(row.states.values()), *(row.states.get(s, 0) for s in ENDED), row.peeks]
+    counts = [row.recurrences, row.models, sum(row.states.values()), *(row.states.get(s, 0) for s in ENDED)]
     return (row.job, *map(str, counts), f"{row.energy_j / 1000:.2f} kJ", f"{row.time_s:.0f} s")

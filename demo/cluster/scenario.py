@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +58,7 @@ def play(cluster: Cluster, store: Store, runs: int, weeks: list[str], say: Calla
     return played
 
 
-def kept(log: dict[str, list[Trial]]) -> dict[Where, list[Trial]]:
+def kept(log: Mapping[str, Sequence[Trial]]) -> dict[Where, list[Trial]]:
     """Trials whose model was kept, by recurrence."""
     found: dict[Where, list[Trial]] = {}
     for job, trials in log.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
+from airflow_provider_zeus.optimizer.trial import State, Trial
 from demo import processes
 from demo.cluster.__main__ import drawn, report, running, saved, weeks
 from demo.cluster.scenario import Played, Where, play
@@ -31,11 +31,10 @@ class Happened:
         self.drawn_j, self.saved = drawn(cluster.site), saved(cluster.site, played)
 
     def attempts(self) -> Iterator[tuple[Where, Trial]]:
-        """Trials that are no peeks, by recurrence."""
+        """Trials by recurrence."""
         for job, trials in self.log.items():
             for t in trials:
-                if t.planned.phase is not Phase.PEEK:
-                    yield (job, t.origin.run_id, t.origin.map_index), t
+                yield (job, t.origin.run_id, t.origin.map_index), t
 
 
 def _tries(cluster: Cluster, played: Played) -> dict[Where, tuple[str, int]]:
@@ -110,7 +109,7 @@ def test_no_energy_counts_twice_and_little_is_lost(happened: Happened) -> None:
 
 def test_runs_of_a_job_overlapped_and_slices_trained_at_once(happened: Happened) -> None:
     for trials in happened.log.values():
-        spans = [(t.opened_at, t.closed_at or 0.0, t.origin) for t in trials if t.planned.phase is not Phase.PEEK]
+        spans = [(t.opened_at, t.closed_at or 0.0, t.origin) for t in trials]
         together = [(a, b) for i, (s, e, a) in enumerate(spans) for s2, e2, b in spans[:i] if s < e2 and s2 < e]
         assert any(a.run_id != b.run_id or a.map_index != b.map_index for a, b in together)
         decided = [t.asked_after_seq for t in trials]

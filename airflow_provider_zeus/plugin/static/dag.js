@@ -84,18 +84,14 @@ function fillTable(answer) {
     answer.more || skip ? `Rows ${first.toLocaleString()} to ${last.toLocaleString()}, newest first; sums are of these.` : "";
 }
 
-function batchSizes({ attempts, peeks }) {
+function batchSizes({ attempts }) {
   const list = element("span", null, { class: "sizes" });
   attempts.forEach((tried, i) => {
     if (i) list.append(" → ");
-    const gone = tried.state === "given_up";
+    const gone = tried.state === "given_up" || (tried.state === "failed" && i < attempts.length - 1);
     list.append(element(gone ? "s" : "span", tried.batch_size, { title: tried.state_text }));
-    if (gone) list.append(element("span", " (given up)", { class: "unseen" }));
+    if (gone) list.append(element("span", ` (${tried.state_text})`, { class: "unseen" }));
   });
-  if (peeks.length) {
-    const title = "Batch sizes looked at for a few seconds after the kept attempt";
-    list.append(element("span", ` + look at ${peeks.join(", ")}`, { class: "note", title }));
-  }
   return list;
 }
 

@@ -127,8 +127,7 @@ function progressBar({ text, epochs, max_epochs: most }) {
 
 function attemptItem(attempt, i) {
   const head = element("p", null, { class: "attempt-head" });
-  const name = attempt.peek ? "A look at batch size" : `${i + 1}. Batch size`;
-  head.append(element("strong", `${name} ${attempt.batch_size}`), " ");
+  head.append(element("strong", `${i + 1}. Batch size ${attempt.batch_size}`), " ");
   head.append(stateBadge(attempt.waits ? "waits" : attempt.state, attempt.state_text), " ", ...sourceBadges(attempt.source));
   head.append(element("span", ` ${attempt.phase}`, { class: "note" }));
   const figures = element("dl");

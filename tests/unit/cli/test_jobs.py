@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import Phase, State, Trial, TrialKey
+from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
@@ -38,15 +37,6 @@ def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
     assert cells[1] == ["d.train", "3", "2", "converged", "64", "2.07 kJ", "simulated", "eta=0.9"]
     assert cells[2][:5] == ["other [red]", "1", "1", "converged", "32"]
     assert done.status == 0
-
-
-def test_the_list_takes_a_peek_for_no_trial(zeus: Zeus, store: Store) -> None:
-    kept = store.ask(request(1, job=replace(request(1).job, policy="knowledge_gradient"))).trial
-    store.tell(kept.key, State.CONVERGED, report(32))
-    peek = store.begin(TrialKey(kept.key.ti_id, 2), kept.key, planned=kept.decision.peeks[0])
-    store.tell(peek.key, State.GIVEN_UP, report(16))
-    (job,) = json.loads(zeus("jobs", "list", "-o", "json").out)
-    assert (job["trials"], job["recurrences"], job["last_state"], job["last_batch_size"]) == (1, 1, "converged", 32)
 
 
 def test_json_keeps_numbers_with_their_units(zeus: Zeus, store: Store) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from airflow_provider_zeus.optimizer.trial import Phase, State
@@ -23,14 +21,6 @@ def test_a_run_is_the_sum_of_its_attempts_and_tries() -> None:
     assert (row.kept, row.limit_w, row.source) == (True, 125.0, "simulated")
     assert (row.phase, row.why) == (Phase.EXPLORE, "Why 1.")
     assert row.baseline == baseline(9.0)
-
-
-def test_a_peek_costs_but_is_no_attempt() -> None:
-    peek = trial(2, state=State.GIVEN_UP, batch_size=128, energy_j=100.0, time_s=2.0, epochs=0.5, power_limit_w=200.0)
-    peek = replace(peek, planned=replace(peek.planned, phase=Phase.PEEK))
-    (row,) = rows_of([trial(1), peek], {})
-    assert (row.attempts, row.kept, row.limit_w, row.epochs) == (((64, State.CONVERGED),), True, 125.0, 10.0)
-    assert (row.energy_j, row.time_s) == (1100.0, 10.0)
 
 
 def test_runs_stay_in_the_order_in_which_they_began() -> None:

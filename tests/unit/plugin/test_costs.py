@@ -43,20 +43,6 @@ def test_newest_run_first_and_mapped_instances_apart() -> None:
     assert [(r.run_id, r.map_index, len(r.attempts)) for r in rows] == [("b", 1, 1), ("b", 0, 1), ("a", None, 2)]
 
 
-def test_a_peek_costs_but_is_no_attempt() -> None:
-    kept = trial(1, "a", 32, energy_j=400.0, time_s=4.0, epochs=4.0, power_limit_w=175.0)
-    peek = trial(2, "a", 64, State.GIVEN_UP, energy_j=50.0, time_s=1.0, epochs=0.2, phase=Phase.PEEK)
-    row = one(kept, peek)
-    assert (row.energy.value, row.time.value, row.epochs.value) == (450.0, 5.0, 4.0)
-    assert [(t.batch_size, t.state) for t in row.attempts] == [(32, "converged")]
-    assert (row.peeks, row.state, row.limit.text) == ([64], "converged", "175 W")
-    looked = costs.details_of([kept, peek], JOB)[1]
-    assert (looked.phase, looked.state_text) == ("a short look", "a short look")
-    assert looked.ended == "It lasted a few seconds, as planned, and its model was not meant to be kept."
-    running = one(kept, replace(peek, state=State.RUNNING))
-    assert (running.state, running.energy.text) == ("converged", "450 J so far")
-
-
 def test_what_a_newer_version_wrote_is_shown_by_its_name_and_counted() -> None:
     written = {**to_row(trial(2, "a", 64, energy_j=50.0, time_s=1.0)), "state": "archived"}
     written["planned"] = {**written["planned"], "phase": "rehearse", "rehearsals": 3}

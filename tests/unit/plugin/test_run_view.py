@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_zeus.optimizer.baseline import Saved
 from airflow_provider_zeus.optimizer.estimate import Estimate
 from airflow_provider_zeus.optimizer.run_saving import RunSaving, Yardstick
-from airflow_provider_zeus.optimizer.trial import Phase, ProfileSample, State, Trial
+from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial
 from airflow_provider_zeus.plugin import run_view, run_words
 from airflow_provider_zeus.plugin.prices import Factors
 from airflow_provider_zeus.plugin.run_models import Part, Tile
@@ -234,12 +234,6 @@ def test_the_present_eta_costs_an_old_run_and_its_own_target_stays() -> None:
     assert (tile(run, "Cost").figure.text, tile(run, "Cost").note) == ("900 J", "energy and time at eta 1")
     assert "Target accuracy >= 0.8" in run.facts
     assert run.settings == ["eta set to 1.0"]
-
-
-def test_a_peek_is_no_attempt() -> None:
-    run = part(trial(1, "r", 32), trial(2, "r", 64, State.GIVEN_UP, phase=Phase.PEEK))
-    assert [(a.batch_size, a.peek) for a in run.attempts] == [(32, False), (64, True)]
-    assert run.batch_size == 32
 
 
 @pytest.mark.parametrize("state", list(State))
