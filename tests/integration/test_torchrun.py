@@ -197,6 +197,26 @@ def test_an_error_of_one_rank_ends_the_trial(torchrun: Torchrun) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_in_a_try_ends_the_processes_and_the_incumbent_runs_in_new_ones(torchrun: Torchrun, rank: int) -> None:
+    fails = f"if run.batch_size == 16 and RANK == {rank}: raise ValueError('16 does not divide the data')"
+    dag = torchrun.dag(name := f"zeus_ranks_try_{rank}", script(fails))
+    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert told(name) == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
+    assert torchrun.said(0, "kept") == torchrun.said(1, "kept") == [[32], [32]]
+
+
+@pytest.mark.slow
+def test_no_data_on_all_ranks_ends_the_run_and_keeps_its_value(torchrun: Torchrun) -> None:
+    code = (
+        script().replace("range(max(5000 // run.batch_size, 50))", "run.data_loader([])").replace("run.step()", "pass")
+    )
+    dag_run = torchrun.run(torchrun.dag("zeus_ranks_no_data", code))
+    assert dag_run.state == "success"
+    assert told("zeus_ranks_no_data") == [(32, "no_data", 1)]
+
+
+@pytest.mark.slow
 def test_out_of_memory_ends_the_processes_and_the_next_attempt_runs_in_new_ones(torchrun: Torchrun) -> None:
     """One process alone cannot go on to the next attempt: the others wait for its gradients."""
     full = "if run.batch_size == 16: raise MemoryError('out of memory')"
