@@ -1,7 +1,8 @@
-"""The kill matrix as a table: ``python -m tests.system.death_table`` plays it and writes it into docs/death.md.
+"""The kill matrix and the promises as tables: ``python -m tests.system.death_table`` plays both and writes them into
+docs/death.md.
 
-What the tests see goes, one JSON line a cell, into the file that ``$ZEUS_DEATH_TABLE`` names; given such files as
-arguments nothing is played.
+What the tests of the matrix see goes, one JSON line a cell, into the file that ``$ZEUS_DEATH_TABLE`` names; given such
+files as arguments, the matrix is not played. With the one argument ``promises`` these alone are played.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.system.death_promises import PROMISES, Result, play
+from tests.system.death_promises import table as promise_table
 from tests.system.death_training import AFTER_ASK, AFTER_TELL, BEFORE_ASK
 
 DOCS = Path(__file__).parents[2] / "docs" / "death.md"
@@ -100,11 +103,24 @@ def written(document: str, lines: list[Line]) -> str:
         "airflow": airflow_table(lines)
     }
     for name, table in tables.items():
-        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        if begin in document and any(line["store"] == name for line in lines):
-            before, _, rest = document.partition(begin)
-            document = f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+        if any(line["store"] == name for line in lines):
+            document = _with_table(document, name, table)
     return document
+
+
+def with_promises(document: str, results: list[Result]) -> str:
+    """The document with the tables of its promises made anew."""
+    for name, promises in PROMISES.items():
+        document = _with_table(document, name, promise_table(promises, results))
+    return document
+
+
+def _with_table(document: str, name: str, table: str) -> str:
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if begin not in document:
+        return document
+    before, _, rest = document.partition(begin)
+    return f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
 
 
 def main() -> int:
@@ -112,7 +128,14 @@ def main() -> int:
     if any(name.startswith("-") for name in sys.argv[1:]):
         print(__doc__)
         return 0
-    status, files = 0, [Path(name) for name in sys.argv[1:]]
+    if not (files := [Path(name) for name in sys.argv[1:]]) or sys.argv[1:] == ["promises"]:
+        results = play(PROMISES)
+        DOCS.write_text(with_promises(DOCS.read_text(), results))
+        bad = [result.test for result in results if result.ended == "failed"]
+        print(f"{len(results)} tests of promises, {len(bad)} failed: {DOCS}")
+        if files:
+            return bool(bad)
+    status = 0
     if not files:
         with tempfile.NamedTemporaryFile(suffix=".jsonl", delete=False) as file:
             files = [Path(file.name)]

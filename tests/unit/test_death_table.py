@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.system.death_cells import FAULTS, Outcome
-from tests.system.death_table import DOCS, NOT_HERE, note, process_table, written
+from tests.system.death_promises import PROMISES, ROOT, Promise, Result
+from tests.system.death_promises import table as promise_table
+from tests.system.death_table import DOCS, NOT_HERE, note, process_table, with_promises, written
 from tests.system.death_training import POINTS
 
 SEEN = Outcome("sqlite", "SIGKILL", "between epochs", "abandoned", 0.011, 0.034, 51.8, 51.9, "converged", 3.2)
@@ -42,3 +46,46 @@ def test_the_manual_has_every_cell() -> None:
         assert len(table) == rows + 2, store
     for fault in FAULTS:
         assert sum(line.startswith(f"| {fault} |") for line in text.splitlines()) >= len(POINTS)
+
+
+EVERY_PROMISE = [promise for promises in PROMISES.values() for promise in promises]
+
+
+@pytest.mark.parametrize("promise", EVERY_PROMISE, ids=lambda promise: promise.case)
+def test_the_tests_of_a_promise_are_there(promise: Promise) -> None:
+    assert promise.tests
+    for test in promise.tests:
+        path, *inside = test.split("::")
+        nodes: Any = ast.parse((ROOT / path).read_text()).body
+        for name in inside:
+            node = next((node for node in nodes if getattr(node, "name", "") == name), None)
+            assert node is not None, f"{test} is not there"
+            nodes = node.body
+
+
+def test_the_manual_has_every_promise() -> None:
+    text = DOCS.read_text()
+    for name, promises in PROMISES.items():
+        part = text.partition(f"<!-- {name} -->")[2].partition(f"<!-- end of {name} -->")[0]
+        for promise in promises:
+            assert f"| {promise.case} | {promise.holds} |" in part
+        assert " failed |" not in part
+        assert "not played |" not in part
+
+
+def test_a_row_says_how_the_tests_of_all_parameters_ended() -> None:
+    promise = Promise("a case", "it holds", ("tests/unit/test_a.py::test_b",))
+    results = [
+        Result("tests/unit/test_a.py::test_b[1]", "passed", 1.0),
+        Result("tests/unit/test_a.py::test_b[2]", "passed", 0.5),
+    ]
+    assert promise_table([promise], results).endswith("| a case | it holds | `unit/test_a.py::test_b` | held, 1.5 s |")
+    failed = [*results, Result("tests/unit/test_a.py::test_b[3]", "failed", 0.0)]
+    assert promise_table([promise], failed).endswith("| failed |")
+    assert promise_table([promise], [Result("tests/unit/test_a.py::test_c", "passed", 0.0)]).endswith("| not played |")
+
+
+def test_the_table_of_promises_takes_its_place() -> None:
+    document = "a\n<!-- kept -->\nold\n<!-- end of kept -->\nb\n"
+    assert "old" not in with_promises(document, [])
+    assert with_promises(document, []).endswith("<!-- end of kept -->\nb\n")
