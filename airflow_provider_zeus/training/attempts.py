@@ -102,7 +102,12 @@ def _goes_on(run: ZeusRun, live: LiveAttempt, error: BaseException) -> bool:
 
 
 def may_be_the_size(error: BaseException) -> bool:
-    """Whether an error may be the batch size's doing: any ``Exception`` but those by which a task steers Airflow."""
+    """Whether an error may be the batch size's doing: any ``Exception`` but those by which a task steers Airflow.
+
+    A training that calls ``sys.exit`` with an error status has failed too.
+    """
+    if isinstance(error, SystemExit):
+        return bool(error.code)
     names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
     return isinstance(error, Exception) and names.isdisjoint(_STEERS_AIRFLOW)
 

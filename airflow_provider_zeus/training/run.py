@@ -231,7 +231,10 @@ class ZeusRun:
             raise RuntimeError("run.train() must come first, and once: this run has begun already.")
         try:
             value = attempts.train(self, partial(fn, self, *args, **kwargs))
-            self._hand_over(value)
+            try:
+                self._hand_over(value)
+            except Exception:  # the model is trained; what it cost and its value may be lost, the model is not
+                log.exception("Zeus could not hand over what the training function returned.")
             return value
         finally:
             self.close()

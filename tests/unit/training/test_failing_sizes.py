@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
@@ -88,9 +90,10 @@ def test_which_errors_may_be_the_batch_sizes_doing() -> None:
         """Of a user's."""
 
     deferred = TaskDeferred.__new__(TaskDeferred)
-    steer = [AirflowSkipException(), AirflowFailException(), OwnSkip(), deferred, SystemExit(1), KeyboardInterrupt()]
+    steer = [AirflowSkipException(), AirflowFailException(), OwnSkip(), deferred, SystemExit(0), KeyboardInterrupt()]
     assert [may_be_the_size(error) for error in steer] == [False] * len(steer)
     assert may_be_the_size(AirflowException("a hook failed"))
+    assert may_be_the_size(SystemExit(1))
     assert may_be_the_size(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
@@ -112,6 +115,24 @@ def test_the_kept_call_is_the_last_one_whatever_ran_before(kit: Kit) -> None:
     assert (value, saved) == (256, [256])
     assert calls == ["begin 1024", "end 1024", "begin 256", "end 256"]
     assert kit.lines[-1].kind == "final"
+
+
+def test_a_value_that_cannot_be_handed_over_is_returned_all_the_same(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUS_PLAN", kit.plan().to_json())
+    monkeypatch.setenv("ZEUS_XCOM", str(tmp_path / "return.json"))
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+
+    def train(run: ZeusRun) -> list[object]:
+        loop(run)
+        return nested
+
+    kit.runs.append(ZeusRun.from_env())
+    assert kit.runs[-1].train(train) is nested
+    assert len(json.loads((tmp_path / "return.json").read_text())["zeus"]["lines"]) == 4
 
 
 def test_a_model_that_was_returned_is_kept_where_the_device_fails_at_the_end(kit: Kit) -> None:
