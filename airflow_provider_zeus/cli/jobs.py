@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text
-from airflow_provider_zeus.cli.shell import command, known, opened, print_json, show
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, print_json, show
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.optimizer.trial import Phase, Trial
 from airflow_provider_zeus.store.settings import SETTINGS, variable_key
@@ -119,21 +119,13 @@ def resume(args: Namespace) -> None:
 def reset(args: Namespace) -> int:
     """Start a job anew by a ``job_version`` that no earlier trial has; the log stays."""
     job_id = _known(args)
-    if not args.yes and not _confirmed(f"Forget what the trials of {job_id} taught? They stay in the log. [y/N] "):
+    if not args.yes and not confirmed(f"Forget what the trials of {job_id} taught? They stay in the log. [y/N] "):
         print("Nothing was changed.")
         return 1
     version = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     _change(job_id, lambda settings: settings.update(job_version=version))
     print(f"{job_id} starts anew with its next run (job_version {version}); its older trials teach nothing now.")
     return 0
-
-
-def _confirmed(question: str) -> bool:
-    try:
-        return input(question).strip().lower() in ("y", "yes")
-    except EOFError:  # nobody there to ask
-        print()
-        return False
 
 
 def _known(args: Namespace) -> str:

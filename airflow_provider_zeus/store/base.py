@@ -66,6 +66,11 @@ class Unreadable:
     problem: str
 
 
+def named(damage: Unreadable) -> str:
+    """Job and number of a trial that cannot be read."""
+    return f"{damage.job_id or 'an unknown job'}/{'?' if damage.number is None else damage.number}"
+
+
 class Store(Protocol):
     """The trial log. Every method is one transaction; all raise StoreError (unreachable, newer schema, refused)."""
 

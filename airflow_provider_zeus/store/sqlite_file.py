@@ -42,8 +42,8 @@ def _there(path: Path) -> Identity:
     found = _identity(path)
     if found is None:
         raise StoreError(
-            f"The trial log at sqlite:{path} is gone: its file was deleted or moved. Put it back; else the first run of a "
-            "job makes a new one."
+            f"The trial log at sqlite:{path} is gone: its file was deleted or moved. Put it back; else the next run "
+            "that asks makes a new one, as the first run of a job makes it."
         )
     return found
 
