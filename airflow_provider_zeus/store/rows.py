@@ -41,6 +41,7 @@ def _refuse(constant: str) -> None:
 
 
 _JSON = json.JSONDecoder(parse_constant=_refuse)
+DAMAGED = object()
 _OBJECTS = ("decision", "planned", "spec", "reasons")
 
 ORIGIN = tuple(f.name for f in fields(Origin))
@@ -88,11 +89,11 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
 
 
 def read_json(text: Any) -> Any:
-    """What a JSON column holds; None where that is no JSON, so that one damaged row hides no other."""
+    """What a JSON column holds; :data:`DAMAGED` where that is no JSON, so that one damaged row hides no other."""
     try:
         return _JSON.decode(text)
     except (ValueError, TypeError, RecursionError):
-        return None
+        return DAMAGED
 
 
 def read_row(row: Mapping[Any, Any]) -> Trial | Unreadable:

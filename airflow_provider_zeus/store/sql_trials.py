@@ -95,7 +95,7 @@ _CHANGING = (  # the rest is as asked
     *OBSERVED,
 )
 _UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for name in _CHANGING})
-_POINTS = sa.select(_T.c.id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
+_POINTS = sa.select(_T.c.id, _P.c.trial_id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
 _INSERT_POINTS = sa.insert(_P)
 _UPDATE_POINTS = sa.update(_P).where(_P.c.trial_id == sa.bindparam("row")).values(points=sa.bindparam("points"))
 _INSERT_SAMPLES = sa.insert(_S)
@@ -237,7 +237,7 @@ def add_points(connection: sa.Connection, key: TrialKey, new: Sequence[PowerPoin
         return
     row = connection.execute(_POINTS, {"ti": key.ti_id, "nth": key.attempt}).one()
     kept = [[p.t_s, p.power_w, p.limit_w, p.phase] for p in thinned([*_points(row.points), *new])]
-    if row.points is None:
+    if row.trial_id is None:
         connection.execute(_INSERT_POINTS, {"trial_id": row.id, "points": kept})
     else:
         connection.execute(_UPDATE_POINTS, {"row": row.id, "points": kept})
