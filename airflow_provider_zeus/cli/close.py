@@ -27,12 +27,11 @@ def close(args: Namespace) -> int:
 
 
 def _open_trial(store: Store, job_id: str, number: int) -> Trial:
-    newest = max((t.number for t in store.trials(job_id, last=1)), default=0)
-    found = {t.number: t for t in store.trials(job_id, last=newest - number + 1)} if 0 < number <= newest else {}
+    found = {t.number: t for t in store.trials(job_id)}
     trial = found.get(number)
     if trial is None:
-        remedy = f"Its newest one is {newest}; see 'airflow zeus trials {job_id}'"
-        raise JobSpecError.of("TRIAL", number, f"{job_id} has no such trial", remedy)
+        remedy = f"Its newest one is {max(found, default=0)}; see 'airflow zeus trials {job_id}'"
+        raise JobSpecError.of("TRIAL", number, f"{job_id} has no such trial that can be read", remedy)
     if trial.state is not State.RUNNING and trial.closed_at is not None:
         said = f"{trial.state.value}" + (f", {trial.reason}" if trial.reason else "")
         raise JobSpecError.of("TRIAL", number, f"it is closed already ({said})", "Only an open trial can be closed")

@@ -81,8 +81,8 @@ def pin(args: Namespace) -> None:
     """Run one batch size from the next run on. Raises JobSpecError where the job does not have it."""
     with opened(args) as store:
         job_id = known(store, args.job)
-        (newest,) = store.trials(job_id, last=1)
-    sizes = newest.spec.get("batch_sizes", ())
+        newest = store.trials(job_id)[-1:]  # the newest that can be read
+    sizes = newest[0].spec.get("batch_sizes", ()) if newest else ()
     if args.batch_size not in sizes:
         raise JobSpecError.of(
             "BATCH_SIZE", args.batch_size, f"not in batch_sizes {list(sizes)} of {job_id}", "Choose one of them"

@@ -42,6 +42,10 @@ _COUNT = (
     .where(schema.job.c.job_id == _job)
     .values(told_seq=sa.bindparam("seq"), last_number=sa.bindparam("newest"))
 )
+_COUNTED = sa.select(
+    sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
+    sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
+).where(_T.c.job_id == _job)
 _JOBS = sa.select(schema.job.c.job_id).order_by(schema.job.c.job_id)
 _JOBS_OF_DAG = _JOBS.where(
     sa.exists().where(_T.c.job_id == schema.job.c.job_id, _T.c.dag_id == sa.bindparam("dag")).correlate(schema.job)
@@ -121,7 +125,9 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, made where there is none; its ``told_seq`` and last number. First in every writer."""
     connection.execute(_ADD_JOB, {"job": job_id})
     row = connection.execute(_LOCK_JOB, {"job": job_id}).one()
-    return row.told_seq, row.last_number
+    if not (isinstance(row.told_seq, int) and isinstance(row.last_number, int)):  # a damaged row: counted again
+        row = connection.execute(_COUNTED, {"job": job_id}).one()
+    return row.told_seq or 0, row.last_number or 0
 
 
 def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) -> None:

@@ -191,9 +191,11 @@ class VariableBook:
         return [t for t in self.log if t.key.ti_id == ti_id]
 
     def next_attempt(self, ti_id: str) -> int:
-        told = [packed for packed, _ in self.unread if isinstance(packed, dict) and packed.get("ti_id") == ti_id]
-        unread = [packed["attempt"] for packed in told if isinstance(packed.get("attempt"), int)]
-        return max([0, *unread, *(t.key.attempt for t in self.of_task_instance(ti_id))]) + 1
+        taken = [t.key.attempt for t in self.of_task_instance(ti_id)]
+        for packed, _ in self.unread:
+            attempt = packed.get("attempt") if isinstance(packed, dict) and packed.get("ti_id") == ti_id else None
+            taken += [attempt] if isinstance(attempt, int) else []
+        return max(taken, default=0) + 1
 
     def of_run(self, dag_id: str, run_id: str) -> list[Trial]:
         return [t for t in self.log if (t.origin.dag_id, t.origin.run_id) == (dag_id, run_id)]

@@ -132,3 +132,14 @@ def test_a_checkpoint_of_every_trial_damaged_leaves_the_log(store: SqlStore, sql
         run(store, n)
     execute(sqlite_url, f"UPDATE zeus_checkpoint SET belief = '{json.dumps({'newest': [1, False]})}'")
     assert store.ask(request(40)).trial.asked_after_seq == 39
+
+
+@pytest.mark.parametrize("change", ["told_seq = 'x'", "last_number = 'x'"])
+def test_damaged_counters_of_a_job_are_counted_again(store: SqlStore, sqlite_url: str, change: str) -> None:
+    for n in range(1, 4):
+        run(store, n)
+    execute(sqlite_url, f"UPDATE zeus_job SET {change}")
+    asked = store.ask(request(4)).trial
+    assert (asked.number, asked.asked_after_seq) == (4, 3)
+    store.tell(asked.key, State.CONVERGED, report())
+    assert execute(sqlite_url, "SELECT told_seq, last_number FROM zeus_job") == [(4, 4)]
