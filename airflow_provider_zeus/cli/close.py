@@ -17,7 +17,9 @@ def close(args: Namespace) -> int:
     """Close an open trial. Raises JobSpecError where there is no such job or trial, or it has ended."""
     with opened(args) as store:
         trial = _open_trial(store, known(store, args.job), args.trial)
-        what = f"trial {trial.number} of {trial.job_id} (run {trial.origin.run_id or '-'}, {trial.batch_size})"
+        what = (
+            f"trial {trial.number} of {trial.job_id} (run {trial.origin.run_id or '-'}, batch size {trial.batch_size})"
+        )
         if not args.yes and not confirmed(f"Close {what} for good? [y/N] "):
             print("Nothing was changed.")
             return 1
