@@ -18,6 +18,10 @@ class StoreError(ZeusError, RuntimeError):
     """The store cannot be reached, has another schema, or refuses this use of it."""
 
 
+class UnknownTrialError(StoreError):
+    """The log does not hold this trial: it was never asked for, or the log was replaced since."""
+
+
 class DeviceError(ZeusError, RuntimeError):
     """A device refuses a call or cannot be found; training goes on with what can be measured."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.base import named
 
 TESTED = ((3, 2), (3, 3))  # lines of Airflow
 _REAP = "run 'airflow zeus reap'"
@@ -71,6 +72,24 @@ def schema(conn_id: str) -> Finding:
         return ok("schema", f"{said}: the next run brings it to {HEAD}")
     said = "no tables of ours" if found is None else f"{found}, older than {HEAD}"
     return error("schema", said, f"run '{UPGRADE}' once")
+
+
+def trials(conn_id: str) -> Finding:
+    """Whether every trial of the log can be read. Reads all of them. Raises StoreError."""
+    from airflow_provider_zeus.store.open import open_store, store_url
+    from airflow_provider_zeus.store.sql_migrate import missing_file
+
+    url = store_url(conn_id)
+    if url is not None and missing_file(url) is not None:
+        return ok("trials", "no log yet")
+    store = open_store(conn_id, create=False)
+    count = sum(len(store.trials(job_id)) for job_id in store.jobs())
+    left_out = [f"{named(damage)}: {damage.problem}" for damage in store.unreadable]
+    store.close()
+    if not left_out:
+        return ok("trials", f"all {count} can be read")
+    said = f"{len(left_out)} of {count + len(left_out)} cannot be read and count for nothing: {'; '.join(left_out)}"
+    return warning("trials", said, "restore these rows from a backup, or delete them")
 
 
 def _schema_of(url: str) -> tuple[str, str | None]:

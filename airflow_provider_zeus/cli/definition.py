@@ -90,6 +90,16 @@ def _commands() -> tuple[CLICommand, ...]:
         ),
         _simulate(),
         _command(
+            "close",
+            "Close a trial by hand whose process is gone",
+            "close.close",
+            _JOB,
+            Arg(("trial",), help="its number, as 'airflow zeus trials' shows it", type=int, metavar="TRIAL"),
+            ARG_YES,
+            description="Close an open trial by hand, before its lease is over. It stays closed; what its run still "
+            "reports is kept as its figures.",
+        ),
+        _command(
             "reap",
             "Close what nobody came back for, tell kept costs, give back power limits",
             "reap.reap",

@@ -46,6 +46,7 @@ def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
     yield _safely("state_dir", lambda: checks_device.state(state_dir))
     yield _safely("store", lambda: checks_store.store(conn_id))
     yield _safely("schema", lambda: checks_store.schema(conn_id))
+    yield _safely("trials", lambda: checks_store.trials(conn_id))
     yield _safely("executor", lambda: checks_store.executor(conn_id))
     yield _safely("untold costs", lambda: checks_store.untold(state_dir))
 

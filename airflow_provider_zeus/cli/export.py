@@ -17,7 +17,7 @@ from airflow_provider_zeus.cli.shell import command, known, opened
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Observation, Origin, Trial
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.base import Store, named
 
 _COSTS = ("bound_cost", "max_epoch_cost")  # of an attempt: in joules, or in seconds where time alone is weighed
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet may run
@@ -29,10 +29,15 @@ def export(args: Namespace) -> None:
     with opened(args) as store:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
         rows = list(_rows(store, jobs))  # all of them before the file is begun
+        left_out = [named(damage) for damage in store.unreadable]
     with _target(args.output) as file:
         (_csv if args.format == "csv" else _json)(rows, file)
     if args.output:
         print(f"{len(rows)} trial{'' if len(rows) == 1 else 's'} written to {args.output}.")
+    if left_out:
+        print(
+            f"Left out, since they cannot be read: {', '.join(left_out)}. See 'airflow zeus doctor'.", file=sys.stderr
+        )
 
 
 @contextmanager
@@ -77,6 +82,7 @@ def row(trial: Trial, device: DeviceInfo | None) -> dict[str, Any]:
         "told_seq": trial.told_seq,
         "opened_at_utc": _utc(trial.opened_at),
         "lease_until_utc": _utc(trial.lease_until),
+        "lease_s": trial.lease_s,
         "closed_at_utc": _utc(trial.closed_at),
         "spec": dict(trial.spec),
         "decision": trial.decision.to_dict(),
@@ -126,6 +132,7 @@ COLUMNS = (
     "told_seq",
     "opened_at_utc",
     "lease_until_utc",
+    "lease_s",
     "closed_at_utc",
     *(f"spec_{name}" for name in _SPEC),
     "decision",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text
-from airflow_provider_zeus.cli.shell import command, known, opened, print_json, show
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, print_json, show
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.store.settings import SETTINGS, variable_key
@@ -74,8 +74,8 @@ def pin(args: Namespace) -> None:
     """Run one batch size from the next run on. Raises JobSpecError where the job does not have it."""
     with opened(args) as store:
         job_id = known(store, args.job)
-        (newest,) = store.trials(job_id, last=1)
-    sizes = newest.spec.get("batch_sizes", ())
+        newest = store.trials(job_id)[-1:]  # the newest that can be read
+    sizes = newest[0].spec.get("batch_sizes", ()) if newest else ()
     if args.batch_size not in sizes:
         raise JobSpecError.of(
             "BATCH_SIZE", args.batch_size, f"not in batch_sizes {list(sizes)} of {job_id}", "Choose one of them"
@@ -112,21 +112,13 @@ def resume(args: Namespace) -> None:
 def reset(args: Namespace) -> int:
     """Start a job anew by a ``job_version`` that no earlier trial has; the log stays."""
     job_id = _known(args)
-    if not args.yes and not _confirmed(f"Forget what the trials of {job_id} taught? They stay in the log. [y/N] "):
+    if not args.yes and not confirmed(f"Forget what the trials of {job_id} taught? They stay in the log. [y/N] "):
         print("Nothing was changed.")
         return 1
     version = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     _change(job_id, lambda settings: settings.update(job_version=version))
     print(f"{job_id} starts anew with its next run (job_version {version}); its older trials teach nothing now.")
     return 0
-
-
-def _confirmed(question: str) -> bool:
-    try:
-        return input(question).strip().lower() in ("y", "yes")
-    except EOFError:  # nobody there to ask
-        print()
-        return False
 
 
 def _known(args: Namespace) -> str:

@@ -84,6 +84,15 @@ def known(store: Store, job_id: str) -> str:
     raise JobSpecError.of("JOB", job_id, f"no such job in {store.identity}", remedy)
 
 
+def confirmed(question: str) -> bool:
+    """Whether a person says yes; no where there is none to ask."""
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
+
+
 def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
     """Print a table, a column for each key of its rows; ``empty`` where there are none."""
     from airflow.cli.simple_table import AirflowConsole, SimpleTable

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.ledger import lost_to
 from airflow_provider_zeus.store.untold import remember
 from airflow_provider_zeus.store.variable import VariablePort
 from airflow_provider_zeus.training.plan import Line
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +41,7 @@ class Teller:
         self._lease_s, self._state_dir = lease_s, state_dir
         self._ended: list[tuple[Line, str | None]] = []  # end lines, with where an untold one is kept
         self._kept: tuple[str, int | None] | None = None  # (start id, attempt)
+        self._warned = False
         self._keys = {first.key.attempt: first.key}  # plan's attempt number -> key of the row that was written for it
 
     def __call__(self, line: Line) -> None:
@@ -56,15 +62,45 @@ class Teller:
         return any((end.start_id, end.attempt) == (start_id, attempt) for end, _ in self._ended)
 
     def _news(self, store: Store, attempt: int, line: Line, report: Report) -> None:
+        def beat(key: TrialKey) -> str | None:
+            return store.heartbeat(key, report, lease_s=self._lease_s) if line.kind == "beat" else None
+
         try:
-            key = self._begun(store, attempt)
+            self._warn_once(self._at_its_row(store, attempt, line, beat))
         except StoreError as error:
             if line.kind == "beat":
                 raise
             log.warning("Zeus could not begin attempt %d in its store: %s It is tried again.", attempt, error)
-            return
-        if line.kind == "beat":
-            store.heartbeat(key, report, lease_s=self._lease_s)
+
+    def _at_its_row(self, store: Store, attempt: int, line: Line, send: Callable[[TrialKey], T]) -> T:
+        """Send to an attempt's row; a log that does not hold it, since it was replaced, gets the row first."""
+        try:
+            return send(self._begun(store, attempt))
+        except UnknownTrialError:
+            return send(self._adopted(store, attempt, line))
+
+    def _adopted(self, store: Store, attempt: int, line: Line) -> TrialKey:
+        """Key of an attempt's row, written into a log that does not hold it. Raises StoreError."""
+        log.warning("Zeus: the trial log does not hold attempt %d any more; it is written there again.", attempt)
+        seen = Observation(start_id=line.start_id or None)
+        row = replace(self._row(attempt, line), observation=seen)
+        self._keys[attempt] = store.adopt(row, lease_s=self._lease_s).key
+        return self._keys[attempt]
+
+    def _row(self, attempt: int, line: Line) -> Trial:
+        """The row of an attempt as far as this run knows it."""
+        key = self._keys.get(attempt, replace(self._first.key, attempt=attempt))
+        return replace(self._first, key=key, planned=self._planned(line))
+
+    def _warn_once(self, lost: str | None) -> None:
+        """Say that this run's trial is no longer its own; the training goes on."""
+        if lost is not None and not self._warned:
+            self._warned = True
+            log.warning(
+                "Zeus: this run's trial is %s. The training goes on, and what it costs is still written down. If this "
+                "run should not be running any more, stop it.",
+                lost,
+            )
 
     def _begun(self, store: Store, attempt: int) -> TrialKey:
         """Key of an attempt's row, written now where it is not; those before it first. Raises StoreError."""
@@ -87,19 +123,19 @@ class Teller:
         try:
             if self._store is None:
                 raise StoreError("The store could not be asked when this run began.")
-            self._store.tell(self._begun(self._store, attempt), state, report, reason=line.reason)
+            tell = partial(self._store.tell, state=state, report=report, reason=line.reason)
+            told = self._at_its_row(self._store, attempt, line, tell)
         except StoreError as error:
             return self._remember(attempt, state, line, report, error)
+        self._warn_once(told.reason if lost_to(told.reason) else None)
         return None
 
     def _remember(self, attempt: int, state: State, line: Line, report: Report, error: StoreError) -> str:
-        first = self._first
-        key = self._keys.get(attempt, replace(first.key, attempt=attempt))
-        row = replace(first, key=key, planned=self._planned(line))
+        row = self._row(attempt, line)
         report = replace(report, points=thinned(report.points))
-        job_id, reason = first.job_id, line.reason
+        job_id, reason = row.job_id, line.reason
         try:
-            where = remember(self._port, key, state, report, job_id, reason, trial=row, state_dir=self._state_dir)
+            where = remember(self._port, row.key, state, report, job_id, reason, trial=row, state_dir=self._state_dir)
         except StoreError as worse:
             log.error("Zeus lost the cost of attempt %d: %s %s", attempt, error, worse)
             return "lost"

@@ -37,6 +37,8 @@ class Phase(StrEnum):
     PEEK = "peek"  # a few seconds after the kept attempt, to know an EpochCost: not an attempt, teaches nothing else
 
 
+LEASE_S = 24 * 3600.0  # of a trial that trains elsewhere, and of a row that does not say how long its lease is
+
 EXPLORING = (Phase.EXPLORE, Phase.RETURN)  # attempts at a batch size that is not yet proven here
 
 Where = tuple[str, int, str | None]  # device model, count, energy source: figures of other devices do not compare
@@ -276,9 +278,10 @@ class Trial:
     state: State
     reason: str | None = None
     asked_after_seq: int = 0  # the highest told_seq that the decision knew
-    told_seq: int | None = None  # order of closing within the job; None while running
+    told_seq: int | None = None  # order of closing, or of being opened again, within the job; None before the first
     opened_at: float = 0.0  # seconds since the epoch, the store's clock
     lease_until: float = 0.0
+    lease_s: float = LEASE_S  # length of the lease: how long after its last report a trial counts as living
     closed_at: float | None = None
     observation: Observation = field(default_factory=Observation)
 

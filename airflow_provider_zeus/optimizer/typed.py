@@ -14,6 +14,19 @@ from typing import Any
 from airflow_provider_zeus.optimizer.trial import Trial
 
 _MOST = 2.0**64  # of any number: sums of such are finite
+NEVER_NEGATIVE = {"epochs", "samples", "samples_per_epoch", "energy_j", "time_s", "max_power_w", "power_limit_w"}
+_SPEC = {  # what every job says, and what is read of it
+    "batch_sizes": "whole numbers",
+    "default_batch_size": "int",
+    "target": "str",
+    "job_version": "str",
+    "policy": "str",
+    "eta": "float",
+    "beta": "float",
+    "window": "int",
+    "seed": "int",
+}
+_NEEDED = ("batch_sizes", "default_batch_size", "target")
 _NAMES = ("start_id", "ti_id", "job_id")
 _COUNTS = ("attempt", "try_number", "map_index", "peek")  # 32 bits in a database
 _SUMS = ("samples", "steps")  # may be told as 5.0
@@ -33,9 +46,15 @@ def check_trial(trial: Trial) -> None:
     decision, spec = trial.decision, trial.spec
     check_fields(trial, trial.key, trial.origin, trial.observation, decision)
     check_fields(*decision.in_order, *decision.peeks, trial.planned)
-    for name, kind in (("job_version", "str"), ("target", "str"), ("batch_sizes", "whole numbers")):
-        if name in spec:
-            check(name, kind, spec[name])
+    for name, kind in _SPEC.items():
+        if name in spec or name in _NEEDED:
+            check(name, kind, spec.get(name))
+    _refuse_unless(bool(decision.attempts), "decision.attempts", decision.attempts, "no attempt at all")
+    for batch_size in (trial.batch_size, *spec["batch_sizes"]):
+        _refuse_unless(batch_size > 0, "batch_size", batch_size, "not above 0")
+    for name in NEVER_NEGATIVE:
+        value = getattr(trial.observation, name)
+        _refuse_unless(value is None or value >= 0, name, value, "below 0")
 
 
 def check(name: str, kind: str, value: Any) -> None:

@@ -13,6 +13,7 @@ class DagAnswer(BaseModel):
 
     store: str = ""  # where the trial log lies
     note: str | None = None  # instead of a table: why there is none
+    left_out: str = ""  # trials that cannot be read, in a sentence
     jobs: list[str] = []
     job_id: str | None = None
     facts: list[str] = []

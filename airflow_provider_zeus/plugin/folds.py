@@ -13,11 +13,11 @@ from threading import Lock
 
 from airflow_provider_zeus.optimizer.evidence import Evidence
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.optimizer.trial import State, TrialKey
 
 KEPT = 32  # jobs
 
-_Mark = tuple[int, int | None]  # a trial as it was folded: its number, and when it was told
+_Mark = tuple[int, int | None, TrialKey]  # a trial as it was folded; the key: the log may have been replaced
 _Kept = tuple[tuple[_Mark, ...], Belief]
 
 
@@ -31,7 +31,7 @@ class Folds:
     def of(self, name: Hashable, log: Evidence) -> Evidence:
         """The log with its fold. ``name``: which log it is; two logs of one name may not share trial numbers."""
         over = [t for t in log.trials if t.state is not State.RUNNING]  # those that run have taught nothing
-        marks = tuple((t.number, t.told_seq) for t in over)
+        marks = tuple((t.number, t.told_seq, t.key) for t in over)
         key = (name, belief_tag(log.job))
         with self._lock:
             seen, belief = self._kept.get(key, ((), prior(log.job)))

@@ -46,6 +46,7 @@ class JobsAnswer(BaseModel):
 
     store: str
     note: str | None = None  # there is none: how to start
+    left_out: str = ""  # trials that cannot be read, in a sentence
     jobs: list[JobRow] = []
 
 

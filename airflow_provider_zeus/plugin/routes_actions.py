@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 
 from airflow_provider_zeus.optimizer.trial import Trial
-from airflow_provider_zeus.plugin import auth, live_settings, overview_view, reading
+from airflow_provider_zeus.plugin import auth, live_settings, overview_state, overview_view, reading
 from airflow_provider_zeus.plugin.overview_models import Change, Controls
 
 router = APIRouter(prefix="/api/dags/{dag_id}/settings")
@@ -48,7 +48,7 @@ def change(dag_id: str, asked: Change, user: auth.GetUserDep) -> Controls:
 def _job(dag_id: str, job_id: str) -> tuple[Trial, set[str]]:
     """The newest trial of a job in a DAG, and every DAG that shares the job."""
     store = reading.open_log()
-    ends = [t for t in store.latest(last=1) if t.job_id == job_id] if store else []
+    ends = [t for t in store.latest(last=overview_state.NEWEST) if t.job_id == job_id] if store else []
     newest = [t for t in ends if t.origin.dag_id == dag_id]
     if not newest:
         raise HTTPException(404, "This DAG has no such job.")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
 from fastapi.responses import StreamingResponse  # noqa: TID253
 
 from airflow_provider_zeus.optimizer.trial import Trial
-from airflow_provider_zeus.plugin import dag_export, dag_view, dag_what_if, prices, reading
+from airflow_provider_zeus.plugin import dag_export, dag_view, dag_what_if, prices, reading, words
 from airflow_provider_zeus.plugin.auth import MAY_READ_RUNS
 from airflow_provider_zeus.plugin.dag_known import Known, job_of
 from airflow_provider_zeus.plugin.dag_models import DagAnswer, DagCharts, WhatIfAnswer
@@ -34,8 +34,9 @@ def dag_costs(
     if store is None or job_id is None:
         return answer
     trials = store.runs(dag_id, job_id, last=limit + 1, skip=skip)
+    answer.left_out = words.left_out(store.unreadable)
     if not trials:
-        return answer.model_copy(update={"note": "There is no older run."})
+        return answer.model_copy(update={"note": answer.left_out or "There is no older run."})
     untold = reading.untold(trials)
     return dag_view.filled(answer, trials, store.settings(job_id), untold, limit=limit, skip=skip)
 
@@ -47,6 +48,8 @@ def dag_charts(dag_id: str, job_id: str | None = None) -> DagCharts:
     if store is None or job_id is None:
         return DagCharts(note=note)
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
+    if not trials:
+        return DagCharts(note=words.left_out(store.unreadable) or dag_view.NO_JOB)
     more = reading.has_older(store, dag_id, job_id)
     return dag_view.charts(trials, _known(store, dag_id, job_id, trials), prices.configured(), more=more)
 
@@ -65,6 +68,8 @@ def dag_what_if_(
     if store is None or job_id is None:
         return WhatIfAnswer(note=note)
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
+    if not trials:
+        return WhatIfAnswer(note=words.left_out(store.unreadable) or dag_view.NO_JOB)
     wish = dag_what_if.Wish(
         eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
     )

@@ -5,7 +5,7 @@ import time
 
 from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 
-from airflow_provider_zeus.plugin import auth, live_settings, overview_state, overview_view, reading
+from airflow_provider_zeus.plugin import auth, live_settings, overview_state, overview_view, reading, words
 from airflow_provider_zeus.plugin.overview_models import JobsAnswer, JobSaved
 
 router = APIRouter(prefix="/api/jobs")
@@ -21,7 +21,9 @@ def jobs(user: auth.GetUserDep) -> JobsAnswer:
     trials = store.latest(last=overview_state.NEWEST)
     live = live_settings.of_all({t.job_id for t in trials if t.origin.dag_id in allowed})
     rows = overview_view.rows(trials, allowed, live, time.time())
-    return JobsAnswer(store=store.identity, note=None if rows else overview_view.NO_JOBS, jobs=rows)
+    left_out = words.left_out([damage for damage in store.unreadable if damage.dag_id in allowed])
+    note = None if rows else left_out or overview_view.NO_JOBS
+    return JobsAnswer(store=store.identity, note=note, left_out=left_out, jobs=rows)
 
 
 @router.get("/{dag_id}/saved", dependencies=[auth.MAY_READ_RUNS])

@@ -32,7 +32,8 @@ def run_costs(dag_id: str, run_id: str, job_id: str | None = None) -> RunAnswer:
     jobs = sorted({t.job_id for t in trials})
     answer = RunAnswer(store=store.identity if store else "", jobs=jobs, job_id=job_id)
     if not trials:
-        return answer.model_copy(update={"note": run_view.NO_TRIAL, "refresh_s": reading.heartbeat_s()})
+        note = words.left_out(store.unreadable if store else []) or run_view.NO_TRIAL
+        return answer.model_copy(update={"note": note, "refresh_s": reading.heartbeat_s()})
     if job_id is not None and job_id not in jobs:
         return answer.model_copy(update={"note": f"This run has no trial of a job {job_id!r}."})
     chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])

@@ -13,6 +13,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin.models import Chart, Figure, Source
+from airflow_provider_zeus.store.base import Unreadable, named
 
 STATES = {
     State.RUNNING: "running",
@@ -172,6 +173,15 @@ def state(of: State) -> str:
 def phase(of: Phase) -> str:
     """A phase; one that a newer version wrote, by its name."""
     return PHASES.get(of) or f"{of.value} ({NEWER})"
+
+
+def left_out(damaged: Sequence[Unreadable]) -> str:
+    """The sentence about trials that cannot be read; empty where there are none."""
+    if not damaged:
+        return ""
+    shown = ", ".join(map(named, damaged[:5])) + (", …" if len(damaged) > 5 else "")
+    count = "1 trial" if len(damaged) == 1 else f"{len(damaged):,} trials"
+    return f"{count} of this log cannot be read: {shown}; see “airflow zeus doctor”."
 
 
 def ended(trial: Trial) -> str:

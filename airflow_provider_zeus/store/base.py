@@ -55,6 +55,21 @@ class Report:
     points: Sequence[PowerPoint] = ()  # new since the last report of this trial
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A trial that cannot be read: its row is damaged, so it teaches nothing and stands on no page."""
+
+    job_id: str
+    number: int | None  # None where that cannot be read either
+    dag_id: str
+    problem: str
+
+
+def named(damage: Unreadable) -> str:
+    """Job and number of a trial that cannot be read."""
+    return f"{damage.job_id or 'an unknown job'}/{'?' if damage.number is None else damage.number}"
+
+
 class Store(Protocol):
     """The trial log. Every method is one transaction; all raise StoreError (unreachable, newer schema, refused)."""
 
@@ -82,11 +97,23 @@ class Store(Protocol):
         So that what such a run cost can be told later, to the key of the row.
         """
 
-    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:
-        """Renew the lease (it never shrinks) and write partial sums; nothing for a closed trial."""
+    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
+        """Renew the lease and write partial sums; why the trial is no longer its run's, None while it is.
+
+        A lease ends ``lease_s`` from now, or later where the trial was asked for with a longer one. A trial whose lease
+        lapsed is open again. One that a later try or start took over, or that a person closed, gets its figures alone.
+        A trial that ended is not changed. Raises UnknownTrialError where the log does not hold the trial.
+        """
 
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
-        """Close a trial. Idempotent; moves ``abandoned`` to its true state, changes no other closed trial."""
+        """Close a trial. Idempotent; moves ``abandoned`` to its true state, changes no other closed trial.
+
+        What a person closed gets its figures and stays as it is. The trial's reason says where a later try or start
+        took it over. Raises UnknownTrialError where the log does not hold the trial.
+        """
+
+    def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
+        """Close an open trial by hand: abandoned, for good. Raises StoreError where none of this number is open."""
 
     def reap(self, job_id: str) -> list[Trial]:
         """Close the trials of a job whose lease expired, as the next ``ask`` would; those closed. Idempotent."""
@@ -121,6 +148,10 @@ class Store(Protocol):
 
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one trial, at most 500 points."""
+
+    @property
+    def unreadable(self) -> Sequence[Unreadable]:
+        """Trials that the answers of this object left out, since their rows cannot be read; each once."""
 
     def settings(self, job_id: str) -> dict[str, Any]:
         """Live settings of a job: eta, job_version, pause_exploration, pin_batch_size; empty when none are set."""

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
+from airflow_provider_zeus.store.figures import finite
 
 
 class Book(Protocol):
@@ -32,7 +33,13 @@ class Book(Protocol):
         """Trials whose row says ``running``, in order of number."""
 
     def of_task_instance(self, ti_id: str) -> list[Trial]:
-        """Every trial of one try of a task."""
+        """Every trial of one try of a task that can be read."""
+
+    def next_attempt(self, ti_id: str) -> int:
+        """The number after the highest attempt of one try of a task."""
+
+    def of_run(self, dag_id: str, run_id: str) -> list[Trial]:
+        """The trials of one DAG run."""
 
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         """The fold of the log in order of number."""
@@ -46,8 +53,8 @@ class Book(Protocol):
     def add(self, trial: Trial) -> None:
         """Write a new row."""
 
-    def put(self, trial: Trial, *, closed: bool = False) -> None:
-        """Write a row that is there; ``closed``: what it teaches has changed."""
+    def put(self, trial: Trial, *, relearn: bool = False) -> None:
+        """Write a row that is there; ``relearn``: what it teaches has changed."""
 
     def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
         """Append profile samples measured on the trial's device, of its version of the job."""
@@ -67,7 +74,7 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     version = ledger.version_of(again.spec) if again else job.job_version
     profile = book.profile(device.where if device else None, version)
     if again:
-        trial = _handed_out_again(book, again, own, request.lease_s)
+        trial = _handed_out_again(book, again, request.lease_s)
     else:
         number = book.newest + 1
         seed = decision_seed(request.job_id, number, job.seed)
@@ -81,7 +88,7 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
             settings=settings,
             run_type=request.origin.run_type,
         )
-        attempt = max((t.key.attempt for t in own), default=0) + 1
+        attempt = book.next_attempt(request.ti_id)
         trial = ledger.opened(request, job, decision, number=number, attempt=attempt, seq=book.seq, now=book.now)
         book.add(trial)
     return Asked(
@@ -93,20 +100,26 @@ def ask(book: Book, request: AskRequest, settings: Mapping[str, Any]) -> Asked:
     )
 
 
-def _handed_out_again(book: Book, trial: Trial, own: Sequence[Trial], lease_s: float) -> Trial:
+def _handed_out_again(book: Book, trial: Trial, lease_s: float) -> Trial:
     """The open trial of a question that comes twice; once a start has reported to it, a row of its own beside it."""
     if trial.observation.start_id is None:
         trial = ledger.renewed(trial, book.now, lease_s)
         book.put(trial)
         return trial
     _abandon(book, trial, ledger.REDELIVERED)
-    again = ledger.repeated(trial, _free_key(own), number=book.newest + 1, now=book.now, lease_s=lease_s)
+    return _repeated(book, trial, lease_s)
+
+
+def _repeated(book: Book, trial: Trial, lease_s: float) -> Trial:
+    """A row of its own for another start of the same attempt."""
+    key = _free_key(book, trial.key)
+    again = ledger.repeated(trial, key, number=book.newest + 1, now=book.now, lease_s=lease_s)
     book.add(again)
     return again
 
 
-def _free_key(own: Sequence[Trial]) -> TrialKey:
-    return TrialKey(own[0].key.ti_id, max(t.key.attempt for t in own) + 1)
+def _free_key(book: Book, key: TrialKey) -> TrialKey:
+    return TrialKey(key.ti_id, book.next_attempt(key.ti_id))
 
 
 def _still_open(book: Book, request: AskRequest) -> list[Trial]:
@@ -121,8 +134,19 @@ def _still_open(book: Book, request: AskRequest) -> list[Trial]:
 def _abandon(book: Book, trial: Trial, reason: str) -> Trial:
     book.seq += 1
     closed = ledger.abandon(trial, reason, book.now, book.seq)
-    book.put(closed, closed=True)
+    book.put(closed, relearn=True)
     return closed
+
+
+def close_trial(book: Book, job_id: str, number: int, by: str) -> Trial:
+    """Close an open trial by hand. Raises StoreError where there is none of this number."""
+    trial = next((t for t in book.open_trials() if t.number == number), None)
+    if trial is None:
+        raise StoreError(
+            f"Trial {number} of {job_id} is not open: it has ended, or the log has none of this number. "
+            f"See 'airflow zeus trials {job_id}'."
+        )
+    return _abandon(book, trial, f"{ledger.BY_HAND} by {by}")
 
 
 def reap(book: Book) -> list[Trial]:
@@ -159,18 +183,62 @@ def _there_or_added(book: Book, trial: Trial, start_id: str | None = None) -> Tr
     displaced = [t for t in own if t.key.attempt > trial.key.attempt and ledger.same_attempt(t, trial)]
     mine = next((t for t in displaced if t.observation.start_id in (None, start_id)), None)
     if mine is None:
-        mine = replace(trial, key=_free_key(own))
+        mine = replace(trial, key=_free_key(book, trial.key))
         book.add(mine)
     return mine
 
 
-def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> None:
-    """Renew the lease and write partial sums of an open trial."""
+def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> str | None:
+    """Renew the lease and write partial sums; why the trial is no longer its run's, None while it is.
+
+    A trial that was closed because its lease lapsed is open again, unless a later try or start of its task is there.
+    One that was taken over, or closed by hand, gets its figures alone; to one that ended nothing is added.
+    """
     trial = _of_start(book, key, report)
+    if trial.key != key:
+        _close_earlier_starts(book, trial)
+    lapsed = trial.state is State.ABANDONED and trial.reason == ledger.LEASE_EXPIRED
+    if lapsed:
+        trial = _reopened(book, trial)
     if trial.state is State.RUNNING:
         trial = ledger.beaten(trial, report.observation, book.now, lease_s)
-        book.put(trial)
+        book.put(trial, relearn=lapsed)
         _extras(book, trial, report)
+    elif trial.state is State.ABANDONED:
+        _keep_figures(book, trial, report)
+        return trial.reason
+    return None
+
+
+def _reopened(book: Book, trial: Trial) -> Trial:
+    """A trial whose lease lapsed and whose run lives: open again, or with the reason why it is its run's no longer."""
+    origin = trial.origin
+    others = book.of_task_instance(trial.key.ti_id)
+    if origin.dag_id or origin.run_id:
+        others += book.of_run(origin.dag_id, origin.run_id)
+    why = ledger.taken_over(trial, others)
+    if why is not None:
+        trial = replace(trial, reason=why)
+        book.put(trial)
+        return trial
+    book.seq += 1
+    return ledger.reopened(trial, book.seq)
+
+
+def _keep_figures(book: Book, trial: Trial, report: Report) -> None:
+    """Write what the run of a closed trial still reports."""
+    known = ledger.with_figures(trial, report.observation, book.seq + 1)
+    if known is not trial:
+        book.seq += 1
+        book.put(known, relearn=True)
+    _extras(book, known, report)
+
+
+def _close_earlier_starts(book: Book, trial: Trial) -> None:
+    """Of two starts under one key the one that came later goes on; the earlier one is told with its next report."""
+    for other in book.of_task_instance(trial.key.ti_id):
+        if other.state is State.RUNNING and other.number < trial.number and ledger.same_attempt(other, trial):
+            _abandon(book, other, ledger.REDELIVERED)
 
 
 def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | None) -> Trial:
@@ -179,13 +247,13 @@ def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | 
     trial = ledger.settled(before, state, report.observation, reason, now=book.now, seq=book.seq + 1)
     if trial is not before:
         book.seq += 1
-        book.put(trial, closed=True)
+        book.put(trial, relearn=True)
         _extras(book, trial, report)
     return trial
 
 
 def _extras(book: Book, trial: Trial, report: Report) -> None:
-    report = ledger.finite(report)
+    report = finite(report)
     book.add_samples(trial, report.profile)
     book.add_points(trial.key, report.points)
 
@@ -200,10 +268,7 @@ def _of_start(book: Book, key: TrialKey, report: Report) -> Trial:
     there = next((t for t in own if t.observation.start_id == start_id and t.planned == trial.planned), None)
     if there:
         return there
-    lease_s = max(trial.lease_until - book.now, 0.0)
-    trial = ledger.repeated(trial, _free_key(own), number=book.newest + 1, now=book.now, lease_s=lease_s)
-    book.add(trial)
-    return trial
+    return _repeated(book, trial, trial.lease_s)
 
 
 def _known(book: Book, key: TrialKey) -> Trial:
@@ -213,6 +278,8 @@ def _known(book: Book, key: TrialKey) -> Trial:
     return trial
 
 
-def unknown(key: TrialKey) -> StoreError:
+def unknown(key: TrialKey) -> UnknownTrialError:
     """The error of a key that the log does not hold."""
-    return StoreError(f"No trial {key.ti_id}, attempt {key.attempt}, in the log: ask for one before reporting to it.")
+    return UnknownTrialError(
+        f"No trial {key.ti_id}, attempt {key.attempt}, in the log: ask for one before reporting to it."
+    )

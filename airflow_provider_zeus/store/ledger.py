@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
@@ -15,14 +14,18 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import (
     Decision,
     Observation,
+    Origin,
     State,
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.base import AskRequest
+from airflow_provider_zeus.store.figures import merged, storable
 
 LEASE_EXPIRED = "lease expired"
 REDELIVERED = "redelivered: another start of the task took its place"
+SUPERSEDED = "superseded by try"
+BY_HAND = "closed by hand"
 
 LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, state, limit found, limit last set [W]
 
@@ -33,9 +36,14 @@ def version_of(spec: Mapping[str, Any]) -> str:
 
 
 def read_state(trial: Trial, now: float) -> Trial:
-    """The trial as every reader sees it: ``running`` with an expired lease is ``abandoned``."""
+    """The trial as every reader sees it: ``running`` with an expired lease is ``abandoned``.
+
+    A lease ends one length from now at most.
+    """
     if expired(trial, now):
         return replace(trial, state=State.ABANDONED, reason=LEASE_EXPIRED)
+    if trial.state is State.RUNNING and trial.lease_until > now + trial.lease_s:
+        return replace(trial, lease_until=now + trial.lease_s)
     return trial
 
 
@@ -44,33 +52,63 @@ def stale(open_trials: Iterable[Trial], request: AskRequest, now: float) -> list
     found = []
     for trial in sorted(open_trials, key=lambda t: t.number):
         if _superseded(trial, request):
-            found.append((trial, f"superseded by try {request.origin.try_number}"))
+            found.append((trial, f"{SUPERSEDED} {request.origin.try_number}"))
         elif expired(trial, now):
             found.append((trial, LEASE_EXPIRED))
     return found
 
 
 def expired(trial: Trial, now: float) -> bool:
-    """Whether an open trial's lease is over."""
-    return trial.state is State.RUNNING and trial.lease_until < now
+    """Whether an open trial's lease is over.
+
+    One that ends more than two lengths from now is over too: a clock that was ahead wrote it, and a dead run would
+    count as living until that time. A living one renews it. Clocks that differ by less than a length do no harm.
+    """
+    return trial.state is State.RUNNING and not 0 <= trial.lease_until - now <= 2 * trial.lease_s
 
 
 def _superseded(trial: Trial, request: AskRequest) -> bool:
     """Whether the request is a later try of the trial's task instance. A question that comes late closes no newer."""
-    old, new = trial.origin, request.origin
+    return trial.key.ti_id != request.ti_id and _same_or_later_try(trial.origin, request.origin)
+
+
+def _same_or_later_try(old: Origin, new: Origin) -> bool:
     same = (old.dag_id, old.run_id, old.task_id, old.map_index) == (new.dag_id, new.run_id, new.task_id, new.map_index)
     known = bool(new.dag_id or new.run_id)  # asked outside Airflow: nothing says that two are one task instance
-    return known and same and trial.key.ti_id != request.ti_id and old.try_number <= new.try_number
+    return known and same and old.try_number <= new.try_number
+
+
+def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:
+    """Why a trial whose lease lapsed is no longer its task's: a later try or start is there. None where none is.
+
+    :param others: trials of the same task instance or DAG run; older ones and the trial itself do not count.
+    """
+    newer = [t for t in others if t.number > trial.number and t.job_id == trial.job_id]
+    tries = [t for t in newer if t.key.ti_id != trial.key.ti_id and _same_or_later_try(trial.origin, t.origin)]
+    if tries:
+        return f"{SUPERSEDED} {max(t.origin.try_number for t in tries)}"
+    asked_again = any(t.key.ti_id == trial.key.ti_id and t.decision != trial.decision for t in newer)
+    return REDELIVERED if asked_again else None
+
+
+def lost_to(reason: str | None) -> bool:
+    """Whether a trial with this reason is no longer its run's: a later try or start, or a person, took it over."""
+    return (reason or "").startswith((SUPERSEDED, REDELIVERED, BY_HAND))
+
+
+def closed_by_hand(trial: Trial) -> bool:
+    """Whether a person closed the trial: it stays closed, whatever its run still reports."""
+    return trial.state is State.ABANDONED and (trial.reason or "").startswith(BY_HAND)
 
 
 def abandon(trial: Trial, reason: str, now: float, seq: int) -> Trial:
-    """Close an open trial that nobody came back for; ``seq`` becomes its ``told_seq``."""
+    """Close an open trial without a result; ``seq`` becomes its ``told_seq``."""
     return replace(trial, state=State.ABANDONED, reason=reason, told_seq=seq, closed_at=_closing(trial, now))
 
 
 def redelivered(own: Iterable[Trial], job_id: str) -> Trial | None:
     """The open trial of a task instance that asks again, the latest attempt first; None when all are closed."""
-    still = [t for t in own if t.state is State.RUNNING and t.job_id == job_id]
+    still = [t for t in own if t.state is State.RUNNING and t.job_id == job_id and t.planned in t.decision.in_order]
     return max(still, key=lambda t: t.key.attempt, default=None)
 
 
@@ -90,13 +128,15 @@ def opened(
         asked_after_seq=seq,
         opened_at=now,
         lease_until=now + request.lease_s,
+        lease_s=request.lease_s,
     )
 
 
 def next_of(previous: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
     """The row of the attempt after ``previous`` in the same decision. Raises StoreError when there is none."""
     attempts = previous.decision.in_order
-    following = attempts[attempts.index(previous.planned) + 1 :]
+    position = attempts.index(previous.planned) if previous.planned in attempts else len(attempts)
+    following = attempts[position + 1 :]
     if not following:
         raise StoreError(
             f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
@@ -112,6 +152,7 @@ def next_of(previous: Trial, key: TrialKey, *, number: int, now: float, lease_s:
         told_seq=None,
         opened_at=now,
         lease_until=now + lease_s,
+        lease_s=lease_s,
         closed_at=None,
         observation=Observation(),
     )
@@ -128,6 +169,7 @@ def adopted(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
         told_seq=None,
         opened_at=trial.opened_at or now,
         lease_until=now + lease_s,
+        lease_s=lease_s,
         closed_at=None,
         observation=Observation(),
     )
@@ -150,102 +192,51 @@ def beaten(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial
 
 
 def renewed(trial: Trial, now: float, lease_s: float) -> Trial:
-    """The trial with its lease prolonged; a clock that stepped back never shortens it."""
-    return replace(trial, lease_until=max(trial.lease_until, now + lease_s))
+    """The trial with its lease prolonged; a shorter lease never shortens a longer one, and none ends further ahead
+    than its length.
+    """
+    until, length_s = lease_after(trial.lease_until, trial.lease_s, now, lease_s)
+    return replace(trial, lease_until=until, lease_s=length_s)
+
+
+def lease_after(until: float, length_s: float, now: float, lease_s: float) -> tuple[float, float]:
+    """(end, length) of a lease, which ends at ``until`` and has ``length_s``, after it was renewed by ``lease_s``."""
+    return max(min(until, now + length_s), now + lease_s), max(length_s, lease_s)
+
+
+def reopened(trial: Trial, seq: int) -> Trial:
+    """An abandoned trial whose run lives: open again; ``seq`` becomes its ``told_seq``, since it teaches no death."""
+    return replace(trial, state=State.RUNNING, reason=None, told_seq=seq, closed_at=None)
+
+
+def with_figures(trial: Trial, news: Observation, seq: int) -> Trial:
+    """A closed trial with what its run still reports. The very same object comes back when nothing changes."""
+    seen = merged(trial.observation, news)
+    return trial if seen == trial.observation else replace(trial, observation=seen, told_seq=seq)
 
 
 def settled(trial: Trial, state: State, news: Observation, reason: str | None, *, now: float, seq: int) -> Trial:
     """Close a trial. The very same object comes back when nothing changes.
 
-    ``running`` goes to ``state``; ``abandoned`` to its true state, its news used in full; nothing else moves. Raises
-    ValueError for ``State.RUNNING``, which closes nothing.
+    ``running`` goes to ``state``; ``abandoned`` to its true state, its news used in full, and without a reason of its
+    own it keeps the one of having been taken over. What a person closed gets its figures and stays closed; nothing else
+    moves. Raises ValueError for ``State.RUNNING``, which closes nothing.
     """
     if state is State.RUNNING:
         raise ValueError("tell() closes a trial: State.RUNNING is not an end; use heartbeat() for partial sums")
+    if closed_by_hand(trial):
+        return with_figures(trial, news, seq)
     open_ = trial.state is State.RUNNING
     if not open_ and not (trial.state is State.ABANDONED and state is not State.ABANDONED):
         return trial
     return replace(
         trial,
         state=state,
-        reason=None if reason is None else _storable(reason),
+        reason=storable(reason) if reason is not None else trial.reason if lost_to(trial.reason) else None,
         told_seq=seq,
         closed_at=_closing(trial, now),
         observation=merged(trial.observation, news),
     )
-
-
-_LEAST, _MOST = 1e-9, 1e15  # of what is measured, in whatever unit: products of such figures are finite, and not 0
-_ANY_SIZE = ("metric", "target_value", "learning_rate")
-_DIFFERENCES = ("rest_j", "rest_s", "excess_j", "excess_s")  # so they may be next to nothing by rounding
-_NEVER_NEGATIVE = {"epochs", "samples", "samples_per_epoch", "energy_j", "time_s", "max_power_w", "power_limit_w"}
-
-
-def merged(old: Observation, new: Observation) -> Observation:
-    """Later sums over earlier ones.
-
-    What the later report leaves out stays as it was, so that a death keeps what its heartbeats said; what it names a
-    reason for is missing. A number that is not finite is missing too, and one below 0 where there can be none.
-    """
-    said = dict(new.reasons)
-    values: dict[str, Any] = {}
-    for name in (f.name for f in fields(Observation)):
-        value = getattr(new, name)
-        problem = _problem(name, value)
-        if problem:
-            value, said[name] = None, problem
-        elif isinstance(value, str):
-            value = _storable(value)
-        elif name in _DIFFERENCES and value is not None and abs(value) < _LEAST:
-            value = 0.0
-        values[name] = getattr(old, name) if value is None and name not in said else value
-    reasons = {**old.reasons, **{name: _storable(why) for name, why in said.items()}}
-    values["out_of_memory"] = old.out_of_memory or new.out_of_memory
-    values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
-    return Observation(**values)
-
-
-def _problem(name: str, value: Any) -> str:
-    """Why a figure cannot be kept: a later decision could not be computed with it. Empty where it can."""
-    if isinstance(value, tuple):
-        return (
-            "" if all(isinstance(j, int | float) and 0 <= j <= _MOST for j in value) else "not a list of finite numbers"
-        )
-    if isinstance(value, str | bool) or not isinstance(value, int | float) or name in _ANY_SIZE:
-        return "not a finite number" if isinstance(value, float) and not math.isfinite(value) else ""
-    if not math.isfinite(value):
-        return "not a finite number"
-    if name in _NEVER_NEGATIVE and value < 0:
-        return f"{value:g} was told, which is below 0"
-    if name == "device_count" and not 0 < value < 10**6:
-        return f"{value} was told, which is no count of devices"
-    least = 0.0 if name in _DIFFERENCES else _LEAST
-    return "" if value == 0 or least <= abs(value) <= _MOST else f"{value:g} was told, which nothing measures"
-
-
-def _storable(text: str) -> str:
-    """The text with ``?`` for what no database takes: NUL, and bytes of a file name that are no UTF-8."""
-    return text.replace("\0", "?").encode(errors="replace").decode()
-
-
-def finite(report: Report) -> Report:
-    """The report without samples and points that hold no number where one must be; a power or limit may be None.
-
-    Nor samples below 0.
-    """
-    samples = [s for s in report.profile if all(map(_measured, (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps)))]
-    samples = [s for s in samples if 0 < s.batch_size <= _MOST]
-    points = [p for p in report.points if _measured(p.t_s)]
-    points = [replace(p, power_w=_kept(p.power_w), limit_w=_kept(p.limit_w)) for p in points]
-    return replace(report, profile=samples, points=points)
-
-
-def _measured(value: float) -> bool:
-    return value == 0 or _LEAST <= value <= _MOST
-
-
-def _kept(value: float | None) -> float | None:
-    return value if value is not None and _measured(value) else None
 
 
 def another_start(held: Observation, news: Observation) -> bool:
@@ -263,8 +254,8 @@ def limits_left(rows: Iterable[LimitRow]) -> dict[str, tuple[float, float]]:
         for uuid, (state, found_w, left_w) in newest.items()
         if uuid is not None
         and state in (State.RUNNING, State.ABANDONED)
-        and found_w is not None
-        and left_w is not None
+        and isinstance(found_w, int | float)
+        and isinstance(left_w, int | float)
         and found_w != left_w
     }
 

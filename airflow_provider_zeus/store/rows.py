@@ -7,6 +7,7 @@ left out.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -15,6 +16,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from airflow_provider_zeus.optimizer.trial import (
+    LEASE_S,
     Attempt,
     Decision,
     Observation,
@@ -27,17 +29,28 @@ from airflow_provider_zeus.optimizer.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.optimizer.typed import check_fields, check_trial
-from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.base import Report, Unreadable
 
 K = TypeVar("K", bound=StrEnum)
 
 log = logging.getLogger(__name__)
 
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse)
+DAMAGED = object()
+_OBJECTS = ("decision", "planned", "spec", "reasons")
+
 ORIGIN = tuple(f.name for f in fields(Origin))
 OBSERVED = tuple(f.name for f in fields(Observation))
 _PLANNED = frozenset(f.name for f in fields(Attempt))
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
-_AS_IS = ("job_id", "number", "reason", "asked_after_seq", "told_seq", "opened_at", "lease_until", "closed_at")
+_TIMES = ("opened_at", "lease_until", "lease_s", "closed_at")
+_AS_IS = ("job_id", "number", "reason", "asked_after_seq", "told_seq", *_TIMES)
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 
 def to_row(trial: Trial) -> dict[str, Any]:
@@ -75,6 +88,38 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     )
 
 
+def read_json(text: Any) -> Any:
+    """What a JSON column holds; :data:`DAMAGED` where that is no JSON, so that one damaged row hides no other."""
+    try:
+        return _JSON.decode(text)
+    except (ValueError, TypeError, RecursionError):
+        return DAMAGED
+
+
+def read_row(row: Mapping[Any, Any]) -> Trial | Unreadable:
+    """The trial of a row that may be damaged: of a file that was repaired, or changed by hand."""
+    try:
+        for name in _OBJECTS:
+            if not isinstance(row[name], Mapping):
+                raise ValueError(f"{name} holds no JSON object")
+        trial = from_row(row)
+        check_trial(trial)
+    except DAMAGE as error:
+        return unreadable(row, error)
+    return trial
+
+
+def unreadable(row: Mapping[Any, Any], error: Exception) -> Unreadable:
+    """What is known of a row that cannot be read, and why it cannot."""
+    job_id, number, dag_id = (row.get(name) for name in ("job_id", "number", "dag_id"))
+    return Unreadable(
+        job_id=job_id if isinstance(job_id, str) else "",
+        number=number if isinstance(number, int) else None,
+        dag_id=dag_id if isinstance(dag_id, str) else "",
+        problem=f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}",
+    )
+
+
 def is_known(trial: Trial) -> bool:
     """Whether this version knows the trial's state and phase, so that it may teach something."""
     return trial.state in _STATES and trial.planned.phase in _PHASES
@@ -92,7 +137,7 @@ def trial_to_dict(trial: Trial) -> dict[str, Any]:
 
 def trial_from_dict(data: Mapping[str, Any]) -> Trial:
     """Read what :func:`trial_to_dict` wrote. Raises KeyError, TypeError or ValueError when it did not."""
-    trial = from_row({**dict.fromkeys((*_AS_IS, *ORIGIN, *OBSERVED)), **data})
+    trial = from_row({**dict.fromkeys((*_AS_IS, *ORIGIN, *OBSERVED)), "lease_s": LEASE_S, **data})
     check_trial(trial)
     return trial
 

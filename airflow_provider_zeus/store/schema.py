@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0005"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0006"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # its own, so that the tables may live in any database
 
 metadata = sa.MetaData()
@@ -41,6 +41,7 @@ trial = sa.Table(
     sa.Column("told_seq", sa.BigInteger),
     sa.Column("opened_at", sa.Double, nullable=False),
     sa.Column("lease_until", sa.Double, nullable=False),
+    sa.Column("lease_s", sa.Double, nullable=False, server_default="86400"),  # its length
     sa.Column("closed_at", sa.Double),
     sa.Column("batch_size", sa.BigInteger, nullable=False),
     sa.Column("phase", sa.Text, nullable=False),

@@ -13,7 +13,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import book, ledger, sql_belief, sql_trials
-from airflow_provider_zeus.store.base import Asked, AskRequest, Report
+from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Unreadable
 from airflow_provider_zeus.store.settings import ReadText, read_settings
 from airflow_provider_zeus.store.sql_engine import engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql_migrate import check
@@ -45,6 +45,7 @@ class SqlStore:
         self._clock = now
         self._read_setting = read_setting
         self._identity = shown(parsed)
+        self._unreadable: dict[Unreadable, None] = {}
         check(self._engine, create=create)
 
     @property
@@ -72,15 +73,20 @@ class SqlStore:
         with self._book(trial.job_id) as log:
             return book.adopt(log, trial, lease_s)
 
-    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:
-        """Renew the lease and write partial sums."""
+    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
+        """Renew the lease and write partial sums; why the trial is no longer its run's."""
         with self._book_of(key) as log:
-            book.heartbeat(log, key, report, lease_s)
+            return book.heartbeat(log, key, report, lease_s)
 
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
         """Close a trial."""
         with self._book_of(key) as log:
             return book.tell(log, key, state, report, reason)
+
+    def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
+        """Close an open trial by hand."""
+        with self._book(job_id) as log:
+            return book.close_trial(log, job_id, number, by)
 
     def reap(self, job_id: str) -> list[Trial]:
         """Close the trials of a job whose lease expired."""
@@ -120,7 +126,7 @@ class SqlStore:
     def complete(self, job_id: str, batch_size: int, *, last: int) -> list[Trial]:
         """The ``last`` newest trials of one batch size that ended with a model."""
         with transaction(self._engine) as connection:
-            return sql_trials.complete(connection, job_id, batch_size, last)
+            return self._read(connection, sql_trials.complete(connection, job_id, batch_size, last))
 
     def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: sums per (batch size, power limit)."""
@@ -140,9 +146,19 @@ class SqlStore:
         """Release connections."""
         forget(self._engine)
 
-    def _read(self, connection: sa.Connection, found: Iterable[Trial]) -> list[Trial]:
-        now = self._now(connection)
-        return [ledger.read_state(trial, now) for trial in found]
+    @property
+    def unreadable(self) -> list[Unreadable]:
+        """Trials that the answers of this object left out."""
+        return list(self._unreadable)
+
+    def _read(self, connection: sa.Connection, found: Iterable[sql_trials.Found]) -> list[Trial]:
+        now, trials = self._now(connection), []
+        for each in found:
+            if isinstance(each, Unreadable):
+                self._unreadable[each] = None
+            else:
+                trials.append(ledger.read_state(each, now))
+        return trials
 
     def _now(self, connection: sa.Connection) -> float:
         if self._clock is not None:
@@ -178,18 +194,29 @@ class _SqlBook:
     def __init__(self, connection: sa.Connection, job_id: str, seq: int, newest: int, now: float) -> None:
         self._connection = connection
         self._job_id = job_id
+        self._damaged: set[TrialKey] = set()  # rows that cannot be read
         self.seq = seq
         self.newest = newest
         self.now = now
 
     def find(self, key: TrialKey) -> Trial | None:
-        return sql_trials.find(self._connection, key)
+        found = sql_trials.find(self._connection, key)
+        if isinstance(found, Unreadable):
+            self._damaged.add(key)
+            return None
+        return found
 
     def open_trials(self) -> list[Trial]:
         return sql_trials.open_trials(self._connection, self._job_id)
 
     def of_task_instance(self, ti_id: str) -> list[Trial]:
         return sql_trials.of_task_instance(self._connection, ti_id)
+
+    def next_attempt(self, ti_id: str) -> int:
+        return sql_trials.last_attempt(self._connection, ti_id) + 1
+
+    def of_run(self, dag_id: str, run_id: str) -> list[Trial]:
+        return sql_trials.only_trials(sql_trials.of_run(self._connection, dag_id, run_id))
 
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         return sql_belief.belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
@@ -201,12 +228,14 @@ class _SqlBook:
         return sql_trials.limits(self._connection, self._job_id, self.newest)
 
     def add(self, trial: Trial) -> None:
+        if trial.key in self._damaged:  # its own run writes it again
+            sql_trials.delete(self._connection, trial.key)
         sql_trials.insert(self._connection, trial)
         self.newest = trial.number
 
-    def put(self, trial: Trial, *, closed: bool = False) -> None:
+    def put(self, trial: Trial, *, relearn: bool = False) -> None:
         sql_trials.update(self._connection, trial)
-        if closed:
+        if relearn:
             sql_belief.forget_checkpoints(self._connection, trial)
 
     def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:

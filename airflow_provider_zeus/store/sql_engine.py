@@ -13,6 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.rows import read_json
+from airflow_provider_zeus.store.sqlite_file import watch
 from airflow_provider_zeus.store.turns import turn
 
 BUSY_TIMEOUT_S = 30
@@ -92,7 +94,7 @@ def _new_engine(url: sa.URL) -> sa.Engine:
             "isolation_level": "READ COMMITTED",  # row locks order the writers; a stricter default would refuse some
         }
     try:
-        engine = sa.create_engine(url, hide_parameters=True, **options)
+        engine = sa.create_engine(url, hide_parameters=True, json_deserializer=read_json, **options)
     except (SQLAlchemyError, ImportError, TypeError) as error:
         raise explained(error, url) from None
     if postgres:
@@ -100,12 +102,19 @@ def _new_engine(url: sa.URL) -> sa.Engine:
     else:
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
+        if path := file_of(url):
+            watch(engine, path)
     return engine
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver must not begin transactions by itself: BEGIN comes from below
+    connection.text_factory = _read_text
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _read_text(raw: bytes) -> str:
+    return raw.decode(errors="replace")  # of a damaged row: the others are read all the same
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

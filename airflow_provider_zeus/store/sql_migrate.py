@@ -76,7 +76,7 @@ def migrate(engine: sa.Engine) -> None:
     path = file_of(engine.url)
     with _file_lock(path) if path else nullcontext():
         if path:
-            _use_wal(engine)
+            _use_wal(engine, path)
         with transaction(engine, write=True) as connection:
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # the other one may have much to move
@@ -85,12 +85,14 @@ def migrate(engine: sa.Engine) -> None:
             command.upgrade(config, "head")
 
 
-def _use_wal(engine: sa.Engine) -> None:
+def _use_wal(engine: sa.Engine, path: Path) -> None:
     """Readers beside one writer. Kept in the file, so set once; it cannot be set inside a transaction."""
     try:
+        if not path.exists():
+            path.touch(mode=0o644)  # the engine opens a file that is there, and makes none
         with closing(engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA journal_mode = WAL")
-    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+    except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise explained(error, engine.url) from None
 
 

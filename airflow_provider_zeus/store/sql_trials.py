@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,9 +11,14 @@ import sqlalchemy as sa
 from airflow_provider_zeus.optimizer.baseline import COMPLETE
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
+from airflow_provider_zeus.optimizer.typed import check_fields
 from airflow_provider_zeus.store import schema
+from airflow_provider_zeus.store.base import Unreadable
+from airflow_provider_zeus.store.figures import usable
 from airflow_provider_zeus.store.ledger import limits_left, version_of
-from airflow_provider_zeus.store.rows import OBSERVED, from_row, state_of, to_row
+from airflow_provider_zeus.store.rows import OBSERVED, read_row, state_of, to_row
+
+Found = Trial | Unreadable  # a row as it was read
 
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
 
@@ -36,12 +42,17 @@ _COUNT = (
     .where(schema.job.c.job_id == _job)
     .values(told_seq=sa.bindparam("seq"), last_number=sa.bindparam("newest"))
 )
+_COUNTED = sa.select(
+    sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
+    sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
+).where(_T.c.job_id == _job)
 _JOBS = sa.select(schema.job.c.job_id).order_by(schema.job.c.job_id)
 _JOBS_OF_DAG = _JOBS.where(
     sa.exists().where(_T.c.job_id == schema.job.c.job_id, _T.c.dag_id == sa.bindparam("dag")).correlate(schema.job)
 )
 _JOB_OF = sa.select(_T.c.job_id).where(*_by_key)
 _ONE = sa.select(_T).where(*_by_key)
+_LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T.c.ti_id == sa.bindparam("ti"))
 _OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.attempt)
 _OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value).order_by(_T.c.number)
 _LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
@@ -82,9 +93,13 @@ _LIMITS = (
     .order_by(_T.c.number)
 )
 _INSERT = sa.insert(_T)
-_CHANGING = ("state", "reason", "told_seq", "lease_until", "closed_at", "reasons", *OBSERVED)  # the rest is as asked
+_DELETE = sa.delete(_T).where(*_by_key)
+_CHANGING = (  # the rest is as asked
+    *("state", "reason", "told_seq", "lease_until", "lease_s", "closed_at", "reasons"),
+    *OBSERVED,
+)
 _UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for name in _CHANGING})
-_POINTS = sa.select(_T.c.id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
+_POINTS = sa.select(_T.c.id, _P.c.trial_id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
 _INSERT_POINTS = sa.insert(_P)
 _UPDATE_POINTS = sa.update(_P).where(_P.c.trial_id == sa.bindparam("row")).values(points=sa.bindparam("points"))
 _INSERT_SAMPLES = sa.insert(_S)
@@ -110,7 +125,9 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, made where there is none; its ``told_seq`` and last number. First in every writer."""
     connection.execute(_ADD_JOB, {"job": job_id})
     row = connection.execute(_LOCK_JOB, {"job": job_id}).one()
-    return row.told_seq, row.last_number
+    if not (isinstance(row.told_seq, int) and isinstance(row.last_number, int)):  # a damaged row: counted again
+        row = connection.execute(_COUNTED, {"job": job_id}).one()
+    return row.told_seq or 0, row.last_number or 0
 
 
 def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) -> None:
@@ -128,57 +145,67 @@ def job_of(connection: sa.Connection, key: TrialKey) -> str | None:
     return connection.scalar(_JOB_OF, {"ti": key.ti_id, "nth": key.attempt})
 
 
-def find(connection: sa.Connection, key: TrialKey) -> Trial | None:
+def find(connection: sa.Connection, key: TrialKey) -> Found | None:
     """The trial of a key."""
     row = connection.execute(_ONE, {"ti": key.ti_id, "nth": key.attempt}).mappings().one_or_none()
-    return None if row is None else from_row(row)
+    return None if row is None else read_row(row)
 
 
 def of_task_instance(connection: sa.Connection, ti_id: str) -> list[Trial]:
-    """Every attempt of a task instance's try, in order."""
-    return _trials(connection.execute(_OF_TI, {"ti": ti_id}))
+    """Every attempt of a task instance's try that can be read, in order."""
+    return only_trials(_found(connection.execute(_OF_TI, {"ti": ti_id})))
+
+
+def last_attempt(connection: sa.Connection, ti_id: str) -> int:
+    """The highest attempt of a task instance's try, of rows that cannot be read too; 0 where there is none."""
+    return connection.scalar(_LAST_OF_TI, {"ti": ti_id}) or 0
 
 
 def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:
-    """Rows in state running, in order of number."""
-    return _trials(connection.execute(_OPEN, {"job": job_id}))
+    """Rows in state running that can be read, in order of number."""
+    return only_trials(_found(connection.execute(_OPEN, {"job": job_id})))
 
 
-def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[Trial]:
+def only_trials(found: Iterable[Found]) -> list[Trial]:
+    """Those that can be read."""
+    return [trial for trial in found if isinstance(trial, Trial)]
+
+
+def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[Found]:
     """Trials of a job with a higher number than ``after``, in order; loaded in portions."""
     for row in connection.execute(
         _LOG, {"job": job_id, "after": after}, execution_options={"yield_per": 500}
     ).mappings():
-        yield from_row(row)
+        yield read_row(row)
 
 
-def newest(connection: sa.Connection, job_id: str, last: int) -> list[Trial]:
+def newest(connection: sa.Connection, job_id: str, last: int) -> list[Found]:
     """The ``last`` newest trials of a job, in order of number."""
-    return _trials(connection.execute(_NEWEST, {"job": job_id, "last": last}))[::-1]
+    return _found(connection.execute(_NEWEST, {"job": job_id, "last": last}))[::-1]
 
 
-def complete(connection: sa.Connection, job_id: str, batch_size: int, last: int) -> list[Trial]:
+def complete(connection: sa.Connection, job_id: str, batch_size: int, last: int) -> list[Found]:
     """The ``last`` newest trials of one batch size that ended with a model, in order of number."""
-    return _trials(connection.execute(_COMPLETE, {"job": job_id, "size": batch_size, "last": last}))[::-1]
+    return _found(connection.execute(_COMPLETE, {"job": job_id, "size": batch_size, "last": last}))[::-1]
 
 
-def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Trial]:
+def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Found]:
     """Trials of one DAG run, in order of job and number."""
-    return _trials(connection.execute(_RUN, {"dag": dag_id, "run": run_id}))
+    return _found(connection.execute(_RUN, {"dag": dag_id, "run": run_id}))
 
 
-def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Trial]:
+def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Found]:
     """Trials that a job has in the newest ``last`` runs of one DAG behind ``skip`` newer ones, in order of number."""
-    return _trials(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
+    return _found(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
 
 
-def latest(connection: sa.Connection, last: int) -> list[Trial]:
+def latest(connection: sa.Connection, last: int) -> list[Found]:
     """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number."""
-    return _trials(connection.execute(_LATEST, {"last": last}))
+    return _found(connection.execute(_LATEST, {"last": last}))
 
 
-def _trials(result: sa.CursorResult[tuple[object, ...]]) -> list[Trial]:
-    return [from_row(row) for row in result.mappings()]
+def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
+    return [read_row(row) for row in result.mappings()]
 
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:
@@ -190,6 +217,11 @@ def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[s
 def insert(connection: sa.Connection, trial: Trial) -> None:
     """Write a new row."""
     connection.execute(_INSERT, to_row(trial))
+
+
+def delete(connection: sa.Connection, key: TrialKey) -> None:
+    """Delete a row and its power points."""
+    connection.execute(_DELETE, {"ti": key.ti_id, "nth": key.attempt})
 
 
 def update(connection: sa.Connection, trial: Trial) -> None:
@@ -211,14 +243,22 @@ def add_points(connection: sa.Connection, key: TrialKey, new: Sequence[PowerPoin
         return
     row = connection.execute(_POINTS, {"ti": key.ti_id, "nth": key.attempt}).one()
     kept = [[p.t_s, p.power_w, p.limit_w, p.phase] for p in thinned([*_points(row.points), *new])]
-    if row.points is None:
+    if row.trial_id is None:
         connection.execute(_INSERT_POINTS, {"trial_id": row.id, "points": kept})
     else:
         connection.execute(_UPDATE_POINTS, {"row": row.id, "points": kept})
 
 
-def _points(stored: list[list[object]] | None) -> list[PowerPoint]:
-    return [PowerPoint(t_s=t, power_w=w, limit_w=limit, phase=phase) for t, w, limit, phase in stored or ()]  # type: ignore[arg-type]
+def _points(stored: Any) -> list[PowerPoint]:
+    """The points that can be read."""
+    found = []
+    for each in stored if isinstance(stored, list) else ():
+        with suppress(TypeError, ValueError):
+            t_s, power_w, limit_w, phase = each
+            point = PowerPoint(t_s=t_s, power_w=power_w, limit_w=limit_w, phase=phase)
+            check_fields(point)
+            found.append(point)
+    return found
 
 
 def profile(
@@ -228,7 +268,7 @@ def profile(
     if device is None:
         return ()
     rows = connection.execute(_SAMPLES, _device(job_id, device, job_version)).mappings()
-    return tuple(ProfileSample(**row) for row in rows)
+    return tuple(s for s in (ProfileSample(**row) for row in rows) if usable(s))
 
 
 def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:

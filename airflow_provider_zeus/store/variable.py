@@ -7,6 +7,7 @@ cannot overlap, refuses a question where they might, and reads again whatever it
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,13 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.baseline import COMPLETE
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import book, ledger
-from airflow_provider_zeus.store.base import Asked, AskRequest, Report
+from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Unreadable
+from airflow_provider_zeus.store.figures import finite
+from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.settings import read_settings, variable_key
 from airflow_provider_zeus.store.variable_log import Beat, VariableBook
+
+log = logging.getLogger(__name__)
 
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
 REMEDY = "Set max_active_tis_per_dag=1 on the training task, or define Connection zeus_default to PostgreSQL."
@@ -59,6 +64,7 @@ class VariableStore:
         self._port = port
         self._overlap_possible = overlap_possible
         self._now = now or time.time
+        self._unreadable: dict[Unreadable, None] = {}
 
     @property
     def identity(self) -> str:
@@ -86,19 +92,24 @@ class VariableStore:
         with self._book(trial.job_id) as log:
             return book.adopt(log, trial, lease_s)
 
-    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> None:
+    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
         """Renew the lease and write partial sums, under the trial's own key."""
         beat, news = self._beat(key), report.observation
         if beat and beat.attempt == key.attempt and not ledger.another_start(beat.report.observation, news):
-            self._write(_beat_key(key), beat.with_news(ledger.finite(report), self._now() + lease_s).to_json())
-            return
-        with self._book(self._job_of(key)) as log:  # closed: nothing; another one's beat lies there: the log
-            book.heartbeat(log, key, report, lease_s)
+            self._write(_beat_key(key), beat.with_news(finite(report), self._now(), lease_s).to_json())
+            return None
+        with self._book(self._job_of(key)) as log:  # closed, or another one's beat lies there
+            return book.heartbeat(log, key, report, lease_s)
 
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
         """Close a trial."""
         with self._book(self._job_of(key)) as log:
             return book.tell(log, key, state, report, reason)
+
+    def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
+        """Close an open trial by hand."""
+        with self._book(job_id) as log:
+            return book.close_trial(log, job_id, number, by)
 
     def reap(self, job_id: str) -> list[Trial]:
         """Close the trials of a job whose lease expired; none while a trial runs, whose words this could lose."""
@@ -156,6 +167,11 @@ class VariableStore:
         """Live settings of a job that can be used."""
         return read_settings(self._port.get, job_id, batch_sizes)
 
+    @property
+    def unreadable(self) -> list[Unreadable]:
+        """Trials that the answers of this object left out."""
+        return list(self._unreadable)
+
     def close(self) -> None:
         """Nothing is held open."""
 
@@ -187,9 +203,8 @@ class VariableStore:
         text = log.to_json()
         if text != before:
             self._write(variable_key("zeus-log", job_id), text)
-        for trial in log.added:
-            beat = Beat(job_id, trial.key.attempt, trial.lease_until, Report(observation=trial.observation))
-            self._write(_beat_key(trial.key), beat.to_json())
+        for trial_key, beat in log.beating.items():
+            self._write(_beat_key(trial_key), beat.to_json())
         for trial in log.closed:
             self._drop_beat(trial.key)
 
@@ -198,10 +213,17 @@ class VariableStore:
         log = _read(key, self._port.get(key), VariableBook.from_json) or VariableBook(job_id)
         beats = {t.key: self._beat(t.key) for t in log.open_trials()}
         log.overlay({k: beat for k, beat in beats.items() if beat and beat.attempt == k.attempt})
+        self._unreadable |= dict.fromkeys(damage for _, damage in log.unread)
         return log
 
     def _beat(self, key: TrialKey) -> Beat | None:
-        return _read(_beat_key(key), self._port.get(_beat_key(key)), Beat.from_json)
+        """What lies under the key of a task instance; None where that is damaged: the next heartbeat mends it."""
+        text = self._port.get(_beat_key(key))
+        try:
+            return _read(_beat_key(key), text, Beat.from_json)
+        except StoreError as error:
+            log.warning("%s", error)
+            return None
 
     def _drop_beat(self, key: TrialKey) -> None:
         beat = self._beat(key)
@@ -236,7 +258,7 @@ def _beat_key(key: TrialKey) -> str:
 def _read(key: str, text: str | None, parse: Callable[[str], T]) -> T | None:
     try:
         return None if text is None else parse(text)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except DAMAGE as error:
         raise StoreError(
             f"Variable {key!r} does not hold what this version writes ({error}); repair it, or delete it to start anew."
         ) from error

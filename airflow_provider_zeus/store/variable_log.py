@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
 from typing import Any, Self
@@ -12,11 +13,29 @@ from typing import Any, Self
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
+from airflow_provider_zeus.optimizer.trial import (
+    LEASE_S,
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+    Where,
+    summed,
+)
 from airflow_provider_zeus.optimizer.typed import check, check_fields
 from airflow_provider_zeus.store import ledger
-from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.rows import is_known, report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
+from airflow_provider_zeus.store.base import Report, Unreadable
+from airflow_provider_zeus.store.figures import merged
+from airflow_provider_zeus.store.rows import (
+    DAMAGE,
+    is_known,
+    report_from_dict,
+    report_to_dict,
+    trial_from_dict,
+    trial_to_dict,
+    unreadable,
+)
 
 SCHEMA = 1
 KEPT_TRIALS = 500
@@ -33,30 +52,41 @@ class Beat:
     job_id: str
     attempt: int
     lease_until: float
+    lease_s: float
     report: Report
+
+    @classmethod
+    def of(cls, trial: Trial, before: Self | None = None) -> Self:
+        """The beat of an open trial as it is now; samples and points of the one ``before`` stay."""
+        seen = trial.observation
+        report = replace(before.report, observation=seen) if before else Report(observation=seen)
+        return cls(trial.job_id, trial.key.attempt, trial.lease_until, trial.lease_s, report)
 
     def to_json(self) -> str:
         """One JSON document."""
-        data = {"v": SCHEMA, "job_id": self.job_id, "attempt": self.attempt, "lease_until": self.lease_until}
-        return json.dumps(data | {"report": report_to_dict(self.report)}, separators=(",", ":"))
+        data = {"v": SCHEMA, "job_id": self.job_id, "attempt": self.attempt}
+        data |= {"lease_until": self.lease_until, "lease_s": self.lease_s, "report": report_to_dict(self.report)}
+        return json.dumps(data, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote. Raises KeyError, TypeError or ValueError."""
         data = _versioned(text)
-        beat = cls(data["job_id"], data["attempt"], data["lease_until"], report_from_dict(data["report"]))
+        lease_s = data.get("lease_s", LEASE_S)
+        beat = cls(data["job_id"], data["attempt"], data["lease_until"], lease_s, report_from_dict(data["report"]))
         check_fields(beat)
         return beat
 
-    def with_news(self, news: Report, lease_until: float) -> Self:
+    def with_news(self, news: Report, now: float, lease_s: float) -> Self:
         """After one more heartbeat."""
         old = self.report
         report = Report(
-            observation=ledger.merged(old.observation, news.observation),
+            observation=merged(old.observation, news.observation),
             profile=(*old.profile, *news.profile),
             points=thinned([*old.points, *news.points], KEPT_POINTS),
         )
-        return replace(self, lease_until=max(self.lease_until, lease_until), report=report)
+        until, length_s = ledger.lease_after(self.lease_until, self.lease_s, now, lease_s)
+        return replace(self, lease_until=until, lease_s=length_s, report=report)
 
 
 @dataclass(slots=True)
@@ -74,41 +104,47 @@ class VariableBook:
     )  # by job version too; oldest first
     points: dict[int, list[PowerPoint]] = field(default_factory=dict)  # by trial number
     beats: dict[TrialKey, Beat] = field(default_factory=dict)  # of open trials
-    added: list[Trial] = field(default_factory=list)
+    unread: list[tuple[Any, Unreadable]] = field(default_factory=list)  # trials that are kept as they are
+    specs: list[Any] = field(default_factory=list)  # that those refer to
+    beating: dict[TrialKey, Beat] = field(default_factory=dict)  # to be written
     closed: list[Trial] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote. Raises KeyError, TypeError or ValueError when it did not."""
         data = _versioned(text)
-        versions = {ledger.version_of(spec) for spec in data["specs"]}
+        book = cls(job_id=data["job_id"], seq=data["seq"], newest=data["newest"], forgotten=data["forgotten"])
+        check_fields(book)
+        book._read_trials(data["trials"], data["specs"])
+        versions = {ledger.version_of(spec) for spec in data["specs"] if isinstance(spec, Mapping)}
         unsaid = versions.pop() if len(versions) == 1 else ""  # samples once said no version: of several, none's
-        book = cls(
-            job_id=data["job_id"],
-            seq=data["seq"],
-            newest=data["newest"],
-            forgotten=data["forgotten"],
-            log=[_unpacked(packed, data["job_id"], data["specs"]) for packed in data["trials"]],
-            samples={
-                ((m, n, source), version[0] if version else unsaid): [ProfileSample(**s) for s in kept]
-                for m, n, source, kept, *version in data["samples"]
-            },
-            points={number: [_point(p) for p in kept] for number, kept in data["points"]},
-        )
-        check_fields(book, *(s for kept in book.samples.values() for s in kept))
-        check_fields(*(p for points in book.points.values() for p in points))
-        check("points", "whole numbers", list(book.points))
-        for (model, count, source), version in book.samples:
-            check("samples of a device", "int", count)
-            for text in (model, source or "", version):
-                check("samples of a device", "str", text)
+        for of_device in data["samples"]:
+            with suppress(*DAMAGE):
+                of, kept = _samples(of_device, unsaid)
+                book.samples[of] = kept
+        for of_trial in data["points"]:
+            with suppress(*DAMAGE):
+                number, points = of_trial[0], [_point(p) for p in of_trial[1]]
+                check("points", "whole numbers", [number])
+                book.points[number] = points
         return book
+
+    def _read_trials(self, packed: Sequence[Any], specs: Sequence[Any]) -> None:
+        """One damaged trial does not lose the others; it is written back as it is, since a person may repair it."""
+        for each in packed:
+            try:
+                self.log.append(_unpacked(each, self.job_id, specs))
+            except DAMAGE as error:
+                known = {**each, "job_id": self.job_id} if isinstance(each, dict) else {"job_id": self.job_id}
+                self.unread.append((each, unreadable(known, error)))
+        self.log.sort(key=lambda trial: trial.number)
+        self.specs = list(specs) if self.unread else []
 
     def to_json(self) -> str:
         """The newest 500 trials, and the power points of the newest 20."""
         self._forget()
-        specs: list[Mapping[str, Any]] = []
-        trials = [_packed(trial, specs) for trial in self.log]
+        specs: list[Any] = list(self.specs)
+        trials = [*(packed for packed, _ in self.unread), *(_packed(trial, specs) for trial in self.log)]
         data = {
             "v": SCHEMA,
             "job_id": self.job_id,
@@ -142,9 +178,8 @@ class VariableBook:
         for i, trial in enumerate(self.log):
             beat = beats.get(trial.key)
             if beat and trial.state is State.RUNNING:
-                seen = ledger.merged(trial.observation, beat.report.observation)
-                lease = max(trial.lease_until, beat.lease_until)
-                self.log[i] = replace(trial, observation=seen, lease_until=lease)
+                seen = merged(trial.observation, beat.report.observation)
+                self.log[i] = replace(trial, observation=seen, lease_until=beat.lease_until, lease_s=beat.lease_s)
 
     def find(self, key: TrialKey) -> Trial | None:
         return next((t for t in self.log if t.key == key), None)
@@ -154,6 +189,16 @@ class VariableBook:
 
     def of_task_instance(self, ti_id: str) -> list[Trial]:
         return [t for t in self.log if t.key.ti_id == ti_id]
+
+    def next_attempt(self, ti_id: str) -> int:
+        taken = [t.key.attempt for t in self.of_task_instance(ti_id)]
+        for packed, _ in self.unread:
+            attempt = packed.get("attempt") if isinstance(packed, dict) and packed.get("ti_id") == ti_id else None
+            taken += [attempt] if isinstance(attempt, int) else []
+        return max(taken, default=0) + 1
+
+    def of_run(self, dag_id: str, run_id: str) -> list[Trial]:
+        return [t for t in self.log if (t.origin.dag_id, t.origin.run_id) == (dag_id, run_id)]
 
     def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
         return reduce(learn, filter(is_known, self.log), prior(job))
@@ -175,14 +220,22 @@ class VariableBook:
             self._take_in(key)  # the beat's key is the task instance's: the new attempt's takes its place
         self.log.append(trial)
         self.newest = trial.number
-        self.added.append(trial)
+        self._keep_beat(trial)
 
-    def put(self, trial: Trial, *, closed: bool = False) -> None:
+    def put(self, trial: Trial, *, relearn: bool = False) -> None:
         i = next(i for i, t in enumerate(self.log) if t.key == trial.key)
         self.log[i] = trial
-        if closed:
+        if trial.state is State.RUNNING:
+            self._keep_beat(trial)
+        else:
             self._take_in(trial.key)
             self.closed.append(trial)
+
+    def _keep_beat(self, trial: Trial) -> None:
+        """Its lease and figures go under the key of its task instance, unless another attempt's lie there."""
+        if not any(key.ti_id == trial.key.ti_id and key != trial.key for key in self.beats):
+            beat = Beat.of(trial, self.beats.get(trial.key))
+            self.beats[trial.key] = self.beating[trial.key] = beat
 
     def _take_in(self, key: TrialKey) -> None:
         beat, trial = self.beats.pop(key, None), self.find(key)
@@ -203,7 +256,7 @@ class VariableBook:
             self.points[trial.number] = thinned([*self.points.get(trial.number, ()), *points], KEPT_POINTS)
 
 
-def _packed(trial: Trial, specs: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
     """A trial without what its neighbours say too; ``specs`` grows by what it says first."""
     if trial.spec not in specs:
         specs.append(trial.spec)
@@ -223,7 +276,7 @@ def _small(attempt: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attempt.items() if value is not None}
 
 
-def _unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Mapping[str, Any]]) -> Trial:
+def _unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Any]) -> Trial:
     decision = data["decision"]
     planned = [*decision["attempts"], *decision.get("peeks", ()), decision.get("stand_in")][data["planned"]]
     return trial_from_dict({**data, "job_id": job_id, "spec": specs[data["spec"]], "planned": planned})
@@ -236,9 +289,22 @@ def _versioned(text: str) -> dict[str, Any]:
     return data
 
 
+def _samples(of_device: Sequence[Any], unsaid: str) -> tuple[tuple[Where, str], list[ProfileSample]]:
+    model, count, source, kept, *version = of_device
+    of_version = version[0] if version else unsaid
+    samples = [ProfileSample(**s) for s in kept]
+    check_fields(*samples)
+    check("samples of a device", "int", count)
+    for text in (model, source or "", of_version):
+        check("samples of a device", "str", text)
+    return ((model, count, source), of_version), samples
+
+
 def _point(values: Sequence[Any]) -> PowerPoint:
     t_s, power_w, limit_w, phase = values
-    return PowerPoint(t_s=t_s, power_w=power_w, limit_w=limit_w, phase=phase)
+    point = PowerPoint(t_s=t_s, power_w=power_w, limit_w=limit_w, phase=phase)
+    check_fields(point)
+    return point
 
 
 def _fields(sample: ProfileSample) -> dict[str, Any]:

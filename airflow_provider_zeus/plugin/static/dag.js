@@ -1,7 +1,7 @@
 // The tab of a DAG: what its job saved, charts, what-if, and the table of its runs.
 import {
   airflow, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
-  showList, sourceBadges, stateBadge, template, tileItem, verdictLine,
+  showLeftOut, showList, sourceBadges, stateBadge, template, tileItem, verdictLine,
 } from "./kit.js";
 import { chartBlock } from "./charts.js";
 import { settingsBlock } from "./actions.js";
@@ -28,6 +28,7 @@ function fill(content, answer) {
   showList(byId("settings"), answer.settings.map((text) => `Live setting: ${text}`));
   byId("settings").after(settingsBlock(dagId, answer.job_id));
   byId("store").textContent = `Trial log: ${answer.store}`;
+  showLeftOut(answer.left_out);
   for (const kind of ["csv", "json"]) byId(`export-${kind}`).href = api("dags", dagId, "export", { kind, job_id: answer.job_id });
   byId("more").addEventListener("click", () => turn(PAGE, 0));
   byId("older").addEventListener("click", () => turn(PAGE, skip + (limit ?? 0)));

@@ -175,6 +175,13 @@ export function showList(list, texts) {
   list.hidden = texts.length === 0;
 }
 
+/** Trials that cannot be read, in a sentence; nothing where there are none. */
+export function showLeftOut(text) {
+  const box = byId("unreadable");
+  box.textContent = text;
+  box.hidden = !text;
+}
+
 /** "Job ..." with a choice of several. */
 export function showJobs(jobs, chosen) {
   const options = jobs.map((job) => element("option", job, { value: job }));

@@ -1,8 +1,8 @@
 // All jobs that this user may see. What a job saved takes its whole log, so it is asked for when the row is in sight.
 import { controls } from "./actions.js";
 import {
-  airflow, api, badge, breakable, byId, element, fetchJson, figure, pageAddress, present, sourceBadges, stateBadge,
-  template,
+  airflow, api, badge, breakable, byId, element, fetchJson, figure, pageAddress, present, showLeftOut, sourceBadges,
+  stateBadge, template,
 } from "./kit.js";
 
 const AT_ONCE = 2; // savings asked for at the same time
@@ -19,6 +19,7 @@ function fill(content, answer) {
   byId("count").textContent = answer.jobs.length === 1 ? "1 job" : `${answer.jobs.length.toLocaleString()} jobs`;
   byId("jobs").replaceChildren(...answer.jobs.map(jobRow));
   byId("store").textContent = `Trial log: ${answer.store}`;
+  showLeftOut(answer.left_out);
   byId("settings-close").addEventListener("click", () => byId("settings-box").close());
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {

@@ -20,15 +20,17 @@ from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.simulated import open_simulated
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.schema import HEAD
 from airflow_provider_zeus.store.untold import remember
 from tests.fake_nvml import FakeNvml
-from tests.unit.cli.conftest import Zeus
+from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.power.test_sidecar import Running
+from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import report, request
 
 CHECKS = ["versions", "configuration", "device", "energy", "permission"]
-CHECKS += ["state_dir", "store", "schema", "executor", "untold costs"]
+CHECKS += ["state_dir", "store", "schema", "trials", "executor", "untold costs"]
 
 
 def findings(zeus: Zeus, *arguments: str) -> dict[str, Finding]:
@@ -50,7 +52,7 @@ def test_people_read_a_line_per_check_and_its_remedy(zeus: Zeus, home: Path) -> 
     lines = zeus("doctor").out.splitlines()
     assert lines[0].startswith("OK       versions       Airflow 3.")
     assert [line.split()[1] for line in lines if not line.startswith(" ")][:-1] == [c.split()[0] for c in CHECKS]
-    assert lines[-1].startswith("10 checks: ")
+    assert lines[-1].startswith("11 checks: ")
     assert lines[-1].endswith("0 errors.")
 
 
@@ -313,3 +315,26 @@ def test_a_check_that_fails_is_a_finding_too(zeus: Zeus, monkeypatch: pytest.Mon
     assert found["executor"].status == "error"
     assert "RuntimeError: boom" in found["executor"].finding
     assert list(found) == CHECKS
+
+
+def test_trials_that_cannot_be_read_are_named(zeus: Zeus, store: Store, home: Path) -> None:
+    for n in (1, 2, 3):
+        recur(store, n)
+    assert findings(zeus)["trials"] == Finding("trials", "ok", "all 3 can be read")
+    execute(f"sqlite:///{home}/zeus.db", "UPDATE zeus_trial SET spec = '{' WHERE number = 2")
+    found = findings(zeus)["trials"]
+    assert (found.status, found.remedy) == ("warning", "restore these rows from a backup, or delete them")
+    assert found.finding == "1 of 3 cannot be read and count for nothing: d.train/2: spec holds no JSON object"
+    assert zeus("doctor").status == 0
+
+
+def test_damage_in_variables_is_named_too(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "zeus", "extra": {"store": "variable"}}))
+    variables = open_store(overlap_possible=False)
+    for n in (1, 2):
+        recur(variables, n)
+    port = AirflowVariables()
+    log = json.loads(port.get("zeus-log:d.train") or "")
+    log["trials"][0]["decision"] = 7
+    port.set("zeus-log:d.train", json.dumps(log))
+    assert "1 of 2 cannot be read" in findings(zeus)["trials"].finding

@@ -16,6 +16,7 @@ from airflow_provider_zeus.optimizer.trial import Attempt, Observation, Origin, 
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.rows import to_row
 from tests.unit.cli.conftest import Zeus, recur
+from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import JOB, report, request
 
 
@@ -101,3 +102,13 @@ def test_a_file_that_cannot_be_written_is_named(zeus: Zeus, store: Store, home: 
     assert done.status == 1
     assert "nowhere/x.csv' cannot be written" in done.err
     assert "d.tra" in zeus("export", "d.tra").err
+
+
+def test_a_trial_that_cannot_be_read_is_left_out_and_named(zeus: Zeus, store: Store, home: Path) -> None:
+    for n in (1, 2, 3):
+        recur(store, n)
+    execute(f"sqlite:///{home}/zeus.db", "UPDATE zeus_trial SET planned = '[' WHERE number = 2")
+    done = zeus("export", "d.train")
+    assert done.status == 0
+    assert [row["trial"] for row in rows(done.out)] == ["1", "3"]
+    assert "Left out, since they cannot be read: d.train/2." in done.err

@@ -14,6 +14,7 @@ from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.settings import variable_key
 from tests.unit.cli.conftest import Zeus, recur
+from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import JOB, report, request
 
 KEY = "zeus-settings:d.train"
@@ -211,3 +212,11 @@ def test_a_reset_asks_first(
     assert done.status == (0 if changed else 1)
     assert (settings() is not None) is changed
     assert ("Nothing was changed." in done.out) is not changed
+
+
+def test_a_newest_trial_that_cannot_be_read_stops_no_pin(zeus: Zeus, store: Store, home: Path) -> None:
+    for n in (1, 2):
+        recur(store, n)
+    execute(f"sqlite:///{home}/zeus.db", "UPDATE zeus_trial SET spec = '{' WHERE number = 2")
+    assert zeus("jobs", "pin", "d.train", "64").status == 0
+    assert zeus("jobs", "list").status == 0

@@ -269,3 +269,77 @@ def test_the_untold_end_of_a_start_whose_key_was_taken_gets_a_row_of_its_own(sto
         (first.decision.attempts[0], State.GIVEN_UP),
         (first.decision.attempts[1], State.CONVERGED),
     ]
+
+
+# --- a log that was replaced, a trial that is no longer this run's
+
+
+def beat(start_id: str, attempt: int, **changes: object) -> Line:
+    return Line(kind="beat", start_id=start_id, attempt=attempt, observation=seen(32, **changes))
+
+
+def test_a_trial_that_a_new_log_does_not_hold_is_written_there(tmp_path: Path) -> None:
+    url, path = f"sqlite:///{tmp_path / 'zeus.db'}", tmp_path / "zeus.db"
+    store = SqlStore(url, create=True)
+    first = two_attempts(store)
+    tell = teller(store, DictPort(), first, tmp_path)
+    tell(beat("s", 1, energy_j=5.0))
+    path.unlink()
+    with pytest.raises(StoreError, match="is gone"):
+        tell(beat("s", 1, energy_j=6.0))
+    SqlStore(url, create=True)
+    tell(beat("s", 1, energy_j=7.0))
+    tell(end(1, State.GIVEN_UP, energy_j=8.0))
+    path.unlink()
+    SqlStore(url, create=True)
+    tell(Line(kind="attempt", start_id="s", attempt=2, batch_size=32))
+    tell(end(2, State.CONVERGED, energy_j=9.0))
+    log = store.trials(JOB_ID)
+    assert [(t.key, t.state, t.observation.energy_j) for t in log] == [
+        (replace(first.key, attempt=2), State.CONVERGED, 9.0)
+    ]
+    assert log[0].planned == first.decision.attempts[1]
+    assert tell.cost_xcom()["attempts"][1]["untold"] is None
+
+
+def test_a_cost_whose_log_is_gone_waits_and_goes_into_the_new_one(tmp_path: Path) -> None:
+    url, port = f"sqlite:///{tmp_path / 'zeus.db'}", DictPort()
+    store = SqlStore(url, create=True)
+    first = two_attempts(store)
+    tell = teller(store, port, first, tmp_path)
+    (tmp_path / "zeus.db").unlink()
+    tell(end(1, State.CONVERGED, energy_j=9.0))
+    assert tell.cost_xcom()["attempts"][0]["untold"] == "Variable zeus-untold:ti-2:1"
+    new = SqlStore(url, create=True)
+    assert drain(new, port, JOB_ID) == 1
+    assert [(t.state, t.observation.energy_j) for t in new.trials(JOB_ID)] == [(State.CONVERGED, 9.0)]
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_run_whose_trial_is_no_longer_its_own_says_so_once(
+    store: SqlStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, by_hand: bool
+) -> None:
+    first = store.ask(request(1)).trial
+    tell = teller(store, DictPort(), first, tmp_path)
+    tell(beat("s", 1))
+    if by_hand:
+        store.close_trial(JOB_ID, 1, by="ann")
+    else:
+        store.ask(request(1, ti_id="ti-1b", try_number=2))
+    for n in range(3):
+        tell(beat("s", 1, energy_j=10.0 + n))
+    tell(end(1, State.CONVERGED, energy_j=20.0))
+    said = "closed by hand by ann" if by_hand else "superseded by try 2"
+    assert [said in r.getMessage() for r in caplog.records] == [True]
+    trial = store.trials(JOB_ID)[0]
+    assert trial.state is (State.ABANDONED if by_hand else State.CONVERGED)
+    assert trial.observation.energy_j == 20.0
+
+
+def test_a_run_that_its_own_log_holds_says_nothing(
+    store: SqlStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell = teller(store, DictPort(), store.ask(request(1)).trial, tmp_path)
+    tell(beat("s", 1))
+    tell(end(1, State.CONVERGED))
+    assert caplog.records == []

@@ -14,8 +14,10 @@ from airflow_provider_zeus.optimizer.trial import State, TrialKey
 from airflow_provider_zeus.plugin import dag_view
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.store.sql import SqlStore
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import ran
+from tests.unit.store.sql.sqlite_kit import execute
 
 BASE = "/zeus/api/dags/{}/{}"
 ROUTES = ("costs", "charts", "what-if", "export?kind=csv", "export?kind=json")
@@ -228,3 +230,32 @@ def test_a_running_trial_alone(viewer: Any, store: Store) -> None:
     found = answer(viewer, "charts")
     assert found["verdict"]["kind"] == "unknown"
     assert "still running" in found["cost"]["note"]
+
+
+def test_trials_that_cannot_be_read_fail_no_answer_and_are_named(viewer: Any, store: Store, home: Path) -> None:
+    for n in (1, 2, 3):
+        ran(store, n)
+    for where, rows in (("number = 3", ["run2", "run1"]), ("number > 0", [])):
+        execute(f"sqlite:///{home}/zeus.db", f"UPDATE zeus_trial SET decision = '[' WHERE {where}")
+        costs = answer(viewer, "costs")
+        assert [row["run_id"] for row in costs["rows"]] == rows
+        assert "cannot be read: d.train/" in costs["left_out"]
+        assert costs["note"] == (None if rows else costs["left_out"])
+        for route in ("charts", "what-if"):
+            assert (answer(viewer, route)["note"] is None) == bool(rows)
+        assert viewer.get(path("export"), params={"kind": "csv"}).status_code == 200
+
+
+def test_a_log_that_was_replaced_is_the_one_that_is_shown(viewer: Any, store: Store, home: Path) -> None:
+    """The api-server has the file open; a log with the same numbers and other trials takes its place."""
+    for n in (1, 2):
+        ran(store, n, epochs=5.0)
+    before = answer(viewer, "charts")["belief"]["table"]["rows"]
+    other = SqlStore(f"sqlite:///{home}/other.db", create=True)
+    for n in (1, 2):
+        ran(other, n, job_id="d.train", run_id=f"other{n}", epochs=50.0)
+    other.close()
+    execute(f"sqlite:///{home}/other.db", "UPDATE zeus_trial SET ti_id = 'other-' || ti_id")
+    (home / "other.db").rename(home / "zeus.db")
+    assert [row["run_id"] for row in answer(viewer, "costs")["rows"]] == ["other2", "other1"]
+    assert answer(viewer, "charts")["belief"]["table"]["rows"] != before

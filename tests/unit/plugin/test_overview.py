@@ -17,6 +17,7 @@ from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran, trial
+from tests.unit.store.sql.sqlite_kit import execute
 
 HOUR = 3600.0
 
@@ -180,6 +181,21 @@ def test_a_row(viewer: Any, store: Store, known_dags: set[str]) -> None:
     assert first["trend"]["text"].startswith("↓")
 
 
+def test_trials_that_cannot_be_read_are_named_to_those_who_may_see_them(
+    viewer: Any, store: Store, home: Any, known_dags: set[str]
+) -> None:
+    for n in (1, 2, 3):
+        ran(store, n)
+    ran(store, 1, dag_id=SECRET, job_id="secret.train")
+    execute(f"sqlite:///{home}/zeus.db", "UPDATE zeus_trial SET spec = '{' WHERE number < 3")
+    answer = viewer.get("/zeus/api/jobs").json()
+    assert [job["run_id"] for job in answer["jobs"]] == ["run3"]
+    said = "2 trials of this log cannot be read: d.train/1, d.train/2; see “airflow zeus doctor”."
+    assert (answer["left_out"], answer["note"]) == (said, None)
+    execute(f"sqlite:///{home}/zeus.db", "UPDATE zeus_trial SET spec = '{'")
+    assert viewer.get("/zeus/api/jobs").json()["note"].startswith("3 trials of this log cannot be read")
+
+
 def test_savings_are_asked_for_apart(viewer: Any, store: Store) -> None:
     for n in (1, 2, 3):
         ran(store, n)
@@ -191,7 +207,12 @@ def test_savings_are_asked_for_apart(viewer: Any, store: Store) -> None:
 
 
 def test_without_a_job_it_says_how_to_start(viewer: Any, home: Any) -> None:
-    assert viewer.get("/zeus/api/jobs").json() == {"store": "", "note": overview_view.NO_JOBS, "jobs": []}
+    assert viewer.get("/zeus/api/jobs").json() == {
+        "store": "",
+        "note": overview_view.NO_JOBS,
+        "left_out": "",
+        "jobs": [],
+    }
     assert list(home.iterdir()) == []
 
 

@@ -132,12 +132,14 @@ def test_a_heartbeat_renews_the_lease_and_writes_partial_sums(store: Store, cloc
     assert (trial.observation.epochs, trial.observation.energy_j) == (2.0, 20.0)
 
 
-def test_a_lease_never_shrinks_when_the_clock_steps_back(store: Store, clock: Clock) -> None:
+def test_a_clock_that_steps_back_ends_no_living_run(store: Store, clock: Clock) -> None:
     key = store.ask(request(1, lease_s=90)).trial.key
     clock.t -= 500
     store.heartbeat(key, report(), lease_s=90)
-    assert only(store).lease_until == 1090.0
-    assert store.ask(request(1)).trial.lease_until == 1090.0
+    assert (only(store).state, only(store).lease_until) == (State.RUNNING, 590.0)
+    clock.t += 80
+    store.heartbeat(key, report(), lease_s=90)
+    assert (only(store).state, only(store).lease_until) == (State.RUNNING, 670.0)
     trial = store.tell(key, State.CONVERGED, report())
     assert trial.closed_at is not None
     assert trial.closed_at >= trial.opened_at

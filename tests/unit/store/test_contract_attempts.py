@@ -131,8 +131,8 @@ def test_two_living_starts_of_one_message_lose_neither_attempt(opens: Opens) -> 
     opens().tell(kept_b.key, State.CONVERGED, report(second, start_id="b"))
     opens().tell(kept_a.key, State.CONVERGED, report(second, start_id="a"))
     assert sorted(in_short(opens(), ti_id), key=lambda row: (row[1], row[2].value)) == [
-        (second, "a", State.CONVERGED, None),
-        (first.batch_size, "a", State.GIVEN_UP, None),
+        (second, "a", State.CONVERGED, ledger.REDELIVERED),
+        (first.batch_size, "a", State.GIVEN_UP, ledger.REDELIVERED),
         (second, "b", State.CONVERGED, None),
         (first.batch_size, "b", State.GIVEN_UP, None),
     ]

@@ -22,6 +22,7 @@ from airflow_provider_zeus.optimizer.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.store import ledger
+from airflow_provider_zeus.store.figures import merged
 from airflow_provider_zeus.store.rows import OBSERVED, ORIGIN, from_row, to_row, trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.schema import trial as table
 from tests.unit.store.store_kit import JOB, request, seen
@@ -87,33 +88,33 @@ def test_a_trial_never_ends_before_it_began() -> None:
 def test_later_sums_replace_earlier_ones_and_gaps_keep_them() -> None:
     old = Observation(epochs=1.0, energy_j=5.0, time_s=2.0, reasons={"metric": "none yet"})
     new = Observation(epochs=2.0, time_s=None, metric=0.5, reasons={"energy_j": "lost"})
-    merged = ledger.merged(old, new)
-    assert (merged.epochs, merged.energy_j, merged.time_s, merged.metric) == (2.0, None, 2.0, 0.5)
-    assert merged.reasons == {"energy_j": "lost"}
+    sums = merged(old, new)
+    assert (sums.epochs, sums.energy_j, sums.time_s, sums.metric) == (2.0, None, 2.0, 0.5)
+    assert sums.reasons == {"energy_j": "lost"}
 
 
 def test_a_figure_below_0_is_missing_and_says_so() -> None:
     """As a foreign result line may tell it; a metric or the excess of profiling may well lie below 0."""
     told = Observation(epochs=-3.0, samples=-9000, energy_j=-1.0, time_s=2.0, metric=-0.5, excess_j=-0.1)
-    merged = ledger.merged(Observation(), told)
-    assert (merged.epochs, merged.samples, merged.energy_j) == (None, None, None)
-    assert (merged.time_s, merged.metric, merged.excess_j) == (2.0, -0.5, -0.1)
-    assert merged.reasons["epochs"] == "-3 was told, which is below 0"
+    sums = merged(Observation(), told)
+    assert (sums.epochs, sums.samples, sums.energy_j) == (None, None, None)
+    assert (sums.time_s, sums.metric, sums.excess_j) == (2.0, -0.5, -0.1)
+    assert sums.reasons["epochs"] == "-3 was told, which is below 0"
 
 
 def test_out_of_memory_is_not_forgotten_by_a_later_report() -> None:
-    assert ledger.merged(Observation(out_of_memory=True), Observation()).out_of_memory
-    assert not ledger.merged(Observation(), Observation()).out_of_memory
+    assert merged(Observation(out_of_memory=True), Observation()).out_of_memory
+    assert not merged(Observation(), Observation()).out_of_memory
 
 
 def test_a_zero_is_a_figure() -> None:
-    merged = ledger.merged(Observation(energy_j=5.0, epochs=1.0), Observation(energy_j=0.0, epochs=0.0))
-    assert (merged.energy_j, merged.epochs) == (0.0, 0.0)
+    sums = merged(Observation(energy_j=5.0, epochs=1.0), Observation(energy_j=0.0, epochs=0.0))
+    assert (sums.energy_j, sums.epochs) == (0.0, 0.0)
 
 
 def test_merging_a_report_twice_is_merging_it_once() -> None:
-    once = ledger.merged(seen(16), seen(32, metric=None, reasons={"metric": "never reported"}))
-    assert ledger.merged(once, seen(32, metric=None, reasons={"metric": "never reported"})) == once
+    once = merged(seen(16), seen(32, metric=None, reasons={"metric": "never reported"}))
+    assert merged(once, seen(32, metric=None, reasons={"metric": "never reported"})) == once
 
 
 def test_every_figure_of_an_observation_has_a_column() -> None:

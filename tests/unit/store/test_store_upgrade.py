@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from alembic.migration import MigrationContext
 from airflow_provider_zeus.optimizer.trial import State, TrialKey
 from airflow_provider_zeus.store import schema, sql_migrate
 from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql_engine import engine_of, file_of, read_url, transaction
 from tests.unit.store.store_kit import JOB, report, request, seen
 
 
@@ -27,6 +28,8 @@ def first_version(url: str) -> sa.Engine:
     """The tables of the first revision, made by it and by nothing of today."""
     config, engine = Config(), engine_of(read_url(url))
     config.set_main_option("script_location", str(sql_migrate._MIGRATIONS))
+    if path := file_of(engine.url):
+        path.touch()
     with transaction(engine, write=True) as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
@@ -43,7 +46,7 @@ TRIAL: dict[str, Any] = {
     "try_number": 1,
     "run_type": "scheduled",
     "opened_at": 1000.0,
-    "lease_until": 2e12,
+    "lease_until": time.time() + 600,
     "batch_size": 32,
     "phase": "explore",
     "planned": ATTEMPT,

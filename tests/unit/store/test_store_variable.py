@@ -235,3 +235,73 @@ def test_keys_are_ones_that_airflow_takes() -> None:
         assert prefix == "zeus-log"
         assert len(name) == 40
     assert variable_key("zeus-settings", "tokenizer.train") == "zeus-settings:tokenizer.train"
+
+
+# --- damage
+
+
+def spoil(port: DictPort, number: int, **changes: object) -> None:
+    """Change one trial of the log by hand."""
+    log = json.loads(port.data[LOG])
+    log["trials"][number - 1].update(changes)
+    port.data[LOG] = json.dumps(log)
+
+
+def test_one_damaged_trial_does_not_lose_the_others_and_can_be_repaired(store: VariableStore, port: DictPort) -> None:
+    for n in (1, 2, 3):
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
+    before = store.trials("d.train")
+    spoil(port, 2, attempt="first", decision=7)
+    assert [t.number for t in store.trials("d.train")] == [1, 3]
+    assert [(d.job_id, d.number, d.dag_id) for d in store.unreadable] == [("d.train", 2, "d")]
+    fourth = store.ask(request(4, job=replace(JOB, job_version="2"))).trial
+    store.tell(fourth.key, State.CONVERGED, report())
+    log = json.loads(port.data[LOG])
+    (kept,) = [t for t in log["trials"] if t["number"] == 2]
+    kept |= {"attempt": 1, "decision": before[1].decision.to_dict()}
+    port.data[LOG] = json.dumps(log)
+    assert [t.number for t in store.trials("d.train")] == [1, 2, 3, 4]
+    assert store.trials("d.train")[:3] == before
+
+
+def test_a_damaged_trial_keeps_its_attempt_to_itself(store: VariableStore, port: DictPort) -> None:
+    store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report())
+    spoil(port, 1, decision=7)
+    assert store.ask(request(1)).trial.key == TrialKey("ti-1", 2)
+
+
+@pytest.mark.parametrize("part", ["samples", "points"])
+def test_damaged_samples_or_points_do_not_lose_the_log(store: VariableStore, port: DictPort, part: str) -> None:
+    store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report(profile=1, points=2))
+    log = json.loads(port.data[LOG])
+    log[part] = [["V100", 1, "simulated", [{"batch_size": "x"}], "1"], 7, *log[part]]
+    port.data[LOG] = json.dumps(log)
+    assert len(store.trials("d.train")) == 1
+    assert len(store.points(TrialKey("ti-1"))) == 2
+    assert [s.samples for s in store.ask(request(2)).profile] == [10]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"v": 1}', "null"])
+def test_a_damaged_heartbeat_is_written_again_by_the_next_one(store: VariableStore, port: DictPort, text: str) -> None:
+    key = store.ask(request(1)).trial.key
+    port.data["zeus-beat:ti-1"] = text
+    assert [t.number for t in store.trials("d.train")] == [1]
+    store.heartbeat(key, report(epochs=2.0))
+    assert store.trials("d.train")[0].observation.epochs == 2.0
+    port.written.clear()
+    store.heartbeat(key, report(epochs=3.0))
+    assert port.written == ["zeus-beat:ti-1"]
+
+
+def test_a_heartbeat_after_the_lease_has_a_key_of_its_own_again(
+    store: VariableStore, port: DictPort, clock: Clock
+) -> None:
+    key = store.ask(request(1)).trial.key
+    clock.t += 91
+    store.reap("d.train")
+    assert "zeus-beat:ti-1" not in port.data
+    store.heartbeat(key, report(epochs=1.0))
+    port.written.clear()
+    store.heartbeat(key, report(epochs=2.0))
+    assert port.written == ["zeus-beat:ti-1"]
+    assert store.trials("d.train")[0].observation.epochs == 2.0

@@ -202,3 +202,30 @@ def test_a_long_log_is_not_read_through(store: SqlStore, sqlite_url: str) -> Non
     for statement, plan in plans.items():
         assert "SCAN zeus_trial" not in plan
         assert any(index in plan for index in bounded), (statement, plan)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_checkpoint_that_misses_a_late_heartbeat_is_not_believed(
+    store: SqlStore, clock: Clock, sqlite_url: str, taken_over: bool
+) -> None:
+    """One was made, before the job was locked, of a trial that its heartbeat then opened again."""
+    late = TrialKey("ti-6")
+    for n in range(1, 21):
+        trial = store.ask(request(n)).trial
+        if n != 6:
+            store.tell(trial.key, State.CONVERGED, report(trial.batch_size))
+        elif taken_over:
+            store.ask(request(6, ti_id="ti-6b", try_number=2))
+            store.tell(TrialKey("ti-6b"), State.CONVERGED, report(trial.batch_size))
+        clock.t += 10
+    store.ask(request(21))
+    execute(sqlite_url, "CREATE TABLE saved AS SELECT * FROM zeus_checkpoint")
+    assert max(int(str(n)) for (n,) in execute(sqlite_url, "SELECT number FROM saved")) >= 16
+    assert (store.heartbeat(late, report(16, start_id="a")) is None) is not taken_over
+    assert max(checkpoints(sqlite_url)) == 4
+    execute(sqlite_url, "DELETE FROM zeus_checkpoint")
+    execute(sqlite_url, "INSERT INTO zeus_checkpoint SELECT * FROM saved")
+    with sql_engine.transaction(store._engine, write=True) as connection:
+        belief = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+    assert belief == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))

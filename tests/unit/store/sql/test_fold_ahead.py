@@ -137,7 +137,7 @@ def test_what_no_checkpoint_may_stand_behind_is_not_folded_twice(
     """An open trial, and one that a newer version wrote."""
     with transaction(engine_of(read_url(url)), write=True) as connection:
         row = sa.update(schema.trial).where(schema.trial.c.number == LATE)
-        connection.execute(row.values(state=state, told_seq=None, lease_until=1e12))
+        connection.execute(row.values(state=state, told_seq=None, lease_until=1e12, lease_s=1e12))
     where = learnt(monkeypatch)
     store.ask(request(LOG + 1))
     assert len(where) <= LOG

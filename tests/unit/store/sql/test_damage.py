@@ -1,0 +1,145 @@
+"""Rows and checkpoints that somebody, or a disk, has damaged: left out, named, and in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import reduce
+
+import pytest
+
+from airflow_provider_zeus.optimizer import policy
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.store import sql_belief, sql_engine
+from airflow_provider_zeus.store.sql import SqlStore
+from tests.unit.store.sql.sqlite_kit import checkpoints, execute
+from tests.unit.store.store_kit import JOB, report, request, run
+
+BROKEN = [
+    "decision = '{'",
+    "decision = 'null'",
+    "decision = json_set(decision, '$.attempts', json('[]'))",
+    "decision = json_set(decision, '$.attempts[0].batch_size', 'many')",
+    "decision = CAST(x'ff' AS TEXT)",
+    "spec = '[]'",
+    "spec = '{}'",
+    "spec = json_set(spec, '$.eta', 'half')",
+    "spec = json_set(spec, '$.batch_sizes', json('[0]'))",
+    "planned = '7'",
+    "planned = json_set(planned, '$.batch_size', -32)",
+    "reasons = 'none'",
+    "gpu_energy_j = 'x'",
+    "energy_j = 'much'",
+    "energy_j = 9e999",
+    "epochs = -3",
+    "number = 'five'",
+    "opened_at = 'noon'",
+    "lease_s = 'long'",
+    "told_seq = 'last'",
+    "ti_id = x'00ff'",
+    f"spec = '{'[' * 100_000}'",
+    "spec = json_set(spec, '$.eta', 0.5) || ' NaN'",
+    'decision = replace(decision, \'"seed": \', \'"seed": NaN, "was": \')',
+]
+
+
+def damage(url: str, change: str, number: int = 5) -> None:
+    execute(url, f"UPDATE zeus_trial SET {change} WHERE number = {number}")
+
+
+@pytest.mark.parametrize("change", BROKEN, ids=[change[:60] for change in BROKEN])
+def test_a_damaged_row_is_left_out_and_named(store: SqlStore, sqlite_url: str, change: str) -> None:
+    for n in range(1, 8):
+        run(store, n)
+    damage(sqlite_url, change)
+    whole = [1, 2, 3, 4, 6, 7]
+    assert [t.number for t in store.trials("d.train")] == whole
+    assert [t.number for t in store.latest(last=99)] == whole
+    assert [t.number for t in store.runs("d", "d.train", last=99)] == whole
+    assert store.recurrence("d", "run5") == []
+    store.complete("d.train", 32, last=99)
+    (found,) = store.unreadable
+    assert (found.job_id, found.dag_id) == ("d.train", "d")
+    assert found.number == (None if change.startswith("number") else 5)
+    assert found.problem
+    assert store.ask(request(8)).trial.number == 8
+    assert store.ask(request(5)).trial.number == 9, "its task asks again"
+
+
+def test_a_damaged_row_teaches_nothing(store: SqlStore, sqlite_url: str) -> None:
+    for n in range(1, 8):
+        run(store, n)
+    damage(sqlite_url, "decision = '{'")
+    with sql_engine.transaction(store._engine, write=True) as connection:
+        taught = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+    assert taught == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
+    assert 5 not in [n for n, _, _ in taught.converged]
+
+
+def test_the_run_of_a_damaged_row_can_write_it_again(store: SqlStore, sqlite_url: str) -> None:
+    open_ = store.ask(request(1)).trial
+    damage(sqlite_url, "decision = '{'", 1)
+    row = store.adopt(open_)
+    assert store.heartbeat(row.key, report(start_id="a")) is None
+    assert store.tell(row.key, State.CONVERGED, report(start_id="a")).state is State.CONVERGED
+    assert [(t.key, t.state) for t in store.trials("d.train")] == [(open_.key, State.CONVERGED)]
+    assert store.unreadable == []
+
+
+def test_damaged_power_points_and_profiles_are_left_out(store: SqlStore, sqlite_url: str) -> None:
+    key = store.ask(request(1)).trial.key
+    store.heartbeat(key, report(profile=2, points=3, start_id="a"))
+    execute(sqlite_url, "UPDATE zeus_profile_sample SET energy_j = 9e999")
+    execute(sqlite_url, "UPDATE zeus_trial_power SET points = json_set(points, '$[1]', 'x', '$[2][0]', 'late')")
+    assert [p.t_s for p in store.points(key)] == [1.0]
+    execute(sqlite_url, "UPDATE zeus_trial_power SET points = '[['")
+    assert store.points(key) == []
+    store.tell(key, State.CONVERGED, report(points=2, start_id="a"))
+    assert len(store.points(key)) == 2
+    assert store.ask(request(2)).profile == ()
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "belief = 'broken'",
+        "belief = '{}'",
+        "belief = replace(belief, '32', '64')",
+        "belief = substr(belief, 1, length(belief) / 2)",
+        "told_seq = 10000",
+        "number = number - 3",
+    ],
+)
+def test_a_damaged_checkpoint_is_dropped_and_the_log_folded_again(
+    store: SqlStore, sqlite_url: str, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for n in range(1, 22):
+        run(store, n)
+    assert max(checkpoints(sqlite_url)) == 20
+    execute(sqlite_url, f"UPDATE zeus_checkpoint SET {change} WHERE number = 20")
+    with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
+        for _ in range(2):
+            with sql_engine.transaction(store._engine, write=True) as connection:
+                belief = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
+            assert belief == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
+    assert len(caplog.records) == 1
+    assert store.ask(request(22)).trial.number == 22
+
+
+def test_a_checkpoint_of_every_trial_damaged_leaves_the_log(store: SqlStore, sqlite_url: str) -> None:
+    for n in range(1, 40):
+        run(store, n)
+    execute(sqlite_url, f"UPDATE zeus_checkpoint SET belief = '{json.dumps({'newest': [1, False]})}'")
+    assert store.ask(request(40)).trial.asked_after_seq == 39
+
+
+@pytest.mark.parametrize("change", ["told_seq = 'x'", "last_number = 'x'"])
+def test_damaged_counters_of_a_job_are_counted_again(store: SqlStore, sqlite_url: str, change: str) -> None:
+    for n in range(1, 4):
+        run(store, n)
+    execute(sqlite_url, f"UPDATE zeus_job SET {change}")
+    asked = store.ask(request(4)).trial
+    assert (asked.number, asked.asked_after_seq) == (4, 3)
+    store.tell(asked.key, State.CONVERGED, report())
+    assert execute(sqlite_url, "SELECT told_seq, last_number FROM zeus_job") == [(4, 4)]

@@ -1,0 +1,100 @@
+"""The file of an SQLite log that is deleted, moved or replaced while a run has it open."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.errors import StoreError, UnknownTrialError
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.store.sql import SqlStore
+from tests.unit.store.sql.sqlite_kit import execute
+from tests.unit.store.store_kit import Clock, report, request, run
+
+
+@pytest.fixture
+def path(sqlite_url: str) -> Path:
+    return Path(sqlite_url.removeprefix("sqlite:///"))
+
+
+def backup(path: Path) -> Path:
+    """A copy of the log as it is now, by SQLite's own means."""
+    copy = path.with_name("backup.db")
+    with closing(sqlite3.connect(path)) as log, closing(sqlite3.connect(copy)) as to:
+        log.backup(to)
+    return copy
+
+
+def numbers(path: Path) -> list[object]:
+    """Numbers of the trials in a file, by another client."""
+    return [n for (n,) in execute(f"sqlite:///{path}", "SELECT number FROM zeus_trial ORDER BY number")]
+
+
+def test_a_log_put_back_from_a_backup_is_the_one_that_is_read_and_written(
+    store: SqlStore, sqlite_url: str, path: Path, clock: Clock
+) -> None:
+    reader = SqlStore(sqlite_url, now=clock)
+    run(store, 1)
+    copy = backup(path)
+    late = [store.ask(request(n)).trial for n in range(2, 30)]
+    assert len(reader.trials("d.train")) == 29
+    copy.replace(path)
+    assert [t.number for t in reader.trials("d.train")] == [1]
+    with pytest.raises(UnknownTrialError):
+        store.heartbeat(late[0].key, report(start_id="a"))
+    assert store.ask(request(40)).trial.number == 2
+    assert numbers(path) == [1, 2]
+    assert execute(sqlite_url, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_no_page_of_the_old_log_gets_into_the_new_one(store: SqlStore, path: Path, tmp_path: Path) -> None:
+    """A write-ahead log that the old file left behind is not the new one's."""
+    copy = backup(path)
+    for n in range(1, 40):
+        run(store, n)
+    assert path.with_name("zeus.db-wal").stat().st_size > 0
+    shutil.move(copy, path)
+    assert store.trials("d.train") == []
+    for n in range(1, 4):
+        run(store, n)
+    store.close()
+    assert numbers(path) == [1, 2, 3]
+
+
+def test_a_log_that_was_deleted_is_not_written_and_not_made(store: SqlStore, path: Path) -> None:
+    key = store.ask(request(1)).trial.key
+    path.unlink()
+    for call in (
+        lambda: store.heartbeat(key, report(start_id="a")),
+        lambda: store.tell(key, State.CONVERGED, report()),
+        lambda: store.trials("d.train"),
+    ):
+        with pytest.raises(StoreError, match="is gone: its file was deleted or moved"):
+            call()
+    assert not path.exists()
+
+
+def test_a_log_that_was_deleted_is_made_by_the_next_run(store: SqlStore, sqlite_url: str, path: Path) -> None:
+    old = store.ask(request(1)).trial
+    path.unlink()
+    assert SqlStore(sqlite_url, create=True).trials("d.train") == []
+    with pytest.raises(UnknownTrialError):
+        store.heartbeat(old.key, report(start_id="a"))
+    store.adopt(old)
+    assert store.tell(old.key, State.CONVERGED, report()).state is State.CONVERGED
+    assert numbers(path) == [1]
+
+
+def test_a_log_that_was_moved_away_and_back_is_the_same(store: SqlStore, path: Path) -> None:
+    key = store.ask(request(1)).trial.key
+    away = path.with_name("away.db")
+    path.rename(away)
+    with pytest.raises(StoreError, match="is gone"):
+        store.heartbeat(key, report(epochs=1.0, start_id="a"))
+    away.rename(path)
+    assert store.heartbeat(key, report(epochs=2.0, start_id="a")) is None
+    assert store.trials("d.train")[0].observation.epochs == 2.0
