@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import tempfile
 import uuid
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,8 @@ class SimulatedGpu:
     """One GPU under one load, as :class:`~airflow_provider_zeus.power.device.Device`.
 
     State lives in ``state_file`` (layout: :mod:`airflow_provider_zeus.power.state_file`), so that other processes see
-    and can change the limit; one process at a time trains on it. A corrupt file is replaced by a fresh one.
+    and can change the limit; one process at a time trains on it. A corrupt file is replaced by a fresh one; where none
+    can lie there (a folder is in its place, the disk is full) it lies in the system's folder for temporary files.
 
     :param state_file: default: one for this GPU and load in the default state folder, as ``open_simulated`` names it.
     :param gpu: ``v100`` (limits 100 to 250 W) or ``a40`` (100 to 300 W).
@@ -53,9 +56,9 @@ class SimulatedGpu:
         )
         self.missing: dict[str, str] = {}
         self._may_set_limit = may_set_limit
-        self._path = os.path.realpath(state_file or _state_file(default_state_dir(), gpu, load))
+        path = os.path.realpath(state_file or _state_file(default_state_dir(), gpu, load))
+        self._path, self._state = _opened(path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
-        self._state = _opened(self._path, self.chip)
         self._slots = self._state.slots
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))  # a training has few batch sizes
 
@@ -138,7 +141,8 @@ def open_simulated(name: str, state_dir: str | os.PathLike[str], number: int = 1
 
 
 def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str, number: int = 1) -> Path:
-    Path(state_dir).mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # said when the file is opened
+        Path(state_dir).mkdir(parents=True, exist_ok=True)
     return Path(state_dir) / f"simulated-{gpu}-{load}{f'-{number}' if number > 1 else ''}.gpu"
 
 
@@ -148,7 +152,17 @@ def _unknown(name: str) -> JobSpecError:
     return JobSpecError.of("ZeusJob.device", name, "no such simulated GPU", remedy)
 
 
-def _opened(path: str, chip: Chip) -> StateFile:
+def _opened(path: str, chip: Chip) -> tuple[str, StateFile]:
+    """Where the state lies, and the state. Raises OSError where no folder takes it."""
+    try:
+        return path, _state(path, chip)
+    except OSError as error:
+        own = os.path.join(tempfile.mkdtemp(prefix="zeus-"), os.path.basename(path))
+        log.warning("The simulated GPU cannot keep its state in %s (%s): it lies in %s.", path, error, own)
+        return own, _state(own, chip)
+
+
+def _state(path: str, chip: Chip) -> StateFile:
     if not os.path.exists(path):
         state_file.create(path, chip.max_limit_w)
     try:

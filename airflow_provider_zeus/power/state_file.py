@@ -54,11 +54,12 @@ def create(path: str, limit_w: float, *, replace: bool = False) -> None:
     """Write a fresh state: clock and counter 0. An existing file is kept unless ``replace``.
 
     The file appears whole under its name, and is never truncated: another process may have the old one mapped.
+    Raises OSError, where the disk is full too; then no file stays behind.
     """
     temporary = f"{path}.{os.getpid()}.new"
-    with open(temporary, "wb") as file:
-        file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
     try:
+        with open(temporary, "wb") as file:
+            file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
         if replace:
             os.replace(temporary, path)
         else:

@@ -12,7 +12,16 @@ from typing import Any, Self
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
+from airflow_provider_zeus.optimizer.trial import (
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+    Where,
+    summed,
+    summed_with_marks,
+)
 from airflow_provider_zeus.optimizer.typed import check, check_fields
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Report
@@ -53,7 +62,7 @@ class Beat:
         old = self.report
         report = Report(
             observation=ledger.merged(old.observation, news.observation),
-            profile=(*old.profile, *news.profile),
+            profile=summed_with_marks((*old.profile, *news.profile)),
             points=thinned([*old.points, *news.points], KEPT_POINTS),
         )
         return replace(self, lease_until=max(self.lease_until, lease_until), report=report)

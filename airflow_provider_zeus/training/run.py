@@ -274,7 +274,12 @@ class ZeusRun:
         self._outbox.send("final", attempt=self.attempt if kept else None)
 
     def beat(self) -> None:
-        """Send the newest partial sums; called from the heartbeat's thread, never touches the device."""
+        """Send the newest partial sums; called from the heartbeat's thread, never touches the device.
+
+        Sees to it, too, that a guardian watches over a power limit that was changed.
+        """
+        if self.limits is not None:
+            self.limits.keep_guarded()
         live = self._live
         if live is not None:
             self._outbox.send("beat", live, observation=replace(live.snapshot, learning_rate=self._learning_rate))

@@ -227,16 +227,6 @@ def test_the_record_names_the_limit_before_it_is_set(gpu: SimulatedGpu, tmp_path
     assert all(record["limit_found_w"] == 250.0 for _, record in seen)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"restore": {"kind": "?"}, "limit_found_w": 1}'])
-def test_a_record_that_cannot_be_read_is_dropped(
-    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "limit-bad.json").write_bytes(content)
-    assert restore_orphans(tmp_path) == 1
-    assert len(caplog.records) == 1
-    assert records(tmp_path) == []
-
-
 def test_a_record_whose_device_is_away_stays(gpu: SimulatedGpu, tmp_path: Path) -> None:
     gpu.set_limit_w(150.0)
     state, away = tmp_path / "simulated-v100-shufflenet.gpu", tmp_path / "away"
