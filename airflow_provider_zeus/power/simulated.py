@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import tempfile
 import uuid
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -35,7 +34,7 @@ class SimulatedGpu:
 
     State lives in ``state_file`` (layout: :mod:`airflow_provider_zeus.power.state_file`), so that other processes see
     and can change the limit; one process at a time trains on it. A corrupt file is replaced by a fresh one; where none
-    can lie there (a folder is in its place, the disk is full) it lies in the system's folder for temporary files.
+    can lie there (a folder is in its place, the disk is full) it is kept in memory, and no limit is set.
 
     :param state_file: default: one for this GPU and load in the default state folder, as ``open_simulated`` names it.
     :param gpu: ``v100`` (limits 100 to 250 W) or ``a40`` (100 to 300 W).
@@ -56,8 +55,8 @@ class SimulatedGpu:
         )
         self.missing: dict[str, str] = {}
         self._may_set_limit = may_set_limit
-        path = os.path.realpath(state_file or _state_file(default_state_dir(), gpu, load))
-        self._path, self._state = _opened(path, self.chip)
+        self._path = os.path.realpath(state_file or _state_file(default_state_dir(), gpu, load))
+        self._state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
         self._slots = self._state.slots
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))  # a training has few batch sizes
@@ -92,9 +91,9 @@ class SimulatedGpu:
             )
         self._state.set_limit_w(limit_w)
 
-    def restore_record(self) -> dict[str, Any]:
-        """Kind and state file."""
-        return {"kind": "simulated", "path": self._path}
+    def restore_record(self) -> dict[str, Any] | None:
+        """Kind and state file; None where there is no file."""
+        return {"kind": "simulated", "path": self._path} if self._in_file else None
 
     def on_step(self, samples: int) -> None:
         """Advance clock and energy by one optimizer step over ``samples`` (at least 1)."""
@@ -152,14 +151,13 @@ def _unknown(name: str) -> JobSpecError:
     return JobSpecError.of("ZeusJob.device", name, "no such simulated GPU", remedy)
 
 
-def _opened(path: str, chip: Chip) -> tuple[str, StateFile]:
-    """Where the state lies, and the state. Raises OSError where no folder takes it."""
+def _opened(path: str, chip: Chip) -> tuple[StateFile, bool]:
+    """The state, and whether it lies in its file."""
     try:
-        return path, _state(path, chip)
+        return _state(path, chip), True
     except OSError as error:
-        own = os.path.join(tempfile.mkdtemp(prefix="zeus-"), os.path.basename(path))
-        log.warning("The simulated GPU cannot keep its state in %s (%s): it lies in %s.", path, error, own)
-        return own, _state(own, chip)
+        log.warning("The simulated GPU keeps its state in memory, and no limit is set: %s.", error)
+        return StateFile.in_memory(chip.max_limit_w), False
 
 
 def _state(path: str, chip: Chip) -> StateFile:

@@ -20,6 +20,7 @@ import math
 import mmap
 import os
 from array import array
+from typing import Self
 
 MAGIC = b"ZEUSGPU1"
 LIMIT_W, EFFECTIVE_W, CLOCK_S, ENERGY_J, COUNTER_MJ = range(5)
@@ -40,6 +41,14 @@ class StateFile:
         self.slots = view[len(MAGIC) :].cast("d")
         if bytes(view[: len(MAGIC)]) != MAGIC or not all(math.isfinite(v) and v >= 0.0 for v in self.slots):
             raise ValueError(f"{path} is not a simulated GPU's state of layout {MAGIC.decode()}")
+
+    @classmethod
+    def in_memory(cls, limit_w: float) -> Self:
+        """A fresh state that no other process sees."""
+        state = cls.__new__(cls)
+        state.slots = memoryview(mmap.mmap(-1, SIZE))[len(MAGIC) :].cast("d")
+        state.slots[LIMIT_W] = state.slots[EFFECTIVE_W] = limit_w
+        return state
 
     def limit_w(self) -> float:
         """The power limit set [W]."""

@@ -216,6 +216,7 @@ class ZeusRun:
             ending.write_down(self, self._live, alone=self._alone, error_before=self._error_before)
         resources, self._resources = self._resources, ExitStack()
         resources.close()
+        self._outbox.close()
 
     # ------------------------------------------------------------------ what a loader calls (Listener)
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:

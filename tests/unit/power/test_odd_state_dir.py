@@ -64,13 +64,14 @@ def test_a_gpu_is_locked_or_not_whatever_lies_in_its_locks_place(kind: str, tmp_
 
 @pytest.mark.parametrize("kind", NO_FILES)
 def test_a_simulated_gpu_does_without_its_state_file(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "simulated-v100-shufflenet.gpu"
-    EVERYTHING[kind](path)
+    EVERYTHING[kind](tmp_path / "simulated-v100-shufflenet.gpu")
     gpu = open_simulated(GPU, tmp_path)
     gpu.set_limit_w(150.0)
     with LimitControl(gpu, tmp_path) as control:
-        assert control.set_w(125.0)
+        control.set_w(125.0)
+        gpu.on_step(256)
     assert gpu.limit_w() == 150.0
+    assert gpu.now_s() > 0
 
 
 def test_a_plain_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
