@@ -113,8 +113,8 @@ class Teller:
         except StoreError as worse:
             seen = report.observation
             log.error(
-                "Zeus can keep the cost of attempt %d nowhere (job %s, batch size %d, %s): %s J, %s s, %s epochs. "
-                "%s %s",
+                "Zeus lost the cost of attempt %d, which a person may enter (job %s, batch size %d, %s): %s J, %s s, "
+                "%s epochs. %s %s",
                 *(attempt, job_id, row.batch_size, state, seen.energy_j, seen.time_s, seen.epochs, error, worse),
             )
             return "lost"

@@ -104,7 +104,8 @@ def next_of(
     there is none.
     """
     attempts, peeks = previous.decision.in_order, previous.decision.peeks
-    following = attempts[attempts.index(previous.planned) + 1 :] if peek is None else [p for p in peeks if p == peek]
+    behind = attempts.index(previous.planned) + 1 if previous.planned in attempts else len(attempts)  # it was pruned
+    following = attempts[behind:] if peek is None else [p for p in peeks if p == peek]
     if not following:
         raise StoreError(
             f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
@@ -152,7 +153,7 @@ def repeated(trial: Trial, key: TrialKey, *, number: int, now: float, lease_s: f
 
 def same_attempt(one: Trial, other: Trial) -> bool:
     """Whether both rows run the same attempt of the same decision."""
-    return (one.decision, one.planned) == (other.decision, other.planned)
+    return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)  # its attempts may be pruned
 
 
 def beaten(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial:

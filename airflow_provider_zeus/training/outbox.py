@@ -50,9 +50,8 @@ class Outbox:
             self._send_waiting()
 
     def close(self) -> None:
-        """Try once more; the log gets the figures of each end that the sink still does not take."""
+        """Nothing is sent any more: the log gets the figures of each end that the sink did not take."""
         with self._lock:
-            self._send_waiting()
             for line in self._waiting:
                 if line.kind == "end":
                     text = replace(line, profile=(), points=()).to_json()
