@@ -14,8 +14,9 @@ from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.power.nvml import NvmlDevice
 from airflow_provider_zeus.store.turns import turn
 from airflow_provider_zeus.training.heartbeat import Heartbeat
+from airflow_provider_zeus.training.run import ZeusRun
 from tests.fake_nvml import FakeNvml
-from tests.unit.training.conftest import Kit, incumbent, loop
+from tests.unit.training.conftest import SAMPLES, Kit, incumbent, loop, steps
 
 
 @pytest.fixture
@@ -78,3 +79,20 @@ def test_a_training_runs_without_a_guardian(
     assert kit.ends()[-1].state is State.CONVERGED
     assert kit.last().power_limit_w == kit.gpu.limit_w() == 250.0
     assert any("guardian of the power limit cannot start" in r.getMessage() for r in caplog.records)
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_power_points_that_nothing_sends_stay_few(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            for _ in range(12):
+                steps(run, 100 * SAMPLES)
+                waiting.append(len(run._live._tally.points))
+            run.report(acc=1.0)
+
+    waiting: list[int] = []
+    kit.run(incumbent(256)).train(train)
+    assert kit.last().time_s > 2000, "a point a second would be more"
+    assert 100 < max(waiting) <= 1000
+    (end,) = kit.ends()
+    assert end.points[-1].t_s == pytest.approx(kit.last().time_s, abs=2.0)
