@@ -84,7 +84,7 @@ def airflow(home: Path, *arguments: str) -> Done:
         env={**environment, "AIRFLOW_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
@@ -130,7 +130,7 @@ def test_a_closed_pipe_is_no_traceback(home: Path, store: Store) -> None:
         env={**os.environ, "AIRFLOW_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.stdout == '[{"job_id"'
     assert "BrokenPipeError" not in done.stderr

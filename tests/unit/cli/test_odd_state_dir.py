@@ -20,8 +20,6 @@ from tests.unit.store.store_kit import DictPort, report, request
 
 NAMES = ["limit-bad.json", "zeus-untold-bad-1.json"]
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(params=EVERYTHING)
 def rubbish(request: pytest.FixtureRequest, home: Path) -> list[Path]:

@@ -148,7 +148,7 @@ def kill_guardian(guardians: Guardians) -> int:
     """Its pid, once it has ended and nobody has waited for it."""
     (pid,) = guardians()
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z"), within_s=30.0)
+    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z"), within_s=60.0)
     return pid
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,6 @@ import pytest
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Attempt, Observation, Phase
-from airflow_provider_zeus.power.nvml import NvmlDevice
-from airflow_provider_zeus.power.nvml_poll import PolledEnergy
 from airflow_provider_zeus.training import pieces
 from airflow_provider_zeus.training.plan import Line, Plan
 from airflow_provider_zeus.training.run import ZeusRun
@@ -33,23 +30,6 @@ LIMITS_W = [250.0, 200.0, 150.0]
 def card(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(pieces, "SETTLE_S", 0.02)
     return nvml.add(tick_s=0.002, settle_s=0.002)
-
-
-@pytest.fixture
-def wait(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Time is this function's [s]: however busy the host is, a step takes what it is told."""
-    clock_s = time.monotonic() + 1.0
-    monkeypatch.setattr(NvmlDevice, "now_s", lambda self: clock_s)
-    assert PolledEnergy.__init__.__kwdefaults__
-    monkeypatch.setitem(PolledEnergy.__init__.__kwdefaults__, "clock", lambda: clock_s)
-
-    def wait(passed_s: float) -> None:
-        nonlocal clock_s
-        clock_s += passed_s
-        nvml.tell_time(clock_s)
-
-    wait(0.0)
-    return wait
 
 
 class Training:

@@ -26,7 +26,6 @@ def seen(path: Path) -> tuple[int, int, int]:
     return stat.S_IFMT(found.st_mode), found.st_ino, found.st_size
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", EVERYTHING)
 def test_what_is_named_like_a_limit_record_and_is_none_is_named_and_left_alone(
     kind: str, gpu: SimulatedGpu, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -72,7 +72,6 @@ def answers_or_refuses(key: str, text: str) -> int:
     return answered
 
 
-@pytest.mark.timeout(170)
 @pytest.mark.parametrize("key", [LOG, JOBS, BEAT])
 def test_one_change_anywhere_in_a_variable(key: str) -> None:
     changes = list(each_change(json.loads(WHOLE[key])))
@@ -80,7 +79,6 @@ def test_one_change_anywhere_in_a_variable(key: str) -> None:
     assert 0 < sum(every) < len(every) * len(CALLS), "some are read, some are refused"
 
 
-@pytest.mark.timeout(170)
 @pytest.mark.parametrize("key", [LOG, JOBS, BEAT])
 @HOSTILE
 @given(data=st.data())
