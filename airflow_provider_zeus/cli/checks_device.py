@@ -75,7 +75,8 @@ def orphans(state_dir: Path) -> tuple[list[str], list[str]]:
 
     Looking takes the lock for an instant and gives it back.
     """
-    found, rubbish = [], []
+    found: list[str] = []
+    rubbish: list[str] = []
     for path in candidates(state_dir):
         try:
             with open(open_plain(path), "rb") as file:

@@ -49,7 +49,11 @@ class Guard:
     ) -> None:
         self._state_dir = state_dir
         self._path = os.path.abspath(os.path.join(state_dir, f"limit-{uuid.uuid4().hex}.json"))
-        self._record = {"restore": restore, "limit_found_w": limit_found_w, "limits_set_w": list(limits_set_w)}
+        self._record: dict[str, Any] = {
+            "restore": restore,
+            "limit_found_w": limit_found_w,
+            "limits_set_w": list(limits_set_w),
+        }
         request = {
             "trainer": os.getpid(),
             "pidfd": hasattr(os, "pidfd_open"),

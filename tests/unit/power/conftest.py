@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_zeus
+from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.nvml import NvmlDevice
 from airflow_provider_zeus.power.nvml_poll import PolledEnergy
+from airflow_provider_zeus.power.rapl import RaplDevice
 from airflow_provider_zeus.power.simulated import SimulatedGpu
 from tests.fake_nvml import FakeNvml, Gpu
 
@@ -93,7 +95,8 @@ def card(nvml: FakeNvml) -> Gpu:
 def wait(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Time is this function's [s]: however busy the host is, a step takes what it is told."""
     clock_s = time.monotonic() + 1.0
-    monkeypatch.setattr(NvmlDevice, "now_s", lambda self: clock_s)
+    for device in (NvmlDevice, RaplDevice, NoneDevice):
+        monkeypatch.setattr(device, "now_s", lambda self: clock_s)
     assert PolledEnergy.__init__.__kwdefaults__
     monkeypatch.setitem(PolledEnergy.__init__.__kwdefaults__, "clock", lambda: clock_s)
 

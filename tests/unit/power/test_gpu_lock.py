@@ -224,10 +224,10 @@ def uuid(card: Gpu) -> str:
 
 
 def test_a_training_that_shares_sets_no_limit_and_teaches_no_energy(
-    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path
+    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path, wait
 ) -> None:
     first = other(uuids=[uuid])
-    training = Training(tmp_path)
+    training = Training(tmp_path, wait)
     seen = training.run(gpu_lock="share")
     assert (seen.energy_source, seen.energy_j, nvml.sets) == (None, None, [])
     assert seen.device_model == "Tesla V100-SXM2-16GB (shared)", "its times are not those of the GPU alone"

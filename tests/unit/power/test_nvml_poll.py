@@ -40,17 +40,18 @@ def test_without_a_counter_power_is_polled_from_the_first_question_on(
     device.close()
 
 
-def pollers() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "zeus-power"]
+def pollers() -> set[threading.Thread]:
+    return {t for t in threading.enumerate() if t.name == "zeus-power"}
 
 
 @pytest.mark.parametrize("how", ["close", "forget"])
 def test_polling_ends_with_its_device(card: Gpu, nvml: FakeNvml, how: str) -> None:
     card.has_counter = 0
+    others = pollers()  # of devices that are not collected yet
     device = NvmlDevice()
     assert device.energy_j() == 0.0
-    assert len(pollers()) == 1
-    assert pollers()[0].daemon
+    (poller,) = pollers() - others
+    assert poller.daemon
     polled = nvml.calls()["nvmlDeviceGetPowerUsage"]
     wait_for(lambda: nvml.calls()["nvmlDeviceGetPowerUsage"] > polled, within_s=60.0)
     if how == "close":
@@ -59,10 +60,10 @@ def test_polling_ends_with_its_device(card: Gpu, nvml: FakeNvml, how: str) -> No
         gc.disable()
         try:
             del device
-            wait_for(lambda: not pollers(), within_s=60.0)
+            wait_for(lambda: not poller.is_alive(), within_s=60.0)
         finally:
             gc.enable()
-    wait_for(lambda: not pollers(), within_s=60.0)
+    wait_for(lambda: not poller.is_alive(), within_s=60.0)
 
 
 def test_polling_that_stalled_never_yields_a_smaller_sum() -> None:

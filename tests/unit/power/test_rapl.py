@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -243,7 +244,7 @@ def test_what_is_not_there_is_said_and_the_next_source_taken(tmp_path: Path, mon
 
 def test_a_training_is_measured_by_it(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZEUS_POWERCAP", str(host.folder))
-    training, lines = Training(tmp_path), list[Line]()
+    training, lines = Training(tmp_path, time.sleep), list[Line]()
     counter_j = 1000.0
 
     def fn(run: ZeusRun) -> str:
