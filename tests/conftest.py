@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.postgres import database, postgres  # noqa: F401
 from tests.timetable import pytest_terminal_summary  # noqa: F401
@@ -34,6 +35,9 @@ os.environ.update(
 )
 (_HOME / "dags").mkdir()
 
+
+settings.register_profile("any host", deadline=None)  # how long an example takes says how busy the host is
+settings.load_profile("any host")
 
 gc.disable()  # while all tests are imported
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from airflow_provider_zeus.cli.finding import Finding, ok, warning
 from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.plain_file import named, open_plain
+from airflow_provider_zeus.power.record import candidates, is_record
 
 _READINGS = 10
 _PAUSE_S = 0.1  # counters of GPUs are renewed every 20 to 100 ms
@@ -58,21 +60,30 @@ def state(state_dir: Path) -> Finding:
             f"{there} is not a folder that this user can write to: power limits are not set without their record",
             "make it writable for the workers, or set [zeus] state_dir to a path of the host",
         )
-    if left := orphans(state_dir):
-        names = ", ".join(path.name for path in left)
-        said = f"{state_dir} has limit records that no living process answers for: {names}"
+    left, rubbish = orphans(state_dir)
+    if left:
+        said = f"{state_dir} has limit records that no living process answers for: {', '.join(left)}"
         return warning("state_dir", said, "run 'airflow zeus doctor --restore' on this host")
+    if rubbish:
+        said = f"{state_dir} has what is named like a limit record and is none: {', '.join(rubbish)}"
+        return warning("state_dir", said, "remove it: it is left alone")
     return ok("state_dir", f"{state_dir} is writable" if there == state_dir else f"{state_dir} is made when needed")
 
 
-def orphans(state_dir: Path) -> list[Path]:
-    """Limit records whose lock nobody holds. Looking takes the lock for an instant and gives it back."""
-    found = []
-    for path in sorted(state_dir.glob("limit-*.json")):
+def orphans(state_dir: Path) -> tuple[list[str], list[str]]:
+    """Names of the limit records whose lock nobody holds, and of what is no record.
+
+    Looking takes the lock for an instant and gives it back.
+    """
+    found: list[str] = []
+    rubbish: list[str] = []
+    for path in candidates(state_dir):
         try:
-            with path.open("rb") as file:
+            with open(open_plain(path), "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                found.append(path)
+                (found if is_record(file.fileno()) else rubbish).append(named(Path(path).name))
+        except ValueError:
+            rubbish.append(named(Path(path).name))
         except OSError:  # its guardian lives, or it has just been served
             continue
-    return found
+    return found, rubbish

@@ -51,12 +51,14 @@ def restore(state_dir: Path) -> Finding:
     """Give back the limits that dead trainings left behind: the one thing that ``--restore`` changes."""
     from airflow_provider_zeus.power.record import restore_orphans
 
-    served, left = restore_orphans(state_dir), orphans(state_dir)
+    served = restore_orphans(state_dir)
+    left = [name for names in orphans(state_dir) for name in names]
     said = f"{served} limit record{'' if served == 1 else 's'} of dead trainings served"
     if not left:
         return ok("restore", said)
-    names = ", ".join(path.name for path in left)
-    return warning("restore", f"{said}, {len(left)} left: {names}", "see the log above; run it as root, or as its user")
+    return warning(
+        "restore", f"{said}, {len(left)} left: {', '.join(left)}", "see the log above; run it as root, or as its user"
+    )
 
 
 def _remedy(problems: Mapping[str, str], itself: str) -> str:

@@ -106,6 +106,17 @@ def _commands() -> tuple[CLICommand, ...]:
             description="Restore power limits that dead trainings of this host left behind, close trials whose lease "
             "expired, and tell costs that were kept while the store was away. Running it again does nothing new.",
         ),
+        _command(
+            "prune",
+            "Delete power points and decisions of old trials; their costs stay",
+            "prune.prune",
+            Arg(("--older-than",), help="age of the trials: 12h, 90d, 2w", required=True, metavar="AGE"),
+            Arg(("--job",), help="only this job (default: all jobs)", metavar="NAME"),
+            Arg(("--keep-trials",), help="delete power points only", action="store_true"),
+            Arg(("--dry-run",), help="only say what would go", action="store_true"),
+            description="Delete what old trials hold beside their figures: power over time, and decisions. Costs, "
+            "savings and sums stay. Open trials and those that the policy's window uses are not touched.",
+        ),
         GroupCommand(
             name="db",
             help="The database of the trial log",

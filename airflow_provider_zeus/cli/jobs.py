@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, print_json, show
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.optimizer.trial import Trial
-from airflow_provider_zeus.store.settings import SETTINGS, variable_key
-
-_Change = Callable[[dict[str, Any]], object]
+from airflow_provider_zeus.store.settings import SETTINGS, after_change, variable_key
 
 
 @command
@@ -80,7 +78,7 @@ def pin(args: Namespace) -> None:
         raise JobSpecError.of(
             "BATCH_SIZE", args.batch_size, f"not in batch_sizes {list(sizes)} of {job_id}", "Choose one of them"
         )
-    _change(job_id, lambda settings: settings.update(pin_batch_size=args.batch_size))
+    _change(job_id, pin_batch_size=args.batch_size)
     print(f"{job_id} runs batch size {args.batch_size} from its next run on.")
 
 
@@ -88,7 +86,7 @@ def pin(args: Namespace) -> None:
 def unpin(args: Namespace) -> None:
     """Let Zeus choose the batch size again."""
     job_id = _known(args)
-    _change(job_id, lambda settings: settings.pop("pin_batch_size", None))
+    _change(job_id, pin_batch_size=None)
     print(f"Zeus chooses the batch size of {job_id} from its next run on.")
 
 
@@ -96,7 +94,7 @@ def unpin(args: Namespace) -> None:
 def pause(args: Namespace) -> None:
     """Try nothing new from the next run on."""
     job_id = _known(args)
-    _change(job_id, lambda settings: settings.update(pause_exploration=True))
+    _change(job_id, pause_exploration=True)
     print(f"{job_id} tries nothing new from its next run on.")
 
 
@@ -104,7 +102,7 @@ def pause(args: Namespace) -> None:
 def resume(args: Namespace) -> None:
     """Explore again."""
     job_id = _known(args)
-    _change(job_id, lambda settings: settings.pop("pause_exploration", None))
+    _change(job_id, pause_exploration=None)
     print(f"{job_id} explores again from its next run on.")
 
 
@@ -116,7 +114,7 @@ def reset(args: Namespace) -> int:
         print("Nothing was changed.")
         return 1
     version = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    _change(job_id, lambda settings: settings.update(job_version=version))
+    _change(job_id, job_version=version)
     print(f"{job_id} starts anew with its next run (job_version {version}); its older trials teach nothing now.")
     return 0
 
@@ -126,13 +124,15 @@ def _known(args: Namespace) -> str:
         return known(store, args.job)
 
 
-def _change(job_id: str, change: _Change) -> None:
-    """Change the job's settings and keep the others. Raises StoreError: not readable, or the change does not last."""
+def _change(job_id: str, **changes: object) -> None:
+    """Change the job's settings (None removes one) and keep the others.
+
+    Raises StoreError: the Variable cannot be read, holds no JSON object, or does not keep the change.
+    """
     from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 
     port, key = AirflowVariables(), variable_key(SETTINGS, job_id)
-    settings = _settings(key, port.get(key))
-    change(settings)
+    settings = after_change(job_id, port.get(key), changes)
     text = json.dumps(settings) if settings else None
     if text is None:
         port.delete(key)
@@ -143,13 +143,3 @@ def _change(job_id: str, change: _Change) -> None:
             f"Variable {key!r} does not keep what is written to it: it is defined in the environment or a secrets "
             "backend. Change it there."
         )
-
-
-def _settings(key: str, text: str | None) -> dict[str, Any]:
-    try:
-        settings = {} if text is None else json.loads(text)
-    except ValueError:
-        settings = None
-    if not isinstance(settings, dict):
-        raise StoreError(f"Variable {key!r} holds no JSON object: repair or delete it first.")
-    return settings

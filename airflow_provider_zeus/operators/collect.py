@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_provider_zeus.operators.teller import Teller
 from airflow_provider_zeus.optimizer.trial import Observation, State
+from airflow_provider_zeus.power.plain_file import open_plain
 from airflow_provider_zeus.training.environment import with_memory_of_others
 from airflow_provider_zeus.training.outbox import Outbox
 from airflow_provider_zeus.training.plan import Line, Plan, read_lines
@@ -29,7 +30,8 @@ def starts_in_folder(folder: Path) -> list[Start]:
     found = []
     for path in folder.glob("*.jsonl"):
         try:
-            found.append((path.stat().st_mtime, path.name, by_start(read_lines(path.read_bytes()))))
+            with open(open_plain(path), "rb") as file:
+                found.append((path.stat().st_mtime, path.name, by_start(read_lines(file.read()))))
         except (OSError, ValueError, TypeError) as error:
             log.warning("Zeus: %s is not a result that can be read: %s", path, error)
     return [start for _, _, starts in sorted(found, key=lambda f: f[:2]) for start in starts]

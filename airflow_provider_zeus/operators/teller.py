@@ -137,7 +137,12 @@ class Teller:
         try:
             where = remember(self._port, row.key, state, report, job_id, reason, trial=row, state_dir=self._state_dir)
         except StoreError as worse:
-            log.error("Zeus lost the cost of attempt %d: %s %s", attempt, error, worse)
+            seen = report.observation
+            log.error(
+                "Zeus lost the cost of attempt %d, which a person may enter (job %s, batch size %d, %s): %s J, %s s, "
+                "%s epochs. %s %s",
+                *(attempt, job_id, row.batch_size, state, seen.energy_j, seen.time_s, seen.epochs, error, worse),
+            )
             return "lost"
         log.warning("Zeus could not tell the cost of attempt %d: %s It is kept in %s.", attempt, error, where)
         return where

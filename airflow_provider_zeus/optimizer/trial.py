@@ -122,6 +122,13 @@ def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
     return tuple(sums[key] for key in sorted(sums))
 
 
+def summed_with_marks(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
+    """The same sums, behind a mark of each batch size that was measured anew: it takes back what was sent earlier."""
+    samples = list(samples)
+    marks = {s.batch_size: s for s in samples if s.is_mark}
+    return (*marks.values(), *summed(samples))
+
+
 def _added(a: ProfileSample, b: ProfileSample) -> ProfileSample:
     return replace(
         a,

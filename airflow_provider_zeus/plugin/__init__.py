@@ -49,7 +49,8 @@ class ZeusPlugin(AirflowPlugin):
         except Exception:
             log.exception("The Zeus cost page is missing: its code could not be loaded.")
             return []
-        Thread(target=_warm, name="zeus-warm", daemon=True).start()
+        with suppress(RuntimeError):  # no thread can be started here: the first chart takes longer
+            Thread(target=_warm, name="zeus-warm", daemon=True).start()
         return [{"app": app, "url_prefix": f"/{PREFIX}", "name": "Zeus cost"}]
 
 

@@ -11,7 +11,15 @@ from typing import Any
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.plugin.overview_view import Live
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-from airflow_provider_zeus.store.settings import SETTINGS, last_change, read_settings, variable_key, with_change
+from airflow_provider_zeus.store.settings import (
+    CHANGED,
+    SETTINGS,
+    after_change,
+    last_change,
+    problem_of,
+    read_settings,
+    variable_key,
+)
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +27,12 @@ EVENT = "zeus settings"  # in Airflow's audit log
 
 
 def of(job_id: str) -> Live:
-    """Settings of one job, and who changed them last. Raises StoreError."""
-    text = AirflowVariables().get(variable_key(SETTINGS, job_id))
+    """Settings of one job, and who changed them last, or why none of them is used. Raises StoreError."""
+    key = variable_key(SETTINGS, job_id)
+    text = AirflowVariables().get(key)
+    if problem := problem_of(text):
+        said = f"No live setting is used: Variable {key!r} is no JSON object ({problem}). Correct it or delete it."
+        return {}, {"problem": said}
     return read_settings(lambda _: text, job_id), last_change(text)
 
 
@@ -35,10 +47,15 @@ def of_all(job_ids: Collection[str]) -> dict[str, Live]:
 
 
 def change(job_id: str, changes: Mapping[str, Any], *, dag_id: str, by: str, what: str) -> None:
-    """Write a change, with who and when; None removes a setting. Raises StoreError where it did not take."""
+    """Write a change, with who and when; None removes a setting.
+
+    Raises StoreError where it did not take, or where the Variable holds what is no JSON object: that stays as it is.
+    """
     variables, key = AirflowVariables(), variable_key(SETTINGS, job_id)
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    text = with_change(variables.get(key), changes, by=by, at=at, what=what)
+    text = json.dumps(
+        after_change(job_id, variables.get(key), {**changes, CHANGED: {"by": by, "at": at, "what": what}})
+    )
     variables.set(key, text)
     if variables.get(key) != text:
         raise StoreError(

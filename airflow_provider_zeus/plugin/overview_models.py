@@ -72,6 +72,7 @@ class Controls(BaseModel):
     paused: bool
     pinned: int | None
     changed: str  # who changed them last in the UI, and when; empty: nobody
+    problem: str  # why no live setting is used; empty: they are, or there is none
     may_edit: bool
     pause_text: str  # what pausing, or resuming, does
     pin_text: str  # what pinning does; the page puts no figure into it

@@ -21,7 +21,7 @@ NO_JOBS = (
     "target=…, max_epochs=…)), give it the parameter “run”, and trigger its DAG: the job stands here from its first "
     "run on. Jobs of DAGs that you may not read are not shown."
 )
-Live = tuple[Mapping[str, Any], Mapping[str, Any]]  # live settings, and who changed them last
+Live = tuple[Mapping[str, Any], Mapping[str, Any]]  # live settings, and who changed them last or their "problem"
 
 
 def rows(trials: Iterable[Trial], allowed: Collection[str], live: Mapping[str, Live], now: float) -> list[JobRow]:
@@ -66,7 +66,9 @@ def _row(trials: Sequence[Trial], live: Live, now: float) -> JobRow:
 
 
 def said(change: Mapping[str, Any]) -> str:
-    """Who changed the live settings last, and when."""
+    """Who changed the live settings last, and when; where they cannot be used, why not."""
+    if "problem" in change:
+        return str(change["problem"])
     return f"{change['by']}, {change['at'][:16].replace('T', ' ')} UTC: {change['what']}" if change else ""
 
 
@@ -119,7 +121,8 @@ def controls(newest: Trial, live: Mapping[str, Any], change: Mapping[str, Any], 
         default_batch_size=job.default_batch_size,
         paused=paused,
         pinned=pinned,
-        changed=said(change),
+        changed="" if "problem" in change else said(change),
+        problem=said(change) if "problem" in change else "",
         may_edit=may_edit,
         pause_text=(
             "From the next run on Zeus may try other batch sizes again. A run that trains now is not changed."

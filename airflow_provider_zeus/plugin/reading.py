@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from airflow_provider_zeus.plugin.folds import Folds
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, store_url
-from airflow_provider_zeus.store.untold import PREFIX, Untold, untold_key
+from airflow_provider_zeus.store.untold import PREFIX, Untold, read_file, untold_key
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +86,12 @@ def _kept_texts() -> list[tuple[str, str]]:
         texts = []
     try:
         files = sorted(_state_dir().glob(f"{PREFIX}-*.json"))[:MOST_KEPT]
-        texts += [(f"file {path}", path.read_text()) for path in files]
     except OSError as error:
         log.warning("Costs that are not yet told cannot be looked for in files: %s", error)
+        files = []
+    for path in files:
+        with suppress(OSError, ValueError):  # told meanwhile, or no such file: the next question of its job warns
+            texts.append((f"file {path}", read_file(path)))
     return [(where, text) for where, text in texts if text]
 
 

@@ -92,15 +92,18 @@ class GpuLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace").strip()
+            holder = ""
+            with contextlib.suppress(OSError):  # something else than a file lies there
+                holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace").strip()
             os.close(descriptor)
             return holder or "another training"
         except OSError as error:  # a file system without locks
             log.warning("Whether another training uses the GPU cannot be known: %s: %s.", path, error)
             os.close(descriptor)
             return ""
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, _own_name().encode()[:_NAME_BYTES].ljust(_NAME_BYTES), 0)
+        with contextlib.suppress(OSError):  # the disk is full, or something else than a file lies there: locked it is
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, _own_name().encode()[:_NAME_BYTES].ljust(_NAME_BYTES), 0)
         self._files[path] = descriptor
         return ""
 

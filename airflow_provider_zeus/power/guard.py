@@ -9,6 +9,8 @@ import subprocess
 import sys
 import uuid
 import weakref
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,11 +37,23 @@ class Guard:
 
     :param restore: the device's ``restore_record()``.
     :param limit_found_w: what is given back [W].
+    :param limits_set_w: limits that were set already, one of which is in force [W].
     """
 
-    def __init__(self, state_dir: str | os.PathLike[str], restore: dict[str, Any], limit_found_w: float) -> None:
+    def __init__(
+        self,
+        state_dir: str | os.PathLike[str],
+        restore: dict[str, Any],
+        limit_found_w: float,
+        limits_set_w: Sequence[float] = (),
+    ) -> None:
+        self._state_dir = state_dir
         self._path = os.path.abspath(os.path.join(state_dir, f"limit-{uuid.uuid4().hex}.json"))
-        self._record = {"restore": restore, "limit_found_w": limit_found_w, "limits_set_w": []}
+        self._record: dict[str, Any] = {
+            "restore": restore,
+            "limit_found_w": limit_found_w,
+            "limits_set_w": list(limits_set_w),
+        }
         request = {
             "trainer": os.getpid(),
             "pidfd": hasattr(os, "pidfd_open"),
@@ -65,11 +79,21 @@ class Guard:
         """Whether it still watches."""
         return self._process.poll() is None and os.path.exists(self._path)
 
+    def restarted(self) -> Guard:
+        """Another guardian with the record of this one, which is dead. Raises DeviceError: the record stays then."""
+        another = Guard(
+            self._state_dir, self._record["restore"], self._record["limit_found_w"], self._record["limits_set_w"]
+        )
+        self._kill()
+        self._stdin.close()
+        return another
+
     def note(self, *limits_w: float) -> None:
         """Write down the limits one of which will be in force from now on: the present and the next [W]."""
+        self._record["limits_set_w"] = list(limits_w)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            record.write(descriptor, {**self._record, "limits_set_w": limits_w})
+            record.write(descriptor, self._record)
         finally:
             os.close(descriptor)
 
@@ -113,4 +137,5 @@ class Guard:
     def _kill(self) -> None:
         self._process.kill()
         self._process.wait()
-        Path(self._path).unlink(missing_ok=True)
+        with suppress(OSError):  # it was never made, or its folder is gone
+            os.unlink(self._path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from threading import RLock
 from types import TracebackType
 from typing import Self
 
@@ -19,7 +20,8 @@ log = logging.getLogger(__name__)
 class LimitControl:
     """Context manager over a device: sets limits within, gives the limit found back at the end, whatever ends it.
 
-    A guardian process starts before the first change, and none where nothing is changed. A limit that somebody else
+    A guardian process starts before the first change, and none where nothing is changed; one that dies is replaced
+    before the next change and by :meth:`keep_guarded`. A limit that somebody else
     sets meanwhile is left alone, then and at the end. What cannot be set is logged once, ``can_set`` becomes False and
     the training goes on.
 
@@ -39,6 +41,8 @@ class LimitControl:
         self._state_dir = state_dir
         self._found_earlier_w = found_earlier_w
         self._guard: Guard | None = None
+        self._guard_lock = RLock()  # the heartbeat's thread looks after the guardian too
+        self._unguarded = False  # said once, until a guardian watches again
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()
@@ -90,26 +94,42 @@ class LimitControl:
             self._change(present_w, limit_w, self.found_w)
         return self.can_set
 
+    def keep_guarded(self) -> None:
+        """Start another guardian where the one of this training has died. Any thread may call; no device is touched."""
+        with self._guard_lock:
+            if self._guard is None or self._guard.alive:
+                return
+            try:
+                self._guard = self._guard.restarted()
+            except DeviceError as error:
+                level = logging.DEBUG if self._unguarded else logging.WARNING
+                log.log(level, "The guardian of the power limit died, and another one is tried for: %s", error)
+                self._unguarded = True
+            else:
+                log.warning("The guardian of the power limit died: another one watches this training now.")
+                self._unguarded = False
+
     def _change(self, present_w: float, limit_w: float, found_w: float) -> None:
-        try:
-            self._watched(found_w).note(present_w, limit_w)
-            self._ours_w = (present_w, limit_w)  # a signal handler may raise on either side of the next line
-            self.device.set_limit_w(limit_w)
-            self._ours_w = (limit_w,)
-        except (DeviceError, OSError) as error:
-            log.warning("Power limits are not set from here on; the training goes on. %s", error)
-            self.can_set = False
-            self._give_back()
+        with self._guard_lock:
+            try:
+                self._watched(found_w).note(present_w, limit_w)
+                self._ours_w = (present_w, limit_w)  # a signal handler may raise on either side of the next line
+                self.device.set_limit_w(limit_w)
+                self._ours_w = (limit_w,)
+            except (DeviceError, OSError) as error:
+                log.warning("Power limits are not set from here on; the training goes on. %s", error)
+                self.can_set = False
+                self._give_back()
 
     def _watched(self, found_w: float) -> Guard:
-        """The guardian, started at the first change. Raises DeviceError where none can watch."""
+        """The guardian, started at the first change and where it died. Raises DeviceError where none can watch."""
         restore = self.device.restore_record()
         if restore is None:
             raise DeviceError("This device cannot say how its limit is restored. Use mode='measure'.")
         if self._guard is None:
             self._guard = Guard(self._state_dir, restore, found_w)
         elif not self._guard.alive:
-            raise DeviceError("The guardian of the power limit was killed.")
+            self._guard = self._guard.restarted()
         return self._guard
 
     def _is_ours(self, present_w: float) -> bool:
@@ -152,6 +172,7 @@ class LimitControl:
             log.warning("An earlier trial left the power limit at %s W instead of %s W: %s", left_w, earlier_w, error)
 
     def _release(self) -> None:
-        guard, self._guard = self._guard, None
+        with self._guard_lock:
+            guard, self._guard = self._guard, None
         if guard is not None:
             guard.finish()

@@ -59,7 +59,9 @@ class PolledEnergy:
             if self._last is not None:
                 before_s, before_w = self._last
                 if now_s - before_s > self._stalled_s:
-                    self._broken = self._broken or f"polling of the GPU's power stalled for {now_s - before_s:.1f} s"
+                    why = f": {self._polling.problem}" if self._polling.problem else ""
+                    stalled = f"polling of the GPU's power stalled for {now_s - before_s:.1f} s{why}"
+                    self._broken = self._broken or stalled
                 self._energy_j += (before_w + power_w) / 2 * (now_s - before_s)
             self._last = now_s, power_w
             return Answer(self._energy_j)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
+
+log = logging.getLogger(__name__)
 
 
 class Polling:
@@ -17,13 +20,22 @@ class Polling:
         self._method, self._every_s = weakref.WeakMethod(method), every_s
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self.problem = ""  # why nothing is called in the background; empty where nothing speaks against it
 
     def start(self) -> None:
-        """Begin, unless it was begun or stopped."""
-        if self._thread is None and not self._stopped.is_set():
-            arguments = (self._method, self._stopped, self._every_s)
-            self._thread = threading.Thread(target=_poll, args=arguments, name="zeus-power", daemon=True)
-            self._thread.start()
+        """Begin, unless it was begun or stopped. Where no thread can be had now, the next call tries again."""
+        if self._thread is not None or self._stopped.is_set():
+            return
+        arguments = (self._method, self._stopped, self._every_s)
+        thread = threading.Thread(target=_poll, args=arguments, name="zeus-power", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self.problem:
+                log.warning("Energy is read at the edges of training only: no thread can be started here (%s).", error)
+            self.problem = f"no thread can be started ({error})"
+        else:
+            self._thread, self.problem = thread, ""
 
     def stop(self) -> None:
         """No further call is begun."""

@@ -7,19 +7,25 @@ its ``flock``; a record that nobody holds is an orphan (its host or container we
 nothing in another container. A record may name the boot of the host that it was made in (``restore["boot_id"]``): after
 another one the driver has its own limit again, and nothing is to be given back.
 
+A file of that name that is no record (a folder, a pipe, text that cannot be read) is named in the log and left alone.
+
 Standard library only: the guardian uses it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import glob
 import json
 import logging
+import math
 import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from airflow_provider_zeus.power.plain_file import named, open_plain
 from airflow_provider_zeus.power.state_file import StateFile
 
 log = logging.getLogger(__name__)
@@ -76,28 +82,53 @@ def same_w(one_w: float, other_w: float) -> bool:
 
 
 def create(path: str, record: dict[str, Any]) -> int:
-    """Write a record that appears under ``path`` whole and already held; the descriptor that holds it."""
+    """Write a record that appears under ``path`` whole and already held; the descriptor that holds it.
+
+    Raises OSError, where the disk is full too; then no file stays behind.
+    """
     temporary = f"{path}.new"
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    write(descriptor, record)
-    os.rename(temporary, path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write(descriptor, record)
+        os.rename(temporary, path)
+    except BaseException:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     return descriptor
 
 
 def write(descriptor: int, record: dict[str, Any]) -> None:
-    """Replace the record in one write. Not synced: after a crash of the host a driver has its default limit anyway."""
+    """Replace the record in one write. Not synced: after a crash of the host a driver has its default limit anyway.
+
+    Raises OSError, ValueError: the record is too long.
+    """
     data = json.dumps(record).encode().ljust(_BYTES)
     if len(data) > _BYTES:
         raise ValueError(f"limit record of {len(data)} bytes; {_BYTES} fit")
-    os.pwrite(descriptor, data, 0)
+    if os.pwrite(descriptor, data, 0) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def candidates(state_dir: str | os.PathLike[str]) -> list[str]:
+    """Paths in the folder that are named like limit records, sorted."""
+    return sorted(glob.glob(os.path.join(glob.escape(os.fspath(state_dir)), "limit-*.json")))
+
+
+def is_record(descriptor: int) -> bool:
+    """Whether the file can be read as a limit record."""
+    try:
+        return isinstance(json.loads(os.pread(descriptor, _BYTES, 0))["limit_found_w"], int | float)
+    except Exception:  # of any kind: the file may hold anything, deeply nested JSON for instance
+        return False
 
 
 def give_back(descriptor: int, ports: Sequence[LimitPort] = ()) -> str:
     """Restore the limit found unless somebody else has set another; what was done, in words, device by device.
 
-    Raises OSError, ValueError, KeyError, TypeError, AttributeError: the record cannot be read, or its device not be
-    reached.
+    Raises OSError where a device cannot be reached, and any error of a file that is no record.
     """
     record = json.loads(os.pread(descriptor, _BYTES, 0))
     done, failed = [], None
@@ -115,7 +146,10 @@ def _give_back_one(restore: dict[str, Any], record: dict[str, Any], port: LimitP
     made_in, now_in = restore.get("boot_id"), boot_id()
     if made_in and now_in and made_in != now_in:
         return "the host was booted since, and the driver has its own limit again: left alone"
-    found_w, port = float(record["limit_found_w"]), port or _open_port(restore)
+    found_w = float(record["limit_found_w"])
+    if not (math.isfinite(found_w) and found_w > 0):
+        raise ValueError(f"limit_found_w = {found_w} is no power limit")
+    port = port or _open_port(restore)
     present_w = port.limit_w()
     if same_w(present_w, found_w):
         return f"the limit is {found_w:g} W as it was found"
@@ -126,31 +160,39 @@ def _give_back_one(restore: dict[str, Any], record: dict[str, Any], port: LimitP
 
 
 def restore_orphans(state_dir: str | os.PathLike[str]) -> int:
-    """Serve every record that no living guardian holds; how many there were. Called when a limit control opens."""
-    served = 0
-    for path in glob.glob(os.path.join(glob.escape(os.fspath(state_dir)), "limit-*.json")):
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue  # just served by another process, or another user's
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink:  # else served while we opened it
-                served += _serve_orphan(descriptor, path)
-        except OSError:
-            pass  # its guardian lives; or locks or removals are refused here, which is no reason not to train
-        finally:
-            os.close(descriptor)
-    return served
+    """Serve every record that no living guardian holds; how many there were. Called when a limit control opens.
+
+    Raises nothing: what is no record is named in the log and left alone.
+    """
+    return sum(_served(path) for path in candidates(state_dir))
+
+
+def _served(path: str) -> bool:
+    try:
+        descriptor = open_plain(path, os.O_RDWR)
+    except ValueError as error:
+        log.warning("%s is no limit record (%s) and is left alone: remove it.", named(path), error)
+        return False
+    except OSError:
+        return False  # just served by another process, or another user's
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return bool(os.fstat(descriptor).st_nlink) and _serve_orphan(descriptor, path)  # 0: served while we opened it
+    except OSError:
+        return False  # its guardian lives; or locks or removals are refused here, which is no reason not to train
+    finally:
+        os.close(descriptor)
 
 
 def _serve_orphan(descriptor: int, path: str) -> bool:
     try:
-        log.warning("A training died with its guardian (%s): %s.", path, give_back(descriptor))
+        log.warning("A training died with its guardian (%s): %s.", named(path), give_back(descriptor))
     except OSError as error:  # the device may be back later: the record stays
-        log.warning("A training died with its guardian (%s), and its device cannot be reached: %s.", path, error)
+        log.warning("A training died with its guardian (%s), and its device cannot be reached: %s.", named(path), error)
         return False
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("Dropping a limit record that cannot be read (%s): %r.", path, error)
+    except Exception as error:  # of any kind: the file may hold anything, deeply nested JSON for instance
+        said = f"{type(error).__name__}: {error}"[:200]
+        log.warning("%s is no limit record that can be read (%s) and is left alone: remove it.", named(path), said)
+        return False
     os.unlink(path)
     return True

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import uuid
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ class SimulatedGpu:
     """One GPU under one load, as :class:`~airflow_provider_zeus.power.device.Device`.
 
     State lives in ``state_file`` (layout: :mod:`airflow_provider_zeus.power.state_file`), so that other processes see
-    and can change the limit; one process at a time trains on it. A corrupt file is replaced by a fresh one.
+    and can change the limit; one process at a time trains on it. A corrupt file is replaced by a fresh one; where none
+    can lie there (a folder is in its place, the disk is full) it is kept in memory, and no limit is set.
 
     :param state_file: default: one for this GPU and load in the default state folder, as ``open_simulated`` names it.
     :param gpu: ``v100`` (limits 100 to 250 W) or ``a40`` (100 to 300 W).
@@ -54,8 +56,8 @@ class SimulatedGpu:
         self.missing: dict[str, str] = {}
         self._may_set_limit = may_set_limit
         self._path = os.path.realpath(state_file or _state_file(default_state_dir(), gpu, load))
+        self._state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
-        self._state = _opened(self._path, self.chip)
         self._slots = self._state.slots
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))  # a training has few batch sizes
 
@@ -89,9 +91,9 @@ class SimulatedGpu:
             )
         self._state.set_limit_w(limit_w)
 
-    def restore_record(self) -> dict[str, Any]:
-        """Kind and state file."""
-        return {"kind": "simulated", "path": self._path}
+    def restore_record(self) -> dict[str, Any] | None:
+        """Kind and state file; None where there is no file."""
+        return {"kind": "simulated", "path": self._path} if self._in_file else None
 
     def on_step(self, samples: int) -> None:
         """Advance clock and energy by one optimizer step over ``samples`` (at least 1)."""
@@ -138,7 +140,8 @@ def open_simulated(name: str, state_dir: str | os.PathLike[str], number: int = 1
 
 
 def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str, number: int = 1) -> Path:
-    Path(state_dir).mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # said when the file is opened
+        Path(state_dir).mkdir(parents=True, exist_ok=True)
     return Path(state_dir) / f"simulated-{gpu}-{load}{f'-{number}' if number > 1 else ''}.gpu"
 
 
@@ -148,7 +151,16 @@ def _unknown(name: str) -> JobSpecError:
     return JobSpecError.of("ZeusJob.device", name, "no such simulated GPU", remedy)
 
 
-def _opened(path: str, chip: Chip) -> StateFile:
+def _opened(path: str, chip: Chip) -> tuple[StateFile, bool]:
+    """The state, and whether it lies in its file."""
+    try:
+        return _state(path, chip), True
+    except OSError as error:
+        log.warning("The simulated GPU keeps its state in memory, and no limit is set: %s.", error)
+        return StateFile.in_memory(chip.max_limit_w), False
+
+
+def _state(path: str, chip: Chip) -> StateFile:
     if not os.path.exists(path):
         state_file.create(path, chip.max_limit_w)
     try:

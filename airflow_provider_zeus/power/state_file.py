@@ -20,6 +20,7 @@ import math
 import mmap
 import os
 from array import array
+from typing import Self
 
 MAGIC = b"ZEUSGPU1"
 LIMIT_W, EFFECTIVE_W, CLOCK_S, ENERGY_J, COUNTER_MJ = range(5)
@@ -41,6 +42,14 @@ class StateFile:
         if bytes(view[: len(MAGIC)]) != MAGIC or not all(math.isfinite(v) and v >= 0.0 for v in self.slots):
             raise ValueError(f"{path} is not a simulated GPU's state of layout {MAGIC.decode()}")
 
+    @classmethod
+    def in_memory(cls, limit_w: float) -> Self:
+        """A fresh state that no other process sees."""
+        state = cls.__new__(cls)
+        state.slots = memoryview(mmap.mmap(-1, SIZE))[len(MAGIC) :].cast("d")
+        state.slots[LIMIT_W] = state.slots[EFFECTIVE_W] = limit_w
+        return state
+
     def limit_w(self) -> float:
         """The power limit set [W]."""
         return self.slots[LIMIT_W]
@@ -54,11 +63,12 @@ def create(path: str, limit_w: float, *, replace: bool = False) -> None:
     """Write a fresh state: clock and counter 0. An existing file is kept unless ``replace``.
 
     The file appears whole under its name, and is never truncated: another process may have the old one mapped.
+    Raises OSError, where the disk is full too; then no file stays behind.
     """
     temporary = f"{path}.{os.getpid()}.new"
-    with open(temporary, "wb") as file:
-        file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
     try:
+        with open(temporary, "wb") as file:
+            file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
         if replace:
             os.replace(temporary, path)
         else:

@@ -135,7 +135,7 @@ def opened(
 def next_of(previous: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
     """The row of the attempt after ``previous`` in the same decision. Raises StoreError when there is none."""
     attempts = previous.decision.in_order
-    position = attempts.index(previous.planned) if previous.planned in attempts else len(attempts)
+    position = attempts.index(previous.planned) if previous.planned in attempts else len(attempts)  # it was pruned
     following = attempts[position + 1 :]
     if not following:
         raise StoreError(
@@ -183,7 +183,7 @@ def repeated(trial: Trial, key: TrialKey, *, number: int, now: float, lease_s: f
 
 def same_attempt(one: Trial, other: Trial) -> bool:
     """Whether both rows run the same attempt of the same decision."""
-    return (one.decision, one.planned) == (other.decision, other.planned)
+    return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)  # its attempts may be pruned
 
 
 def beaten(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial:

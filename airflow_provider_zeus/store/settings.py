@@ -12,12 +12,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from airflow_provider_zeus.errors import StoreError
+
 log = logging.getLogger(__name__)
 
 ReadText = Callable[[str], str | None]  # Variable key -> its text, None when there is none
 
 SETTINGS = "zeus-settings"
 CHANGED = "changed"  # beside the settings: who changed them last in the UI, what, and when; no setting
+
+_SHOWN = 200  # characters of a text that is quoted
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,160}")
 _HIDDEN = re.compile("key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string", re.IGNORECASE)
@@ -42,38 +46,59 @@ def read_settings(read: ReadText | None, job_id: str, batch_sizes: Sequence[int]
         return {}
     key = variable_key(SETTINGS, job_id)
     try:
-        text = read(key)
-        found = {} if text is None else json.loads(text)
-    except Exception as error:  # of Airflow, the network, the parser: a training must not fail over an aid
+        found, problem = _parsed(read(key))
+    except Exception as error:  # of Airflow, of the network: a training must not fail over an aid
         log.warning("Live settings in Variable %r cannot be read and are ignored: %s", key, error)
         return {}
-    if not isinstance(found, dict):
-        log.warning("Live settings in Variable %r are ignored: a %s is not a JSON object", key, type(found).__name__)
+    if found is None:
+        log.warning("Live settings in Variable %r are ignored: %s. Correct its text or delete it.", key, problem)
         return {}
     return {n: value for n, value in found.items() if n != CHANGED and _usable(key, n, value, batch_sizes)}
 
 
 def last_change(text: str | None) -> dict[str, Any]:
     """Who changed the settings last in the UI: ``by``, ``at`` (ISO 8601, UTC), ``what``; empty where nobody did."""
-    found = _document(text).get(CHANGED)
+    found = (_parsed(text)[0] or {}).get(CHANGED)
     if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("by", "at", "what")):
         return {}
     return {name: found[name] for name in ("by", "at", "what")}
 
 
-def with_change(text: str | None, changes: Mapping[str, Any], *, by: str, at: str, what: str) -> str:
-    """The Variable's text after ``changes`` (None removes a setting); what else stands in it stays."""
-    kept = {name: value for name, value in {**_document(text), **changes}.items() if value is not None}
-    return json.dumps({**kept, CHANGED: {"by": by, "at": at, "what": what}})
+def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the Variable of a job holds after ``changes`` (None removes a setting); what else stands in it stays.
+
+    Raises StoreError where the text is no JSON object: a person wrote it, so it is not written over.
+    """
+    found, problem = _parsed(text)
+    if found is None:
+        raise StoreError(
+            f"Variable {variable_key(SETTINGS, job_id)!r} is no JSON object ({problem}), so nothing in it is used and "
+            f"it is not written over. It holds: {_shown(text)}. Correct it under Admin, Variables, or delete it; then "
+            "try again."
+        )
+    kept = {name: value for name, value in found.items() if name not in changes}
+    return kept | {name: value for name, value in changes.items() if value is not None}
 
 
-def _document(text: str | None) -> dict[str, Any]:
-    """What the Variable holds; nothing where it is no JSON object, as :func:`read_settings` takes it."""
+def problem_of(text: str | None) -> str:
+    """Why no live setting in this text is used; empty where it is a JSON object, or there is none."""
+    return _parsed(text)[1]
+
+
+def _parsed(text: str | None) -> tuple[dict[str, Any] | None, str]:
+    """What the Variable holds, or None and why it is no JSON object; an empty text holds nothing."""
     try:
-        found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = json.loads(text) if text and text.strip() else {}
+    except RecursionError:
+        return None, "it is nested too deeply"
+    except ValueError as error:
+        return None, str(error)
+    return (found, "") if isinstance(found, dict) else (None, f"a {type(found).__name__} is not a JSON object")
+
+
+def _shown(text: str | None) -> str:
+    text = text or ""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 def _usable(key: str, name: str, value: Any, batch_sizes: Sequence[int] | None) -> bool:

@@ -74,6 +74,11 @@ def fold_ahead(connection: sa.Connection, job_id: str, job: ZeusJob) -> Sequence
     return _folded(connection, job_id, job, oldest_open, ahead=True)[1]
 
 
+def believed(connection: sa.Connection, job_id: str, job: ZeusJob) -> Belief:
+    """The belief of a job from its whole log; nothing is written."""
+    return _folded(connection, job_id, job, None)[0]
+
+
 def _folded(
     connection: sa.Connection, job_id: str, job: ZeusJob, oldest_open: int | None, *, ahead: bool = False
 ) -> tuple[Belief, Sequence[Mark]]:

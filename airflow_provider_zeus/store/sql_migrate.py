@@ -86,11 +86,15 @@ def migrate(engine: sa.Engine) -> None:
 
 
 def _use_wal(engine: sa.Engine, path: Path) -> None:
-    """Readers beside one writer. Kept in the file, so set once; it cannot be set inside a transaction."""
+    """Readers beside one writer, and pages that can be given back. Kept in the file, so set once.
+
+    Neither can be set inside a transaction; ``auto_vacuum`` only before the first table is made.
+    """
     try:
         if not path.exists():
             path.touch(mode=0o644)  # the engine opens a file that is there, and makes none
         with closing(engine.raw_connection()) as raw:
+            raw.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
             raw.cursor().execute("PRAGMA journal_mode = WAL")
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise explained(error, engine.url) from None

@@ -6,13 +6,16 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.typed import check_fields
+from airflow_provider_zeus.power.plain_file import named, read_plain
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.settings import variable_key
@@ -20,6 +23,7 @@ from airflow_provider_zeus.store.variable import VariablePort
 
 SCHEMA = 1
 PREFIX = "zeus-untold"
+MOST_BYTES = 2**24  # of a file that keeps a cost: far more than 500 power points take
 LOOKED_BACK = 50  # newest trials looked at where Variables cannot be listed
 
 log = logging.getLogger(__name__)
@@ -92,7 +96,9 @@ def remember(
     trial: Trial | None = None,
     state_dir: Path | None = None,
 ) -> str:
-    """Keep a cost that could not be told; where, in words. Raises StoreError when neither place takes it.
+    """Keep a cost that could not be told; where, in words.
+
+    Raises StoreError when neither place takes it, with the figures and how a person enters them by hand.
 
     :param trial: the row itself, where the store could not even be asked for one.
     :param state_dir: takes a file when Variables cannot be reached either.
@@ -105,7 +111,14 @@ def remember(
         if state_dir is None:
             raise
         path = state_dir / f"{name.replace(':', '-')}.json"
-        _write(path, untold.to_json(), error)
+        try:
+            _write(path, untold.to_json())
+        except OSError as full:
+            small = replace(untold, report=replace(report, profile=(), points=()))
+            raise StoreError(
+                f"{error} Nor can it be kept in {path} ({full.strerror}). To enter it by hand: make room or set [zeus] "
+                f"state_dir, save the following line as {path}, and run 'airflow zeus reap': {small.to_json()}"
+            ) from error
         return f"file {path}"
     return f"Variable {name}"
 
@@ -164,18 +177,25 @@ def _keys(store: Store, port: VariablePort, job_id: str | None) -> list[str]:
 
 def _files(state_dir: Path | None) -> Iterator[_Kept]:
     for path in sorted(state_dir.glob(f"{PREFIX}-*.json")) if state_dir else ():
-        yield f"file {path}", path.read_text, path.unlink
+        yield f"file {named(path)}", partial(read_file, path), path.unlink
 
 
-def _write(path: Path, text: str, cause: StoreError) -> None:
-    """Whole or not at all: a reader must never find half a document."""
+def read_file(path: Path) -> str:
+    """Text of a file that keeps a cost. Raises OSError, or ValueError where it is none: a pipe, huge, no text."""
+    return read_plain(path, MOST_BYTES).decode()
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a reader must never find half a document. Raises OSError, and leaves no file then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_suffix(".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(".tmp")
         with half.open("w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         half.replace(path)
-    except OSError as error:
-        raise StoreError(f"{cause} Nor can it be kept in {path} ({error.strerror}): set [zeus] state_dir.") from cause
+    except BaseException:
+        with suppress(OSError):
+            half.unlink()
+        raise

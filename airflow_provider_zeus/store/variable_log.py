@@ -22,6 +22,7 @@ from airflow_provider_zeus.optimizer.trial import (
     TrialKey,
     Where,
     summed,
+    summed_with_marks,
 )
 from airflow_provider_zeus.optimizer.typed import check, check_fields
 from airflow_provider_zeus.store import ledger
@@ -82,7 +83,7 @@ class Beat:
         old = self.report
         report = Report(
             observation=merged(old.observation, news.observation),
-            profile=(*old.profile, *news.profile),
+            profile=summed_with_marks((*old.profile, *news.profile)),
             points=thinned([*old.points, *news.points], KEPT_POINTS),
         )
         until, length_s = ledger.lease_after(self.lease_until, self.lease_s, now, lease_s)

@@ -17,6 +17,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.open import device_of
+from airflow_provider_zeus.power.plain_file import read_plain
 from airflow_provider_zeus.training.outbox import Sink, folded
 from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter
 from airflow_provider_zeus.training.ranks import Ranks
@@ -39,6 +41,7 @@ BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
 ATTEMPT_ROOT = "ZEUS_ATTEMPT_ROOT"
 RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
 
+_MOST_SAID = 2**16  # bytes of what another process said of its memory
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
 log = logging.getLogger(__name__)
@@ -138,9 +141,8 @@ class OtherRank:
     def __call__(self, line: Line) -> None:
         """Take one line. Raises OSError where the file cannot be written."""
         if self._result and line.kind == "end" and line.observation is not None and line.observation.out_of_memory:
-            half = (path := _memory_file(self._result, self._ti_id, line.attempt)).with_suffix(f".{self._rank}")
-            half.write_text(f"rank {self._rank}: {line.reason}", encoding="utf-8")
-            half.replace(path)
+            path = _memory_file(self._result, self._ti_id, line.attempt)
+            _write_whole(path, path.with_suffix(f".{self._rank}"), f"rank {self._rank}: {line.reason}")
 
 
 def with_memory_of_others(line: Line, result: str | None, ti_id: str) -> Line:
@@ -149,8 +151,8 @@ def with_memory_of_others(line: Line, result: str | None, ti_id: str) -> Line:
     if not (result and ti_id and line.kind == "end" and line.state is State.FAILED) or seen is None:
         return line
     try:
-        said = _memory_file(result, ti_id, line.attempt).read_text(encoding="utf-8")
-    except OSError:
+        said = read_plain(_memory_file(result, ti_id, line.attempt), _MOST_SAID).decode("utf-8", "replace")
+    except (OSError, ValueError):
         return line
     return replace(line, reason=said, observation=replace(seen, out_of_memory=True))
 
@@ -186,8 +188,18 @@ class Document:
     def _write(self) -> None:
         lines = [json.loads(line.to_json()) for line in self._lines]
         half = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        half.write_text(json.dumps({RESULT_KEY: {"lines": lines}, "value": self._value}), encoding="utf-8")
-        half.replace(self._path)
+        _write_whole(self._path, half, json.dumps({RESULT_KEY: {"lines": lines}, "value": self._value}))
+
+
+def _write_whole(path: Path, half: Path, text: str) -> None:
+    """Write a file by way of ``half``. Raises OSError, and leaves nothing of it then."""
+    try:
+        half.write_text(text, encoding="utf-8")
+        half.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            half.unlink()
+        raise
 
 
 def _file_of(result: str) -> Path:

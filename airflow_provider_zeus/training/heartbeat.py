@@ -10,18 +10,29 @@ log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls ``beat`` every ``every_s`` seconds until stopped; a daemon thread, so it never keeps a process alive."""
+    """Calls ``beat`` every ``every_s`` seconds until stopped; a daemon thread, so it never keeps a process alive.
+
+    Where this host starts no thread there are no heartbeats; the log says so, and the training goes on.
+    """
 
     def __init__(self, beat: Callable[[], None], every_s: float) -> None:
         self._beat, self._every_s = beat, every_s
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="zeus-heartbeat", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            log.warning(
+                "Zeus sends no heartbeats, since no thread can be started here (%s). The training goes on; once its "
+                "lease is over it reads as abandoned until its end is written.",
+                error,
+            )
 
     def stop(self) -> None:
         """Stop; waits for a beat that is under way, at most one period."""
         self._stopped.set()
-        self._thread.join(self._every_s)
+        if self._thread.is_alive():
+            self._thread.join(self._every_s)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):

@@ -9,6 +9,8 @@ from threading import RLock
 from typing import Any
 from uuid import uuid4
 
+from airflow_provider_zeus.optimizer.points import thinned
+from airflow_provider_zeus.optimizer.trial import summed_with_marks
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.plan import Kind, Line
 
@@ -47,6 +49,14 @@ class Outbox:
             self._waiting.append(line)
             self._send_waiting()
 
+    def close(self) -> None:
+        """Nothing is sent any more: the log gets the figures of each end that the sink did not take."""
+        with self._lock:
+            for line in self._waiting:
+                if line.kind == "end":
+                    text = replace(line, profile=(), points=()).to_json()
+                    log.error("Zeus can write the cost of attempt %s nowhere: %s", line.attempt, text)
+
     def _send_waiting(self) -> None:
         if self._sending:
             return
@@ -69,13 +79,15 @@ class Outbox:
 def folded(lines: Iterable[Line]) -> list[Line]:
     """Each beat that waits goes with the next line of its attempt, beat or end: sums are newer there, news are added.
 
-    So no line waits behind a beat, and what waits through a long failure stays one line.
+    So no line waits behind a beat, and what waits through a long failure stays one line of at most 500 power points.
     """
     kept: list[Line] = []
     for line in lines:
         before = kept[-1] if kept else None
         if before and before.kind == "beat" and line.kind in ("beat", "end") and _of_one_attempt(before, line):
-            kept[-1] = replace(line, profile=before.profile + line.profile, points=before.points + line.points)
+            profile = summed_with_marks((*before.profile, *line.profile))
+            points = thinned((*before.points, *line.points))
+            kept[-1] = replace(line, profile=profile, points=tuple(points))
         else:
             kept.append(line)
     return kept

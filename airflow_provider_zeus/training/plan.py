@@ -179,17 +179,23 @@ class ResultWriter:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._file = path.open("a+b", buffering=0)
         self._file.truncate(_whole_lines(path.read_bytes()))
 
     def __call__(self, line: Line) -> None:
-        """Write one line. Raises OSError when it does not fit, and leaves nothing of it."""
+        """Write one line. Raises OSError when it does not fit, and leaves nothing of it, nor an empty file."""
+        if self._file.closed:
+            self._file = self._path.open("a+b", buffering=0)
         data, before = line.to_json().encode() + b"\n", os.fstat(self._file.fileno()).st_size
         try:
             while data:
                 data = data[self._file.write(data) :]
         except BaseException:
             self._file.truncate(before)
+            if not before:
+                self._file.close()
+                self._path.unlink(missing_ok=True)
             raise
 
     def close(self) -> None:

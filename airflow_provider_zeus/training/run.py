@@ -255,6 +255,7 @@ class ZeusRun:
         resources, self._resources = self._resources, ExitStack()
         try:
             resources.close()
+            self._outbox.close()
         except Exception:  # the training is over, and what it returned counts
             log.exception("Zeus could not put everything back at the end of this run.")
 
@@ -323,7 +324,12 @@ class ZeusRun:
             self._folder = None
 
     def beat(self) -> None:
-        """Send the newest partial sums; called from the heartbeat's thread, never touches the device."""
+        """Send the newest partial sums; called from the heartbeat's thread, never touches the device.
+
+        Sees to it, too, that a guardian watches over a power limit that was changed.
+        """
+        if self.limits is not None:
+            self.limits.keep_guarded()
         live = self._live
         if live is not None:
             self._send("beat", live, observation=replace(live.snapshot, learning_rate=self._learning_rate))

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TypeVar
 
-from airflow_provider_zeus.optimizer.trial import ProfileSample, summed
+from airflow_provider_zeus.optimizer.trial import ProfileSample, summed_with_marks
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.meter import Mark, Span
@@ -113,8 +113,7 @@ class Sweep:
 
     def take_news(self) -> tuple[ProfileSample, ...]:
         """What was measured since the last call, added up, behind a mark where it begins anew; any thread may ask."""
-        news = taken(self.news)
-        return (*(s for s in news if s.is_mark), *summed(news))
+        return summed_with_marks(taken(self.news))
 
     def excess(self, samples: int) -> tuple[float | None, float | None]:
         """(J, s) that profiling spent beyond the same samples at the chosen limit; 0 where nothing was profiled."""

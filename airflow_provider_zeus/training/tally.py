@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
+from airflow_provider_zeus.optimizer.points import MAX_POINTS, thinned
 from airflow_provider_zeus.optimizer.trial import Observation, PowerPoint
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import Mark, Span, edge
-from airflow_provider_zeus.training.sweep import Sweep
+from airflow_provider_zeus.training.sweep import Sweep, taken
 
 _POINT_S = 1.0  # between two power points, at least [s]
 _LAST_POINT_S = 0.5  # the same where a phase or a limit ends; what is shorter goes into the next point
@@ -97,15 +98,15 @@ class Tally:
             return
         self._point.advance(mark)
         if self._point.time_s >= (_LAST_POINT_S if phase_ends else _POINT_S):
-            self.points.append(
-                PowerPoint(
-                    t_s=self._total.time_s,
-                    power_w=self._point.power_w,
-                    limit_w=self._device.limit_w(),
-                    phase=self._phase(),
-                )
-            )
+            self._add_point(self._point.power_w)
             self._point = Span(mark)
+
+    def _add_point(self, power_w: float | None) -> None:
+        """Keep a point until it is sent; where nothing sends them they are thinned, so that they stay few."""
+        limit_w, phase = self._device.limit_w(), self._phase()
+        self.points.append(PowerPoint(t_s=self._total.time_s, power_w=power_w, limit_w=limit_w, phase=phase))
+        if len(self.points) > 2 * MAX_POINTS:
+            self.points.extend(thinned(taken(self.points)))
 
     # ------------------------------------------------------------------ sums
     @property

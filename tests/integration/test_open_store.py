@@ -106,7 +106,7 @@ class Everywhere(Site):
     def process(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *arguments]
         return subprocess.run(
-            command, env=self.env | env, cwd=self.home, capture_output=True, text=True, timeout=120, check=False
+            command, env=self.env | env, cwd=self.home, capture_output=True, text=True, timeout=300, check=False
         )
 
     def task_log(self, dag_id: str, run_id: str) -> str:

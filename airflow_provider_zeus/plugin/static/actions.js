@@ -17,6 +17,7 @@ export function controls(dag, job, changed = () => {}) {
     const paused = held.paused ? "Exploration is paused." : "Exploration is on.";
     const pinned = held.pinned === null ? "No batch size is pinned." : `Batch size ${held.pinned} is pinned.`;
     const parts = [element("p", `${paused} ${pinned}`, { class: "held", role: "status" })];
+    if (held.problem) parts.push(element("p", held.problem, { class: "problem-text", role: "alert" }));
     if (held.changed) parts.push(element("p", `Last change: ${held.changed}`, { class: "note" }));
     if (held.may_edit) parts.push(buttons(held));
     else parts.push(element("p", "Who may edit this DAG may change that.", { class: "note" }));

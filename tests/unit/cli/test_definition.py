@@ -33,7 +33,7 @@ def test_what_there_is() -> None:
     jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset")]
     assert list(COMMANDS) == [
         ("zeus", "doctor"), *jobs, ("zeus", "trials"), ("zeus", "export"), ("zeus", "simulate"),
-        ("zeus", "reap"), ("zeus", "db", "upgrade"),
+        ("zeus", "reap"), ("zeus", "prune"), ("zeus", "db", "upgrade"),
     ]  # fmt: skip
 
 
@@ -48,7 +48,8 @@ def test_every_command_is_implemented_and_explains_itself(path: tuple[str, ...],
     needed = {"JOB": "nobody", "BATCH_SIZE": "16"}
     usage = done.out.split("\n\n")[0]
     arguments = [value for name, value in needed.items() if f" {name}" in usage and f"[{name}]" not in usage]
-    done = zeus(*path[1:], *arguments, "--conn-id", "nowhere", *(["-y"] if path[-1] == "reset" else []))
+    arguments += {"reset": ["-y"], "prune": ["--older-than", "90d"]}.get(path[-1], [])
+    done = zeus(*path[1:], *arguments, "--conn-id", "nowhere")
     assert done.status in (0, 1)  # it ran: no ImportError, no traceback
     assert "Traceback" not in done.err
 
@@ -83,7 +84,7 @@ def airflow(home: Path, *arguments: str) -> Done:
         env={**environment, "AIRFLOW_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
@@ -129,7 +130,7 @@ def test_a_closed_pipe_is_no_traceback(home: Path, store: Store) -> None:
         env={**os.environ, "AIRFLOW_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.stdout == '[{"job_id"'
     assert "BrokenPipeError" not in done.stderr

@@ -199,9 +199,10 @@ def test_restoring_serves_records_of_dead_trainings_and_nothing_else(zeus: Zeus,
 def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> None:
     state_dir = home / "state"
     state_dir.mkdir()
-    held = record.create(str(state_dir / "limit-held.json"), {})
+    written = {"limit_found_w": 250.0}
+    held = record.create(str(state_dir / "limit-held.json"), written)
     assert findings(zeus)["state_dir"].status == "ok"
-    os.close(record.create(str(state_dir / "limit-dead.json"), {}))
+    os.close(record.create(str(state_dir / "limit-dead.json"), written))
     found = findings(zeus)["state_dir"]
     assert found.status == "warning"
     assert "limit-dead.json" in found.finding

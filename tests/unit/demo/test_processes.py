@@ -35,7 +35,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start(code: str = STUBBORN) -> Process:
     process = Process("test", [sys.executable, "-c", code], dict(os.environ))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60.0
     while "ready" not in process.tail() and process.code() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     return process
@@ -64,7 +64,7 @@ def test_a_process_that_ends_in_time_is_not_killed() -> None:
 def test_leftovers_are_ended_by_the_next_demo_even_without_their_leader() -> None:
     process = start()
     os.kill(process.pid, 9)
-    process.wait(5)
+    process.wait(60)
     (child,) = members(process.pid)
     assert end_leftovers() == [process.pid]
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE

@@ -131,3 +131,22 @@ def test_a_setting_that_the_environment_holds_is_named(admin: Any, monkeypatch: 
     answer = admin.post(ADDRESS, json=PAUSE, headers=OURS)
     assert answer.status_code == 503
     assert "defined in the environment" in answer.json()["problem"]
+
+
+def test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over(admin: Any, job: Store) -> None:
+    text = '{"eta": 0.9, "pin_batch_size": 64,}'
+    AirflowVariables().set(KEY, text)
+    seen = admin.get(ADDRESS, params={"job_id": "d.train"}).json()
+    assert (seen["paused"], seen["pinned"], seen["changed"]) == (False, None, "")
+    assert KEY in seen["problem"]
+    for change in (PAUSE, {"job_id": "d.train", "pin_batch_size": 32}, {"job_id": "d.train", "unpin": True}):
+        answer = admin.post(ADDRESS, json=change, headers=OURS)
+        assert answer.status_code == 503
+        assert repr(text) in answer.json()["problem"]
+    assert AirflowVariables().get(KEY) == text
+    assert job.settings("d.train") == {}
+    (row,) = admin.get("/zeus/api/jobs").json()["jobs"]
+    assert row["changed"] == seen["problem"]
+    assert row["settings"] == []
+    AirflowVariables().set(KEY, text.replace(",}", "}"))
+    assert admin.get(ADDRESS, params={"job_id": "d.train"}).json()["problem"] == ""

@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_zeus
+from airflow_provider_zeus.power.none import NoneDevice
+from airflow_provider_zeus.power.nvml import NvmlDevice
+from airflow_provider_zeus.power.nvml_poll import PolledEnergy
+from airflow_provider_zeus.power.rapl import RaplDevice
 from airflow_provider_zeus.power.simulated import SimulatedGpu
 from tests.fake_nvml import FakeNvml, Gpu
 
@@ -60,7 +64,7 @@ class Trainer:
 
     def die(self, signal_number: int) -> None:
         self.process.send_signal(signal_number)
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 def wait_for(condition: Callable[[], bool], within_s: float) -> float:
@@ -88,6 +92,24 @@ def card(nvml: FakeNvml) -> Gpu:
 
 
 @pytest.fixture
+def wait(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Time is this function's [s]: however busy the host is, a step takes what it is told."""
+    clock_s = time.monotonic() + 1.0
+    for device in (NvmlDevice, RaplDevice, NoneDevice):
+        monkeypatch.setattr(device, "now_s", lambda self: clock_s)
+    assert PolledEnergy.__init__.__kwdefaults__
+    monkeypatch.setitem(PolledEnergy.__init__.__kwdefaults__, "clock", lambda: clock_s)
+
+    def wait(passed_s: float) -> None:
+        nonlocal clock_s
+        clock_s += passed_s
+        nvml.tell_time(clock_s)
+
+    wait(0.0)
+    return wait
+
+
+@pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Trainer]]:
     """Start trainers on ``tmp_path``; all are gone after the test."""
     started: list[Trainer] = []
@@ -112,7 +134,7 @@ def guardians(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int
         return [int(p.name) for p in Path("/proc").glob("[0-9]*") if _is_guardian(p, mark.encode())]
 
     yield guardians
-    wait_for(lambda: not guardians(), within_s=2.0)
+    wait_for(lambda: not guardians(), within_s=60.0)
 
 
 def _is_guardian(process: Path, mark: bytes) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,18 +109,18 @@ def test_the_table_has_every_case() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_training_goes_on_and_the_sentence_is_said(
-    case: str, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    case: str, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, wait: Callable[[float], None]
 ) -> None:
     measured, sentence = documented()[case]
     CASES[case](world)
     steps = iter(range(10**6))
 
     def step() -> None:
-        time.sleep(0.001)
+        wait(0.002)
         if next(steps) == 60:
             world.middle()
 
-    seen = Training(tmp_path).run(step=step, **world.plan)
+    seen = Training(tmp_path, wait).run(step=step, **world.plan)
     pattern = re.escape(sentence).replace("…", ".+?")
     said = " ".join([*seen.reasons.values(), caplog.text])
     missing = world.plan.get("power_socket") or case in ("read only", "limits not told")

@@ -42,7 +42,7 @@ def test_a_child_process_finds_it_by_its_name(nvml: FakeNvml) -> None:
         "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); print(n.nvmlDeviceGetName(h)); "
         "n.nvmlDeviceSetPowerManagementLimit(h, 150000)"
     )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert child.stdout == "NVIDIA A40\n"
     assert nvml.sets == [150.0]
 
@@ -54,21 +54,24 @@ def test_without_a_state_there_is_no_driver(nvml: FakeNvml, monkeypatch: pytest.
 
 
 def test_energy_moves_in_ticks_with_time_and_power(handle, nvml: FakeNvml) -> None:
-    start_s, seen = time.monotonic(), [pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)]
-    while time.monotonic() < start_s + 0.3:
+    start_s, took_s, seen = time.monotonic() + 1.0, 0.3, []
+    for ms in range(301):
+        nvml.tell_time(start_s + ms / 1000)
         seen.append(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-    took_s = time.monotonic() - start_s
     jumps_mj = {round(b - a) for a, b in pairwise(seen) if a != b}
-    assert min(jumps_mj) >= 4800 - 1  # 240 W x 20 ms
+    assert jumps_mj == {4800}  # 240 W x 20 ms
     assert seen[-1] - seen[0] == pytest.approx(240_000 * took_s, abs=2 * 4800)
     assert pynvml.nvmlDeviceGetPowerUsage(handle) == 240_000
 
 
 def test_power_settles_on_a_new_limit_and_a_floor_or_another_cap_shows(handle, nvml: FakeNvml) -> None:
+    start_s = time.monotonic() + 1.0
+    nvml.tell_time(start_s)
     pynvml.nvmlDeviceSetPowerManagementLimit(handle, 100_000)
     assert pynvml.nvmlDeviceGetPowerManagementLimit(handle) == 100_000
     assert pynvml.nvmlDeviceGetPowerUsage(handle) > 150_000
-    wait_for(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) == 100_000, within_s=1.0)
+    nvml.tell_time(start_s + 2.0)
+    assert pynvml.nvmlDeviceGetPowerUsage(handle) == 100_000
     gpu = nvml.gpu(0)
     gpu.floor_w = 120.0
     assert pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) == 120_000
@@ -109,7 +112,7 @@ def test_a_killed_process_leaves_no_lock_behind(nvml: FakeNvml) -> None:
     for _ in range(3):
         with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}) as child:
             before = nvml.calls().get("nvmlDeviceGetName", 0)
-            wait_for(lambda before=before: nvml.calls().get("nvmlDeviceGetName", 0) > before, within_s=10.0)
+            wait_for(lambda before=before: nvml.calls().get("nvmlDeviceGetName", 0) > before, within_s=60.0)
             child.kill()
         pynvml.nvmlInit()  # hangs where the lock is still held
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -155,7 +154,7 @@ def test_sharing_waits_for_nothing_and_the_holder_learns_of_it(lock, other) -> N
 def test_the_lock_ends_with_the_training_whatever_its_workers_do(lock, other) -> None:
     first = other("fork")
     first.end()
-    wait_for(lambda: lock().why_shared == "", within_s=2.0)
+    wait_for(lambda: lock().why_shared == "", within_s=60.0)
 
 
 def test_a_process_started_by_the_holder_trains_for_it(lock, other, tmp_path: Path) -> None:
@@ -225,10 +224,10 @@ def uuid(card: Gpu) -> str:
 
 
 def test_a_training_that_shares_sets_no_limit_and_teaches_no_energy(
-    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path
+    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path, wait
 ) -> None:
     first = other(uuids=[uuid])
-    training = Training(tmp_path)
+    training = Training(tmp_path, wait)
     seen = training.run(gpu_lock="share")
     assert (seen.energy_source, seen.energy_j, nvml.sets) == (None, None, [])
     assert seen.device_model == "Tesla V100-SXM2-16GB (shared)", "its times are not those of the GPU alone"
@@ -237,10 +236,11 @@ def test_a_training_that_shares_sets_no_limit_and_teaches_no_energy(
     assert training.run(gpu_lock="wait", gpu_lock_wait_s=0.0).energy_j is None
 
 
-def test_a_training_alone_holds_the_lock_while_it_lasts(card: Gpu, uuid: str, other, tmp_path: Path) -> None:
-    training, others = Training(tmp_path), []
+def test_a_training_alone_holds_the_lock_while_it_lasts(card: Gpu, uuid: str, other, tmp_path: Path, wait) -> None:
+    training, others = Training(tmp_path, wait), []
 
     def step() -> None:
+        wait(0.002)
         if not others:
             others.append(other(uuids=[uuid]).why_shared)
 
@@ -250,12 +250,12 @@ def test_a_training_alone_holds_the_lock_while_it_lasts(card: Gpu, uuid: str, ot
 
 
 def test_a_training_that_somebody_joins_loses_its_energy_from_then_on(
-    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path
+    card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path, wait
 ) -> None:
-    training, joined = Training(tmp_path), []
+    training, joined = Training(tmp_path, wait), []
 
     def step() -> None:
-        time.sleep(0.002)
+        wait(0.002)
         if not joined:
             joined.append(other(uuids=[uuid]))
 
@@ -274,7 +274,7 @@ def test_after_a_wait_the_training_before_has_time_to_leave_the_gpu(
     monkeypatch.setattr(gpu_lock, "LOOK_S", 0.05)
     threading.Timer(0.3, first.end).start()
     threading.Timer(0.8, lambda: setattr(card, "processes", 0)).start()
-    device = open_nvml(lock=partial(GpuLock, tmp_path, how="wait", wait_s=20.0))
+    device = open_nvml(lock=partial(GpuLock, tmp_path, how="wait", wait_s=120.0))
     assert device.info.energy_source == "nvml_counter"
     device.close()
 

@@ -17,7 +17,7 @@ from airflow_provider_zeus.power.record import create, restore_orphans
 from tests.fake_nvml import FakeNvml, Gpu
 
 from .conftest import records, wait_for
-from .test_guardian import HOLD, WITHIN_S, die_with_guardian
+from .test_guardian import HOLD, WITHIN_S, die_with_guardian, is_held
 
 Guardians = Callable[[], list[int]]
 ON_NVML = "from airflow_provider_zeus.power.nvml import NvmlDevice\ngpu = NvmlDevice()\n"
@@ -177,3 +177,44 @@ def test_a_guardian_that_cannot_reach_the_driver_means_no_limit_is_set(
         assert not control.set_w(150.0)
     assert nvml.sets == []
     assert "the guardian of the power limit did not start" in caplog.text
+
+
+TRAINING = """
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import Attempt, Phase
+from airflow_provider_zeus.training.plan import Plan
+from airflow_provider_zeus.training.run import ZeusRun
+
+spec = ZeusJob(batch_sizes=[32], default_batch_size=32, target="acc >= 0.9", max_epochs=1).to_dict()
+attempt = Attempt(batch_size=32, phase=Phase.PINNED, why="test")
+plan = Plan(job_id="j", ti_id="t", number=1, first_attempt=1, spec=spec, attempts=(attempt,), heartbeat_s=0.2,
+            state_dir=state_dir)
+run = ZeusRun.from_plan(plan)
+for _ in run.epochs():
+    run.step(32)
+    run.limits.set_w(150.0)  # as the profiler does between two of its windows; deep in a long step from here on
+    say()
+    time.sleep(120)
+"""
+
+
+def test_a_guardian_killed_in_the_middle_of_a_training_is_replaced_by_the_heartbeat(
+    card: Gpu, tmp_path: Path, start, guardians: Guardians
+) -> None:
+    """Then the training is killed, too: the limit found is in force within 2 s."""
+    card.limit_w = 225.0
+    trainer = start(TRAINING)
+    trainer.hear()
+    assert card.limit_w == 150.0
+    (killed,) = guardians()
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: [pid for pid in guardians() if pid != killed] and len(held(tmp_path)) == 1, within_s=60.0)
+    assert card.limit_w == 150.0
+    trainer.die(signal.SIGKILL)
+    wait_for(lambda: card.limit_w == 225.0, WITHIN_S)
+    wait_for(lambda: guardians() == records(tmp_path) == [], WITHIN_S)
+
+
+def held(state_dir: Path) -> list[Path]:
+    """Records for which a living guardian answers."""
+    return [path for path in records(state_dir) if is_held(path)]

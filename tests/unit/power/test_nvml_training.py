@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ import pytest
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Attempt, Observation, Phase
-from airflow_provider_zeus.power.nvml import NvmlDevice
 from airflow_provider_zeus.training import pieces
 from airflow_provider_zeus.training.plan import Line, Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.fake_nvml import FakeNvml, Gpu
 
 from .conftest import records, wait_for
+from .test_guardian import WITHIN_S
 
 SETTER = "nvmlDeviceSetPowerManagementLimit"
 LIMITS_W = [250.0, 200.0, 150.0]
@@ -33,10 +33,13 @@ def card(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 class Training:
-    """Plans on ``auto`` whose records lie in ``tmp``; ``lines`` is what the last run wrote down."""
+    """Plans on ``auto`` whose records lie in ``tmp``; ``lines`` is what the last run wrote down.
 
-    def __init__(self, tmp: Path) -> None:
-        self.tmp, self.lines = tmp, list[Line]()
+    :param wait: lets time pass [s]; a step takes 2 ms of it.
+    """
+
+    def __init__(self, tmp: Path, wait: Callable[[float], None]) -> None:
+        self.tmp, self.wait, self.lines = tmp, wait, list[Line]()
 
     def plan(self, **changes: Any) -> Plan:
         own = {name: changes.pop(name) for name in list(changes) if name in Plan.__dataclass_fields__}
@@ -63,9 +66,10 @@ class Training:
             }
         )
 
-    def run(self, *, step: Callable[[], None] = lambda: time.sleep(0.001), epochs: int = 2, **changes: Any) -> Any:
+    def run(self, *, step: Callable[[], object] | None = None, epochs: int = 2, **changes: Any) -> Any:
         """Train 50 steps an epoch; the observation of the attempt."""
         self.lines.clear()
+        step = step or partial(self.wait, 0.002)
 
         def fn(run: ZeusRun) -> str:
             for epoch in run.epochs():
@@ -88,29 +92,12 @@ class Training:
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> Training:
-    return Training(tmp_path)
+def training(tmp_path: Path, wait: Callable[[float], None]) -> Training:
+    return Training(tmp_path, wait)
 
 
-@pytest.fixture
-def wait(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Time is this function's [s]: however busy the host is, a step takes what it is told."""
-    clock_s = time.monotonic() + 1.0
-    monkeypatch.setattr(NvmlDevice, "now_s", lambda self: clock_s)
-
-    def wait(passed_s: float) -> None:
-        nonlocal clock_s
-        clock_s += passed_s
-        nvml.tell_time(clock_s)
-
-    wait(0.0)
-    return wait
-
-
-def test_all_is_measured_and_the_limit_found_comes_back(
-    card: Gpu, nvml: FakeNvml, training: Training, wait: Callable[[float], None]
-) -> None:
-    seen = training.run(step=lambda: wait(0.002))
+def test_all_is_measured_and_the_limit_found_comes_back(card: Gpu, nvml: FakeNvml, training: Training) -> None:
+    seen = training.run()
     assert seen.reasons == {}
     assert seen.energy_source == "nvml_counter"
     assert seen.time_s == pytest.approx(2 * 50 * 0.002)
@@ -124,14 +111,12 @@ def test_all_is_measured_and_the_limit_found_comes_back(
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
-def test_the_profile_ends_with_the_limit_that_eta_weighs_best(
-    card: Gpu, training: Training, wait: Callable[[float], None], eta: float
-) -> None:
+def test_the_profile_ends_with_the_limit_that_eta_weighs_best(card: Gpu, training: Training, eta: float) -> None:
     """A load that slows as its power is cut: the best limit falls as energy weighs more."""
     slowed = {250.0: 1.0, 200.0: 1.03, 150.0: 1.25}
     weights = Weights(eta, 250.0)
     cost = {w: weights.cost(min(w, card.demand_w) * s, s) for w, s in slowed.items()}
-    seen = training.run(step=lambda: wait(0.01 * slowed[card.limit_w]), epochs=4, eta=eta, profile_s=0.2)
+    seen = training.run(step=lambda: training.wait(0.01 * slowed[card.limit_w]), epochs=4, eta=eta, profile_s=0.2)
     assert seen.power_limit_w == min(cost, key=cost.__getitem__)
     assert seen.power_limit_w == {0.0: 250.0, 0.5: 200.0, 1.0: 150.0}[eta]
     assert card.limit_w == 250.0
@@ -141,7 +126,7 @@ def test_somebody_elses_limit_stays(card: Gpu, training: Training) -> None:
     steps = iter(range(1000))
 
     def step() -> None:
-        time.sleep(0.002)
+        training.wait(0.002)
         if next(steps) == 60:
             card.limit_w = 180.0
 
@@ -185,7 +170,7 @@ def test_a_counter_that_goes_back_costs_the_energy_and_names_the_reason(card: Gp
     steps = iter(range(1000))
 
     def step() -> None:
-        time.sleep(0.002)
+        training.wait(0.002)
         if next(steps) == 60:
             card.energy_mj = 0.0
 
@@ -225,7 +210,7 @@ def test_an_error_at_any_call_of_the_opening(
     card: Gpu, nvml: FakeNvml, training: Training, caplog: pytest.LogCaptureFixture, function: str, code: int
 ) -> None:
     nvml.fail(function, code)
-    seen = training.run(step=lambda: None)
+    seen = training.run()
     assert seen.time_s > 0
     assert nvml.sets == [] or card.limit_w == 250.0
     if function == "nvmlDeviceGetUUID":
@@ -270,7 +255,7 @@ def test_a_gpu_that_is_lost_in_the_middle_of_a_training(card: Gpu, training: Tra
     steps = iter(range(1000))
 
     def step() -> None:
-        time.sleep(0.002)
+        training.wait(0.002)
         if next(steps) == 70:
             card.lost = 1
 
@@ -304,5 +289,5 @@ ZeusRun.from_plan(plan).train(fn)
     trainer.hear()
     assert card.limit_w == 150.0
     trainer.die(signal.SIGKILL)
-    wait_for(lambda: card.limit_w == 250.0, 2.0)
-    wait_for(lambda: guardians() == records(training.tmp) == [], 2.0)
+    wait_for(lambda: card.limit_w == 250.0, WITHIN_S)
+    wait_for(lambda: guardians() == records(training.tmp) == [], WITHIN_S)

@@ -77,7 +77,7 @@ else:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     child = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=300
     )
     if child.stdout == "here\n":
         pytest.skip("this host has an NVIDIA driver")

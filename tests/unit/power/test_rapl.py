@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -136,10 +137,10 @@ def test_a_counter_is_followed_while_nobody_asks(host: Host, monkeypatch: pytest
     device = RaplDevice(folder=host.folder, clock=clock)
     begin_s = host.now_s
     device.energy_j()
-    wait_for(lambda: (host.now_s - begin_s) * 900.0 > 3 * RANGE_J, within_s=2.0)
+    wait_for(lambda: (host.now_s - begin_s) * 900.0 > 3 * RANGE_J, within_s=60.0)
     device.close()
     thread = device._polling._thread
-    wait_for(lambda: not thread.is_alive(), within_s=2.0)
+    wait_for(lambda: not thread.is_alive(), within_s=60.0)
     assert device.energy_j() == pytest.approx((host.now_s - begin_s) * 900.0)
 
 
@@ -243,7 +244,7 @@ def test_what_is_not_there_is_said_and_the_next_source_taken(tmp_path: Path, mon
 
 def test_a_training_is_measured_by_it(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZEUS_POWERCAP", str(host.folder))
-    training, lines = Training(tmp_path), list[Line]()
+    training, lines = Training(tmp_path, time.sleep), list[Line]()
     counter_j = 1000.0
 
     def fn(run: ZeusRun) -> str:
@@ -274,7 +275,7 @@ def test_polling_ends_with_its_object() -> None:
     polling = Polling(objects[0].call, 0.005)
     polling.start()
     polling.start()
-    wait_for(lambda: objects[0].calls > 2, within_s=2.0)
+    wait_for(lambda: objects[0].calls > 2, within_s=60.0)
     thread = polling._thread
     objects.clear()
-    wait_for(lambda: not thread.is_alive(), within_s=2.0)
+    wait_for(lambda: not thread.is_alive(), within_s=60.0)

@@ -52,7 +52,7 @@ class Running:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(5)
+        return self.process.wait(60)
 
     def ask(self, request: Any) -> Any:
         """One request on a connection of its own."""
@@ -403,14 +403,14 @@ def test_the_group_alone_may_connect(card: Gpu, serve) -> None:
 
 def test_only_one_serves_a_folder_of_records(sidecar: Running, serve) -> None:
     other = serve()
-    assert other.process.wait(5) == 1
+    assert other.process.wait(60) == 1
     assert "another sidecar" in other.said
     assert sidecar.ask({"do": "limits"})["ok"]
 
 
 def test_it_says_why_it_cannot_start(nvml: FakeNvml, card: Gpu, serve) -> None:
     unknown = serve(gpus="GPU-unknown")
-    assert unknown.process.wait(5) == 1
+    assert unknown.process.wait(60) == 1
     assert "no such GPU here: GPU-unknown" in unknown.said
     nvml.lose_driver()
     assert "nvmlInit_v2" in serve().said

@@ -183,7 +183,6 @@ def test_numbers_on_the_papers_traces(tmp_path: Path) -> None:
     assert sum(p["zeus"]["runs_without_model"] for p in report["pairs"].values()) == 0
 
 
-@pytest.mark.timeout(60)
 def test_work_is_shared_by_processes_that_inherit_no_handler_and_no_lock() -> None:
     """A process of ours may hold threads and handle signals: forks of it ended in nothing but being waited for."""
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)

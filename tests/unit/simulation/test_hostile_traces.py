@@ -19,7 +19,6 @@ from tests.unit.simulation.tiny import tiny
 CELLS = ["", "x", "-1", "0", "nan", "inf", "1e308", "1e-320", "9" * 400, "0.5", "16", "32", "\0", '"', "a,b", "é", "\r"]
 
 
-@pytest.mark.timeout(170)
 @HOSTILE
 @given(data=st.data())
 def test_a_spoilt_trace(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

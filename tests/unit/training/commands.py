@@ -33,11 +33,11 @@ def family(body: str = "time.sleep(300)", *, before: str = "") -> list[str]:
 def pids_of(folder: Path) -> list[int]:
     """Pids that a family wrote: command, child, daemon, leash."""
     path = folder / "pids"
-    assert waited_for(path.exists, 10), "the command never began"
+    assert waited_for(path.exists), "the command never began"
     return [int(pid) for pid in path.read_text().split()]
 
 
-def waited_for(is_so: Callable[[], Any], timeout_s: float) -> bool:
+def waited_for(is_so: Callable[[], Any], timeout_s: float = 60.0) -> bool:
     """Whether it came in time."""
     until_s = time.monotonic() + timeout_s
     while not is_so():
@@ -65,7 +65,7 @@ def end(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def followed(child: Child, timeout_s: float = 20.0) -> int:
+def followed(child: Child, timeout_s: float = 120.0) -> int:
     """Exit status of a command that ends."""
     until_s = time.monotonic() + timeout_s
     try:

@@ -130,7 +130,7 @@ def script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         if result is not None:
             environment["ZEUS_RESULT"] = str(result)
         return subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
 
     return start

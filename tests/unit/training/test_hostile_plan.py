@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +33,6 @@ def whole(kit: Kit) -> dict[str, Any]:
     return json.loads(plan.to_json())  # type: ignore[no-any-return]
 
 
-@pytest.mark.timeout(120)
 @HOSTILE
 @given(data=st.data())
 def test_a_spoilt_plan_is_refused_or_trained(tmp_path: Path, data: st.DataObject) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import subprocess
-import time
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from torch.utils.data import TensorDataset as Tensors
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.training import loader
 from airflow_provider_zeus.training.loader import ZeusDataLoader, samples_in
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.signals import AttemptOver
@@ -277,19 +277,26 @@ def test_samples_are_counted_in_batches_of_any_shape(batch: Any, samples: int) -
 
 @pytest.mark.parametrize(("wait_s", "warned"), [(0.12, True), (0.0, False)])
 def test_a_training_that_waits_for_its_data_is_told_so_once(
-    kit: Kit, caplog: pytest.LogCaptureFixture, wait_s: float, warned: bool
+    kit: Kit, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, wait_s: float, warned: bool
 ) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(loader, "perf_counter", lambda: now_s)
+
+    def take(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
     class Slow(Stream):
         def __iter__(self) -> Iterator[int]:
             for index in range(2 * 256):
                 if index % 256 == 0:
-                    time.sleep(wait_s)
+                    take(wait_s)
                 yield index
 
     def train(run: ZeusRun) -> None:
         for epoch in run.epochs():
             for _ in run.data_loader(Slow()):
-                time.sleep(0.12)
+                take(0.12)
             run.report(acc=float(epoch == 6))
 
     kit.run().train(train)

@@ -121,7 +121,7 @@ class Together:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30.0)
+            thread.join(120.0)
             assert not thread.is_alive(), "one waits for the other"
         return [self.outcomes[0], self.outcomes[1]]
 
@@ -249,7 +249,7 @@ class TestAgreement:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20.0)
+            thread.join(120.0)
         assert done == {0: [0], 1: [0]}
         assert together.ends() == [(256, State.CONVERGED)]
 

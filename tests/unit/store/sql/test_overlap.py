@@ -43,13 +43,13 @@ def test_mapped_instances_of_one_run_do_not_close_each_other(store: SqlStore) ->
 def _recurrences(url: str, worker: int, count: int, start: Barrier) -> None:
     try:
         store = SqlStore(url)
-        start.wait(60)
+        start.wait(300)
         for i in range(count):
             ti_id = f"w{worker}-{i}"
             asked = store.ask(request(worker * 1000 + i, ti_id=ti_id))
             assert store.ask(request(worker * 1000 + i, ti_id=ti_id)).trial.number == asked.trial.number
             if i == 0:
-                start.wait(60)  # all have asked, none has told: these overlap for sure
+                start.wait(300)  # all have asked, none has told: these overlap for sure
             store.heartbeat(asked.trial.key, report(epochs=1.0, profile=1, points=2))
             news = report(asked.trial.batch_size, samples=worker * 1000 + i)
             assert store.tell(asked.trial.key, State.CONVERGED, news).state is State.CONVERGED
@@ -68,7 +68,7 @@ def test_processes_at_once_lose_nothing(place: str, request_: pytest.FixtureRequ
     for process in processes:
         process.start()
     for process in processes:
-        process.join(90)
+        process.join(300)
     assert [p.exitcode for p in processes] == [0] * workers
     log = SqlStore(url).trials("d.train")
     assert [t.number for t in log] == list(range(1, workers * count + 1))
@@ -91,7 +91,7 @@ def test_several_processes_make_the_tables_together(place: str, request_: pytest
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(300)
     assert [p.exitcode for p in processes] == [0, 0, 0]
     assert [t.number for t in SqlStore(url).trials("d.train")] == [1, 2, 3]
 
@@ -105,7 +105,7 @@ def test_a_file_is_made_by_one_process_at_a_time(sqlite_url: str) -> None:
         opening.join(0.5)
         assert opening.is_alive()
         assert not path.exists()
-    opening.join(30)
+    opening.join(120)
     assert SqlStore(sqlite_url).jobs() == []
 
 

@@ -114,4 +114,4 @@ def test_opening_an_up_to_date_file_needs_no_alembic(store: SqlStore, sqlite_url
         "import sys\nfrom airflow_provider_zeus.store.sql import SqlStore\n"
         f"SqlStore({sqlite_url!r}, create=True)\nassert 'alembic' not in sys.modules, 'alembic'\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -22,7 +22,7 @@ from airflow_provider_zeus.store.sql import SqlStore
 from airflow_provider_zeus.store.turns import turn
 from tests.unit.store.store_kit import report, request, run
 
-LONG_S = 30.0
+LONG_S = 120.0
 
 
 @pytest.fixture
@@ -88,10 +88,17 @@ def test_turns_come_in_the_order_of_arrival(file: Path) -> None:
 
 def test_a_killed_process_gives_its_turn_back(file: Path) -> None:
     with held_by_another(file) as other:
-        threading.Timer(0.3, lambda: other.send_signal(signal.SIGKILL)).start()
-        began = time.monotonic()
+        killed = threading.Event()
+
+        def kill() -> None:
+            until(lambda: queueing(file) == 1)
+            killed.set()
+            other.send_signal(signal.SIGKILL)
+
+        threading.Thread(target=kill).start()
         with turn(file, LONG_S):
-            assert 0.1 < time.monotonic() - began < LONG_S / 2
+            assert killed.is_set()
+            assert not free(file)
 
 
 def test_a_turn_that_is_never_given_back_is_not_waited_for_for_ever(file: Path) -> None:

@@ -1,0 +1,230 @@
+"""Deletes what old trials hold beside their figures: power over time, and the decisions that they ran.
+
+The rows stay, with every figure, so that costs, savings and sums over the whole life of a job do not change. What is
+open, and what the policy's window still uses, is not touched. Work is done in short transactions: no writer waits for
+all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.store import schema, sql_belief, sql_trials
+from airflow_provider_zeus.store.sql_engine import explained, file_of, transaction
+
+TRIALS_A_STEP = 200  # looked at in one transaction: some 4 MB
+PAGES_A_STEP = 256  # of an SQLite file given back in one transaction: 1 MB
+
+_T, _P, _C = schema.trial, schema.power, schema.checkpoint
+_ended_at = sa.func.coalesce(_T.c.closed_at, _T.c.opened_at)
+_decided = _T.c.decision["attempts"].as_string() != "[]"
+_CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
+_OLD = (
+    sa.select(
+        _T.c.id,
+        _T.c.number,
+        _T.c.decision,
+        _P.c.trial_id.is_not(None).label("has_points"),
+        sa.func.coalesce(sa.func.length(sa.cast(_P.c.points, sa.Text)), 0).label("point_bytes"),
+    )
+    .select_from(_T.outerjoin(_P))
+    .where(
+        _T.c.job_id == sa.bindparam("job"),
+        _T.c.number > sa.bindparam("after"),
+        _T.c.state != State.RUNNING.value,
+        _ended_at < sa.bindparam("before"),
+        sa.or_(_T.c.number < sa.bindparam("window"), _T.c.spec["job_version"].as_string() != sa.bindparam("version")),
+        sa.or_(_P.c.trial_id.is_not(None), sa.and_(sa.bindparam("decisions", type_=sa.Boolean), _decided)),
+    )
+    .order_by(_T.c.number)
+    .limit(TRIALS_A_STEP)
+)
+_COUNT_OLD = sa.select(sa.func.count()).where(_T.c.job_id == sa.bindparam("job"), _ended_at < sa.bindparam("before"))
+_KEPT = _COUNT_OLD.where(
+    sa.or_(
+        _T.c.state == State.RUNNING.value,
+        sa.and_(
+            _T.c.number >= sa.bindparam("window"),
+            sa.func.coalesce(_T.c.spec["job_version"].as_string(), sa.bindparam("version")) == sa.bindparam("version"),
+        ),
+    )
+)
+_DELETE_POINTS = sa.delete(_P).where(_P.c.trial_id.in_(sa.bindparam("ids", expanding=True)))
+_SET_DECISION = sa.update(_T).where(_T.c.id == sa.bindparam("row")).values(decision=sa.bindparam("short"))
+_IDLE_CHECKPOINTS = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(_C.c.belief)), 0)).where(
+    _C.c.job_id == sa.bindparam("job")
+)
+_DELETE_CHECKPOINTS = sa.delete(_C).where(_C.c.job_id == sa.bindparam("job"))
+
+Progress = Callable[["Pruned"], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What goes of one job, or went; bytes are those of the text that the database holds."""
+
+    job_id: str
+    points: int = 0  # trials whose power points go
+    point_bytes: int = 0
+    decisions: int = 0  # trials whose decision goes
+    decision_bytes: int = 0
+    checkpoints: int = 0  # of a job without a run since: the next one folds its log again
+    checkpoint_bytes: int = 0
+    whole: int = 0  # trials as old that stay whole: open, or used by the policy's window
+
+    @property
+    def bytes(self) -> int:
+        """All that goes."""
+        return self.point_bytes + self.decision_bytes + self.checkpoint_bytes
+
+    def with_rows(self, rows: Sequence[Any], *, decisions: bool) -> Self:
+        """With what these rows of ``_OLD`` hold."""
+        of = [saved for row in rows if decisions and (saved := _saved(row.decision)) > 0]
+        return replace(
+            self,
+            points=self.points + sum(row.has_points for row in rows),
+            point_bytes=self.point_bytes + sum(row.point_bytes for row in rows),
+            decisions=self.decisions + len(of),
+            decision_bytes=self.decision_bytes + sum(of),
+        )
+
+
+def clock(engine: sa.Engine) -> float:
+    """Seconds since the epoch by the store's clock: the database's on PostgreSQL, this host's on SQLite."""
+    if engine.dialect.name != "postgresql":
+        return time.time()
+    with transaction(engine) as connection:
+        return float(connection.scalar(_CLOCK) or 0.0)
+
+
+def prune(
+    engine: sa.Engine,
+    job_id: str,
+    before_s: float,
+    *,
+    decisions: bool = True,
+    dry_run: bool = False,
+    progress: Progress = lambda pruned: None,
+) -> Pruned:
+    """Delete what the trials of a job that ended before ``before_s`` [s since the epoch] hold beside their figures.
+
+    :param decisions: decisions too, and the checkpoints of a job that has not run since; else power points alone.
+    :param dry_run: only count.
+    :param progress: hears after each step what has gone so far.
+
+    Raises StoreError.
+    """
+    where = _where(engine, job_id, before_s)
+    with transaction(engine) as connection:
+        pruned = Pruned(job_id, whole=connection.scalar(_KEPT, where) or 0)
+    for rows in _steps(engine, where | {"decisions": decisions}):
+        if not dry_run:
+            _delete(engine, job_id, rows, decisions=decisions)
+        pruned = pruned.with_rows(rows, decisions=decisions)
+        progress(pruned)
+    return _without_checkpoints(engine, pruned, before_s, dry_run=dry_run) if decisions else pruned
+
+
+def _where(engine: sa.Engine, job_id: str, before_s: float) -> dict[str, Any]:
+    """What the statements are bound to. ``window``: number of the oldest trial that the policy's window uses."""
+    with transaction(engine) as connection:
+        newest = sql_trials.newest(connection, job_id, 1)
+        window, version = 0, ""
+        try:
+            job = ZeusJob.from_dict(newest[0].spec) if newest else None
+        except JobSpecError:  # of a newer version: nothing is known of its window, nor of its versions
+            return {"job": job_id, "before": float("-inf"), "window": 0, "version": ""}
+        if job is not None:
+            window, version = sql_belief.believed(connection, job_id, job).window_start(), job.job_version
+    return {"job": job_id, "before": before_s, "window": window, "version": version}
+
+
+def _steps(engine: sa.Engine, where: dict[str, Any]) -> Iterator[Sequence[Any]]:
+    """Rows with something to delete, some at a time; looked for without a lock, since an ended trial never reopens."""
+    after = 0
+    while True:
+        with transaction(engine) as connection:
+            rows = connection.execute(_OLD, where | {"after": after}).all()
+        if not rows:
+            return
+        yield rows
+        after = rows[-1].number
+
+
+def _delete(engine: sa.Engine, job_id: str, rows: Sequence[Any], *, decisions: bool) -> None:
+    ids = [row.id for row in rows if row.has_points]
+    short = [{"row": row.id, "short": _short(row.decision)} for row in rows if decisions and _saved(row.decision) > 0]
+    with transaction(engine, write=True) as connection:
+        sql_trials.lock_job(connection, job_id)
+        if ids:
+            connection.execute(_DELETE_POINTS, {"ids": ids})
+        if short:
+            connection.execute(_SET_DECISION, short)
+
+
+def _short(decision: dict[str, Any]) -> dict[str, Any]:
+    """A decision without its attempts: the one that a row ran stands in the row itself, with its reason."""
+    return {"attempts": [], "seed": decision["seed"], "policy": decision["policy"]}
+
+
+def _saved(decision: dict[str, Any]) -> int:
+    return len(json.dumps(decision)) - len(json.dumps(_short(decision)))
+
+
+def _without_checkpoints(engine: sa.Engine, pruned: Pruned, before_s: float, *, dry_run: bool) -> Pruned:
+    """Checkpoints only save time: those of a job that has not run since go, too."""
+    with transaction(engine, write=not dry_run) as connection:
+        if not dry_run:
+            sql_trials.lock_job(connection, pruned.job_id)
+        newest = sql_trials.newest(connection, pruned.job_id, 1)
+        if not newest or newest[0].opened_at >= before_s or newest[0].state is State.RUNNING:
+            return pruned
+        count, size = connection.execute(_IDLE_CHECKPOINTS, {"job": pruned.job_id}).one()
+        if not dry_run:
+            connection.execute(_DELETE_CHECKPOINTS, {"job": pruned.job_id})
+        return replace(pruned, checkpoints=count, checkpoint_bytes=size)
+
+
+def give_back(engine: sa.Engine) -> int | None:
+    """Give the free pages of an SQLite file back to the disk, some at a time; bytes of those that stay free.
+
+    None where the database does so by itself (PostgreSQL). Pages stay free where the file was made without
+    ``auto_vacuum``: new trials use them. Raises StoreError.
+    """
+    if file_of(engine.url) is None:
+        return None
+    free = _pragma(engine, "freelist_count")
+    before = free + 1
+    while 0 < free < before:
+        with transaction(engine, write=True) as connection:
+            _run(connection, f"PRAGMA incremental_vacuum({PAGES_A_STEP})")
+        before, free = free, _pragma(engine, "freelist_count")
+    with engine.connect() as connection:  # from the write-ahead log into the file, as far as no reader is in the way
+        _run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+    return free * _pragma(engine, "page_size")
+
+
+def _run(connection: sa.Connection, pragma: str) -> None:
+    """Run a pragma to its end: this one frees a page each time that it is asked for a row."""
+    try:
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(pragma)
+            cursor.fetchall()
+    except sqlite3.Error as error:
+        raise explained(error, connection.engine.url) from None
+
+
+def _pragma(engine: sa.Engine, name: str) -> int:
+    with transaction(engine) as connection:
+        return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0)

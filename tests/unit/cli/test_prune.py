@@ -1,0 +1,142 @@
+"""``airflow zeus prune``: what it takes, what it says, and that what the pages and the export say stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.cli.prune import seconds_of, size_text
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.store import sql_prune
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.open import open_store
+from tests.unit.cli.conftest import Zeus, recur
+from tests.unit.store.store_kit import JOB, Clock, report, request
+
+SMALL = replace(JOB, window=6)
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def log(home: Path) -> Iterator[Store]:
+    """30 runs of two jobs, one every 20 days, the newest today."""
+    clock = Clock()
+    store = open_store(now=clock)
+    now_s = time.time()
+    for job_id in ("d.train", "d.other"):
+        for n in range(30):
+            clock.t = now_s - 20 * DAY_S * (29 - n)
+            key = store.ask(request(n, job=SMALL, job_id=job_id, ti_id=f"{job_id}-{n}")).trial.key
+            store.tell(key, State.CONVERGED, report(points=200))
+    yield store
+    store.close()
+
+
+def with_points(store: Store, job_id: str = "d.train") -> int:
+    return sum(bool(store.points(t.key)) for t in store.trials(job_id))
+
+
+def said(zeus: Zeus) -> list[str]:
+    """What other commands say of the log."""
+    return [zeus(*each).out for each in (["trials", "d.train", "--last", "99", "--why"], ["jobs", "list"])]
+
+
+def test_old_points_go_and_every_other_command_says_the_same(zeus: Zeus, log: Store, home: Path) -> None:
+    before, size = said(zeus), (home / "zeus.db").stat().st_size
+    done = zeus("prune", "--older-than", "210d")
+    assert (done.status, done.err) == (0, "")
+    assert "d.train: power points of 19 trials" in done.out
+    assert "d.other: power points of 19 trials" in done.out
+    assert f"gone from sqlite:{home}/zeus.db" in done.out
+    assert (with_points(log), with_points(log, "d.other")) == (11, 11)
+    assert said(zeus) == before
+    assert (home / "zeus.db").stat().st_size < size
+    again = zeus("prune", "--older-than", "210d")
+    assert "0 bytes gone" in again.out
+
+
+def test_a_dry_run_says_what_would_go_of_one_job(zeus: Zeus, log: Store) -> None:
+    would = zeus("prune", "--older-than", "28w", "--job", "d.train", "--dry-run")
+    assert would.status == 0
+    assert "d.other" not in would.out
+    assert "would go" in would.out
+    assert with_points(log) == 30
+    done = zeus("prune", "--older-than", "28w", "--job", "d.train")
+    assert done.out.splitlines()[0] == would.out.splitlines()[0]
+    assert with_points(log, "d.other") == 30
+
+
+def test_keep_trials_leaves_the_decisions(zeus: Zeus, log: Store) -> None:
+    done = zeus("prune", "--older-than", "210d", "--keep-trials")
+    assert "decisions" not in done.out
+    assert with_points(log) == 11
+    assert all(t.decision.attempts for t in log.trials("d.train"))
+
+
+def test_what_is_too_young_or_used_stays_and_is_counted(zeus: Zeus, log: Store) -> None:
+    assert "power points of 24 trials" in (out := zeus("prune", "--older-than", "12h").out)
+    assert "5 as old stay whole" in out
+
+
+def test_long_work_tells_how_far_it_is(zeus: Zeus, log: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_zeus.cli.prune._SAY_EVERY", 1)
+    assert "d.train: 19 trials so far" in zeus("prune", "--older-than", "210d").err
+    assert sql_prune.TRIALS_A_STEP > 1
+
+
+def test_variables_keep_little_anyway(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    recur(open_store(overlap_possible=False), 1)
+    done = zeus("prune", "--older-than", "1h")
+    assert done.status == 0
+    assert "newest 500 trials" in done.out
+    assert len(open_store(overlap_possible=False).trials("d.train")) == 1
+
+
+def test_a_file_of_an_older_version_says_how_to_make_it_smaller(
+    zeus: Zeus, log: Store, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    log.close()
+    with closing(sqlite3.connect(home / "zeus.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("VACUUM")
+    done = zeus("prune", "--older-than", "210d")
+    assert done.status == 0
+    assert "PRAGMA auto_vacuum = INCREMENTAL; VACUUM" in done.out
+    assert with_points(log) == 11
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("12h", 43_200.0), ("90d", 90 * DAY_S), ("2w", 14 * DAY_S)])
+def test_ages(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "0d", "1.5d", "1y", "9999999d", "1d 2h", "１d"])
+def test_what_is_no_age_is_refused(zeus: Zeus, log: Store, text: str) -> None:
+    with pytest.raises(JobSpecError, match="12h, 90d, 2w"):
+        seconds_of(text)
+    assert zeus("prune", f"--older-than={text}").status == 1
+    assert with_points(log) == 30
+
+
+def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, log: Store) -> None:
+    done = zeus("prune", "--older-than", "1d", "--job", "d.trian")
+    assert done.status == 1
+    assert "Did you mean d.train, d.other." in done.err
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (19e6, "19 MB"), (2.5e9, "2.5 GB")]
+)
+def test_sizes_for_people(size: Any, text: str) -> None:
+    assert size_text(int(size)) == text

@@ -1,0 +1,76 @@
+"""Pages over a pruned log: every figure as before; where a curve was, that it was pruned."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.plugin import reading
+from airflow_provider_zeus.plugin.folds import Folds
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.open import open_store, store_url
+from airflow_provider_zeus.store.sql_engine import engine_of, read_url
+from airflow_provider_zeus.store.sql_prune import prune
+from tests.unit.plugin.kit import JOB
+from tests.unit.store.store_kit import Clock, report, request
+
+RUNS = 20
+PAGES = ["jobs", "jobs/d/saved", "dags/d/costs", "dags/d/charts", "dags/d/export?kind=csv", "dags/d/what-if?eta=0.3"]
+PAGES += [f"dags/d/runs/run{n}/costs" for n in (1, 9, RUNS)]
+
+
+@pytest.fixture
+def log(store: Store) -> Iterator[Store]:
+    """Runs whose window is full, all but the newest of them old."""
+    clock = Clock()
+    log = open_store(now=clock)
+    job = replace(JOB, window=6)
+    for n in range(1, RUNS + 1):
+        clock.t += 86_400.0
+        asked = log.ask(request(n, job=job)).trial
+        log.tell(asked.key, State.CONVERGED, report(asked.batch_size, profile=3, points=100))
+    yield log
+    log.close()
+
+
+def pages(admin: Any) -> dict[str, Any]:
+    answers = {}
+    for page in PAGES:
+        address, _, query = page.partition("?")
+        params = {"job_id": "d.train", **dict(p.split("=") for p in query.split("&") if p)}
+        answer = admin.get(f"/zeus/api/{address}", params=params)
+        assert answer.status_code == 200, (page, answer.text)
+        answers[page] = without_decisions(answer.text) if "export" in page else answer.text
+    return answers
+
+
+def without_decisions(text: str) -> list[dict[str, str]]:
+    """An export, but for the column that pruning empties."""
+    rows = list(csv.DictReader(text.splitlines()))
+    assert all(row.pop("decision") for row in rows)
+    return rows
+
+
+def test_no_page_says_anything_else_of_costs(admin: Any, log: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = pages(admin)
+    url = store_url("zeus_default")
+    assert url is not None
+    pruned = prune(engine_of(read_url(url)), "d.train", 1e9)
+    assert pruned.points == pruned.decisions == RUNS - 6
+    monkeypatch.setattr(reading, "_folds", Folds())  # nothing is known of the log as it was
+    assert pages(admin) == before
+
+
+def test_the_curve_of_a_pruned_run_says_that_it_was_pruned(admin: Any, log: Store) -> None:
+    address = "/zeus/api/dags/d/runs/run1/charts"
+    params = {"job_id": "d.train", "task_id": "train"}
+    assert "prune" not in admin.get(address, params=params).text
+    url = store_url("zeus_default")
+    assert url is not None
+    prune(engine_of(read_url(url)), "d.train", 1e9)
+    assert "airflow zeus prune" in admin.get(address, params=params).text

@@ -1,0 +1,99 @@
+"""However long a training runs: what is stored and what waits of its power over time is what a page draws."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.operators.teller import Teller
+from airflow_provider_zeus.optimizer.points import MAX_POINTS, thinned
+from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State
+from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.training.outbox import folded
+from airflow_provider_zeus.training.plan import Line
+from tests.unit.store.store_kit import DictPort, began_alone, request, seen
+
+MANY = 100_000  # a point a second: 28 hours
+
+
+def curve(start: int = 0, count: int = MANY) -> list[PowerPoint]:
+    """A limit that changes every hour, a validation every 10 minutes."""
+    return [
+        PowerPoint(
+            t_s=i + 1.0,
+            power_w=150.0 + i % 7,
+            limit_w=200.0 + i // 3600,
+            phase="validate" if i % 600 < 30 else "train",
+        )
+        for i in range(start, start + count)
+    ]
+
+
+def energy_j(points: list[PowerPoint]) -> float:
+    ends = [0.0, *(p.t_s for p in points)]
+    return sum((p.power_w or 0.0) * (p.t_s - before) for p, before in zip(points, ends, strict=False))
+
+
+CURVE = curve()
+
+
+def test_thinning_keeps_energy_and_end() -> None:
+    few = thinned(CURVE)
+    assert len(few) <= MAX_POINTS == 500
+    assert few[-1].t_s == MANY
+    assert energy_j(few) == pytest.approx(energy_j(CURVE))
+
+
+@pytest.mark.parametrize("parts", [1, 20])
+def test_every_store_keeps_what_a_page_draws(store: Store, parts: int) -> None:
+    key = store.ask(request(1)).trial.key
+    size = MANY // parts
+    for part in range(parts):
+        news = Report(observation=seen(), points=CURVE[part * size : (part + 1) * size])
+        if part + 1 < parts:
+            store.heartbeat(key, news)
+    store.tell(key, State.CONVERGED, news)
+    points = store.points(key)
+    assert 50 < len(points) <= MAX_POINTS
+    assert points[-1].t_s == MANY
+    assert energy_j(points) == pytest.approx(energy_j(CURVE))
+
+
+def test_what_waits_in_a_variable_or_a_file_is_as_little(tmp_path: Path) -> None:
+    for down in (False, True):
+        port = DictPort()
+        port.down = down
+        tell = Teller(None, port, began_alone(1, opened_at=0.0), lease_s=90, state_dir=tmp_path)
+        tell(Line(kind="end", start_id="s", attempt=1, state=State.CONVERGED, observation=seen(), points=tuple(CURVE)))
+        (text,) = [path.read_text() for path in tmp_path.iterdir()] if down else port.data.values()
+        assert 50 < len(json.loads(text)["report"]["points"]) <= MAX_POINTS
+
+
+def test_what_waits_in_memory_for_a_store_that_is_gone_is_as_little() -> None:
+    waiting: list[Line] = []
+    for n in range(0, MANY, 100):
+        sample = ProfileSample(batch_size=32, limit_w=100.0 + n % 500, samples=1, energy_j=1.0, time_s=1.0)
+        news = Line(
+            kind="beat", start_id="s", attempt=1, observation=seen(), points=tuple(curve(n, 100)), profile=(sample,)
+        )
+        waiting = folded([*waiting, news])
+        assert len(waiting) == 1
+        assert len(waiting[0].points) <= MAX_POINTS
+        assert len(waiting[0].profile) <= 5
+    (line,) = folded([*waiting, replace(waiting[0], kind="end", points=(), profile=())])
+    assert line.kind == "end"
+    assert line.points[-1].t_s == MANY
+    assert energy_j(list(line.points)) == pytest.approx(energy_j(CURVE))
+    assert sum(s.samples for s in line.profile) == MANY // 100
+
+
+def test_a_mark_that_waits_still_takes_back_what_was_sent_before() -> None:
+    def beat(*profile: ProfileSample) -> Line:
+        return Line(kind="beat", start_id="s", attempt=1, observation=seen(), profile=profile)
+
+    sample = ProfileSample(batch_size=32, limit_w=100.0, samples=1, energy_j=1.0, time_s=1.0)
+    (line,) = folded([beat(sample), beat(ProfileSample.anew(32)), beat(sample), beat(sample)])
+    assert [(s.is_mark, s.samples) for s in line.profile] == [(True, 0), (False, 2)]

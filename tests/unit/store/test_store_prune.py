@@ -1,0 +1,214 @@
+"""Pruning: power points and decisions of old trials go, every figure and every decision to come stays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.cli.export import row as exported
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.saving import saving
+from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.store import sql_belief, sql_prune
+from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql_prune import Pruned
+from tests.unit.store.store_kit import JOB as ANY_JOB
+from tests.unit.store.store_kit import Clock, report, request
+
+JOB = replace(ANY_JOB, window=6)
+DAY_S = 86_400.0
+NOW_S = 1000 * DAY_S
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database"))
+
+
+@pytest.fixture
+def store(url: str, clock: Clock) -> SqlStore:
+    return SqlStore(url, create=True, now=clock)
+
+
+@pytest.fixture
+def prune(url: str, store: SqlStore) -> Callable[..., Pruned]:
+    def prune(days: float = 365, job_id: str = "d.train", **options: Any) -> Pruned:
+        return sql_prune.prune(engine_of(read_url(url)), job_id, NOW_S - days * DAY_S, **options)
+
+    return prune
+
+
+def recur(
+    store: SqlStore,
+    clock: Clock,
+    numbers: range,
+    *,
+    job: ZeusJob = JOB,
+    job_id: str = "d.train",
+    until_s: float = NOW_S,
+) -> None:
+    """A run every 20 days, each with power points."""
+    for n in numbers:
+        clock.t = until_s - 20 * DAY_S * (numbers.stop - 1 - n)
+        key = store.ask(request(n, job=job, job_id=job_id, ti_id=f"{job_id}-{n}")).trial.key
+        store.tell(key, State.CONVERGED, report(points=300, profile=2, energy_j=1000.0 + n))
+
+
+def with_points(store: SqlStore) -> list[int]:
+    return [t.number for t in store.trials("d.train") if store.points(t.key)]
+
+
+def with_decision(store: SqlStore) -> list[int]:
+    return [t.number for t in store.trials("d.train") if t.decision.attempts]
+
+
+def figures(trial: Trial) -> dict[str, Any]:
+    """All that is exported of a trial, its decision apart."""
+    return {name: value for name, value in exported(trial, None).items() if name != "decision"}
+
+
+def test_old_trials_lose_points_and_decision_and_keep_every_figure(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
+    recur(store, clock, range(1, 41))
+    before = store.trials("d.train")
+    pruned = prune()
+    old = [t.number for t in before if t.closed_at is not None and t.closed_at < NOW_S - 365 * DAY_S]
+    assert (pruned.points, pruned.decisions, pruned.whole) == (len(old), len(old), 0)
+    assert pruned.point_bytes > 300 * 30 * len(old)
+    young = [t.number for t in before if t.number not in old]
+    assert with_points(store) == with_decision(store) == young
+    after = store.trials("d.train")
+    assert [figures(t) for t in after] == [figures(t) for t in before]
+    assert [t.planned for t in after] == [t.planned for t in before]
+    assert [t.decision.seed for t in after] == [t.decision.seed for t in before]
+    one, other = (saving(trials, JOB, rng=random.Random(0)) for trials in (before, after))
+    assert (one.cost, one.energy, one.time) == (other.cost, other.energy, other.time)
+
+
+def test_a_second_pruning_finds_nothing(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
+    recur(store, clock, range(1, 41))
+    assert prune().bytes > 0
+    assert prune().bytes == 0
+
+
+def test_what_the_log_teaches_is_the_same_and_another_job_is_left_alone(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned], url: str
+) -> None:
+    def taught(eta: float) -> str:
+        with transaction(engine_of(read_url(url))) as connection:  # of another eta there is no checkpoint
+            return sql_belief.believed(connection, "d.train", replace(JOB, eta=eta)).to_json()
+
+    recur(store, clock, range(1, 41))
+    recur(store, clock, range(1, 41), job_id="other")
+    before = [taught(eta) for eta in (0.5, 0.3)]
+    assert prune().decisions > 0
+    assert [taught(eta) for eta in (0.5, 0.3)] == before
+    assert all(t.decision.attempts and store.points(t.key) for t in store.trials("other"))
+    assert store.ask(request(41, job=JOB)).trial.decision.attempts
+
+
+def test_keep_trials_deletes_points_alone(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
+    recur(store, clock, range(1, 41))
+    pruned = prune(decisions=False)
+    assert pruned.points > 0
+    assert (pruned.decisions, pruned.checkpoints) == (0, 0)
+    assert len(with_points(store)) < 40
+    assert len(with_decision(store)) == 40
+
+
+def test_a_dry_run_counts_the_same_and_changes_nothing(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
+    recur(store, clock, range(1, 41))
+    before = store.trials("d.train")
+    would = prune(dry_run=True)
+    assert store.trials("d.train") == before
+    assert len(with_points(store)) == 40
+    assert prune() == would
+
+
+def test_open_trials_and_those_in_the_window_are_not_touched(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
+    clock.t = NOW_S - 900 * DAY_S
+    open_ = store.ask(request(99, job=JOB, ti_id="open", lease_s=NOW_S)).trial
+    store.heartbeat(open_.key, report(points=3))
+    recur(store, clock, range(1, 13))
+    pruned = prune(days=0.001)
+    newest = [t.number for t in store.trials("d.train")][-6:]
+    assert with_points(store) == with_decision(store) == [open_.number, *newest]
+    assert pruned.whole == 1 + 5, "the newest ended just now"
+
+
+def test_a_window_that_is_not_full_uses_all_of_its_version(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
+    recur(store, clock, range(1, 9), until_s=NOW_S - 500 * DAY_S)
+    recur(store, clock, range(9, 13), job=replace(JOB, job_version="2"))
+    prune(days=0.001)
+    assert with_points(store) == [9, 10, 11, 12]
+
+
+def test_a_job_that_a_newer_version_wrote_is_left_alone(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recur(store, clock, range(1, 13))
+    monkeypatch.setattr(ZeusJob, "to_dict", lambda job: {"job_version": "1", "window": "?"})
+    store.ask(request(13, job=JOB))
+    assert prune(days=0.001).bytes == 0
+    assert len(with_points(store)) == 12
+
+
+def test_a_late_result_of_a_pruned_trial_takes_its_row(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
+    """Kept for later when the store was away, and told after all: no second row, no cost twice."""
+    clock.t = NOW_S - 900 * DAY_S
+    lost = store.ask(request(99, job=JOB, ti_id="lost", lease_s=1.0)).trial
+    recur(store, clock, range(1, 13))
+    assert store.trials("d.train")[0].state is State.ABANDONED
+    prune(days=0.001)
+    assert store.adopt(lost).number == lost.number
+    store.tell(lost.key, State.CONVERGED, report(energy_j=5.0))
+    assert [t.observation.energy_j for t in store.trials("d.train") if t.key.ti_id == "lost"] == [5.0]
+    with pytest.raises(StoreError, match="ran the last attempt"):
+        store.begin(replace(lost.key, attempt=2), lost.key)
+
+
+def test_checkpoints_of_a_job_that_ran_no_more_go(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
+    recur(store, clock, range(1, 41))
+    assert prune().checkpoints == 0
+    assert prune(days=-1).checkpoints > 0
+    before = store.ask(request(41, job=JOB)).trial.decision
+    assert before.attempts
+
+
+def test_an_sqlite_file_gets_smaller_in_steps(sqlite_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqlStore(sqlite_url, create=True, now=clock)
+    recur(store, clock, range(1, 41))
+    engine = engine_of(read_url(sqlite_url))
+    sql_prune.give_back(engine)
+    before = pages(engine)
+    monkeypatch.setattr(sql_prune, "PAGES_A_STEP", 7)
+    monkeypatch.setattr(sql_prune, "TRIALS_A_STEP", 3)
+    pruned = sql_prune.prune(engine, "d.train", NOW_S - 200 * DAY_S)
+    assert sql_prune.give_back(engine) == 0
+    assert pages(engine) < before - 0.8 * pruned.point_bytes / 4096
+
+
+def pages(engine: Any) -> int:
+    return sql_prune._pragma(engine, "page_count")
+
+
+def test_progress_is_told_step_by_step(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
+    recur(store, clock, range(1, 41))
+    heard: list[int] = []
+    pruned = prune(progress=lambda pruned: heard.append(pruned.points))
+    assert heard[-1] == pruned.points
