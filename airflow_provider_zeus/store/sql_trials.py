@@ -13,6 +13,7 @@ from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, Sta
 from airflow_provider_zeus.store import schema
 from airflow_provider_zeus.store.ledger import limits_left, version_of
 from airflow_provider_zeus.store.rows import OBSERVED, from_row, state_of, to_row
+from airflow_provider_zeus.store.sql_watch import alive
 
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
 
@@ -149,6 +150,7 @@ def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[T
     for row in connection.execute(
         _LOG, {"job": job_id, "after": after}, execution_options={"yield_per": 500}
     ).mappings():
+        alive(connection)
         yield from_row(row)
 
 
