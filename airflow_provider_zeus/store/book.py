@@ -141,8 +141,14 @@ def begin(book: Book, key: TrialKey, previous: TrialKey, planned: Attempt | None
 
 
 def adopt(book: Book, trial: Trial, lease_s: float) -> Trial:
-    """Write the row of a trial that began while the store could not be asked, unless it is there."""
+    """Write the row of a trial that began while the store could not be asked, unless it is there.
+
+    A question whose answer was lost has left an open row under the same key, which no start ever takes: it is closed.
+    """
     start_id = trial.observation.start_id
+    lost = None if trial.number else book.find(trial.key)
+    if lost and ledger.never_answered(lost, trial):
+        _abandon(book, lost, ledger.ANSWER_LOST)
     trial = ledger.adopted(trial, number=book.newest + 1, now=book.now, lease_s=lease_s)
     return _there_or_added(book, trial, start_id)
 
@@ -170,6 +176,7 @@ def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> None
     """Renew the lease and write partial sums of an open trial."""
     trial = _of_start(book, key, report)
     if trial.state is State.RUNNING:
+        report = ledger.resolved(trial.observation, report)
         trial = ledger.beaten(trial, report.observation, book.now, lease_s)
         book.put(trial)
         _extras(book, trial, report)
@@ -182,7 +189,7 @@ def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | 
     if trial is not before:
         book.seq += 1
         book.put(trial, closed=True)
-        _extras(book, trial, report)
+        _extras(book, trial, ledger.resolved(before.observation, report))
     return trial
 
 

@@ -24,6 +24,7 @@ from airflow_provider_zeus.optimizer.trial import (
 from airflow_provider_zeus.store.base import AskRequest, Report
 
 LEASE_EXPIRED = "lease expired"
+ANSWER_LOST = "its answer was lost: the run trained at the default batch size"
 REDELIVERED = "redelivered: another start of the task took its place"
 
 LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, state, limit found, limit last set [W]
@@ -155,6 +156,12 @@ def same_attempt(one: Trial, other: Trial) -> bool:
     return (one.decision, one.planned) == (other.decision, other.planned)
 
 
+def never_answered(held: Trial, alone: Trial) -> bool:
+    """Whether an open row is of a question whose answer was lost, so that ``alone`` runs in its place."""
+    open_ = held.state is State.RUNNING and held.observation.start_id is None
+    return open_ and not same_attempt(held, alone)
+
+
 def beaten(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial:
     """An open trial after a heartbeat: lease renewed, partial sums written."""
     return replace(renewed(trial, now, lease_s), observation=merged(trial.observation, news))
@@ -237,6 +244,22 @@ def _problem(name: str, value: Any) -> str:
 def _storable(text: str) -> str:
     """The text with ``?`` for what no database takes: NUL, and bytes of a file name that are no UTF-8."""
     return text.replace("\0", "?").encode(errors="replace").decode()
+
+
+def resolved(held: Observation, report: Report) -> Report:
+    """The report with the samples and points of those heartbeats before it that were not stored.
+
+    A heartbeat is stored whole, and those after it hold what it brought or come after it too. So what is ``held`` says
+    which was the last one that was stored. Each of them says another sum than the one before.
+    """
+    lost: list[Report] = []
+    for beat in reversed(report.unsure):
+        if merged(held, beat.observation) == held:
+            break
+        lost.insert(0, beat)
+    profile = [sample for each in (*lost, report) for sample in each.profile]
+    points = [point for each in (*lost, report) for point in each.points]
+    return replace(report, profile=profile, points=points, unsure=())
 
 
 def finite(report: Report) -> Report:

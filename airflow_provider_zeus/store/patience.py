@@ -46,6 +46,11 @@ def bounded(call: Callable[[], T], most_s: float | None) -> T:
     return result[0]
 
 
+def within(call: Callable[[str], T], most_s: float) -> Callable[[str], T]:
+    """The same call of one text, with a bound; see :func:`bounded`."""
+    return lambda text: bounded(lambda: call(text), most_s)
+
+
 def retried(
     call: Callable[[], T],
     most_s: float,
