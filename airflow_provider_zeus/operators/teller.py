@@ -131,7 +131,7 @@ class Teller:
         row = replace(first, key=key, planned=planned_of(first, line))
         report = replace(report, points=thinned(report.points))
         port = None if self._stopped else self._port
-        most_s, begun_s = min(VARIABLE_S, self._left_s), time.monotonic()
+        most_s, begun_s = min(VARIABLE_S, self._left_s / 2), time.monotonic()
         where_to: dict[str, Any] = {"trial": row, "state_dir": self._state_dir, "most_s": most_s}
         try:
             where = remember(port, key, state, report, first.job_id, line.reason, **where_to)
