@@ -40,7 +40,10 @@ def bounded(call: Callable[[], T], most_s: float | None) -> T:
         return call()
     thread.join(most_s)
     if errors:
-        raise errors[0]
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # else the error holds itself, and with it all that its frames hold
     if not result:
         raise TimeoutError(f"no answer for {most_s:g} s")
     return result[0]
