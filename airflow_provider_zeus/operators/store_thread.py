@@ -63,6 +63,6 @@ class StoreThread:
             try:
                 self._take(handed.line)
             except Exception as error:
-                handed.error = error
+                handed.error = error.with_traceback(None)  # whose frames hold this one
             finally:
                 handed.done.set()

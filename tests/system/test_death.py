@@ -21,7 +21,7 @@ from airflow_provider_zeus.optimizer.trial import State, Trial
 from tests import fake_nvml
 from tests.system.death_cells import Cell, Outcome, Played, cells
 from tests.system.death_start import LEASE_S, Start
-from tests.system.death_stores import Log, PostgresLog, SqliteLog, pasts
+from tests.system.death_stores import Log, OwnLog, PostgresLog, SqliteLog, pasts
 from tests.system.death_table import NOT_HERE, note
 from tests.system.killing import Host, MemoryLimit
 
@@ -69,6 +69,8 @@ class Matrix:
     def _log(self, cell: Cell, folder: Path) -> Log:
         if cell.store == "sqlite":
             return SqliteLog(folder, self._file)
+        if cell.store == "silent":
+            return OwnLog()
         assert self._admin_url
         with self._copying:  # PostgreSQL copies a database for one at a time
             return PostgresLog(self._admin_url, f"zeus_{folder.name}", self._name)
@@ -81,7 +83,7 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     items = [item for item in request.session.items if item.path == request.path]
     params = [item.callspec.params for item in items if hasattr(item, "callspec")]
     selected = [given["cell"] for given in params if "cell" in given]
-    postgres = request.getfixturevalue("postgres") if any(c.store == "postgres" for c in selected) else None
+    postgres = request.getfixturevalue("postgres") if any(c.store != "sqlite" for c in selected) else None
     shared = "PYTEST_XDIST_WORKER" in os.environ  # nobody knows which of them are this worker's
     matrix = Matrix(tmp_path_factory.mktemp("death"), postgres, [] if shared else selected)
     yield matrix
@@ -105,6 +107,7 @@ ALWAYS = {  # the others are slow
     Cell("sqlite", "disk full", "before tell commits"),
     Cell("sqlite", "redelivered", "after ask"),
     Cell("postgres", "store gone for 2 s", "between epochs"),
+    Cell("silent", "connection cut", "before ask commits"),
 }
 
 
