@@ -36,7 +36,7 @@ def ask_for(operator: ZeusAskOperator, context: Mapping[str, Any]) -> tuple[Plan
     settings = Settings.read()
     job = ZeusJob.from_dict(operator.job).check(rendered=True)
     request = ask_request(job, context, None, lease_s=operator.lease_s, task_id=operator.trains)
-    store, asked = ask(request, operator.zeus_conn_id, settings, overlap_possible=_overlap_possible(context))
+    store, asked, _ = ask(request, operator.zeus_conn_id, settings, overlap_possible=_overlap_possible(context))
     plan = plan_of(asked, settings, state_dir=None)  # it trains on another host
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.operators.asking import answer_of, drain_for_a_while
+from airflow_provider_zeus.operators.asking import Question, drain_for_a_while
 from airflow_provider_zeus.operators.teller import RUN_S, STOPPED_S, Teller
 from airflow_provider_zeus.optimizer.checks import RUN_TYPES
 from airflow_provider_zeus.optimizer.job import ZeusJob
@@ -109,11 +109,11 @@ class Recurrence:
         request = ask_request(job, context, device.info, lease_s=settings.lease_s)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
-        store, asked = ask(request, conn_id, settings, overlap_possible=overlap_possible)
+        store, asked, reopen = ask(request, conn_id, settings, overlap_possible=overlap_possible)
         left_s = max(RUN_S - (time.monotonic() - begun_s), 0.0)
         plan = plan_of(asked, settings, state_dir=str(settings.state_dir))
         push(context, "zeus_decision", decision_xcom(asked.trial, store))
-        teller = teller_of(store, asked.trial, settings, reopening(conn_id, overlap_possible), left_s=left_s)
+        teller = teller_of(store, asked.trial, settings, reopen, left_s=left_s)
         return cls(plan=plan, device=device, teller=teller)
 
     def run(self) -> ZeusRun:
@@ -179,16 +179,23 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     }
 
 
-def ask(request: AskRequest, conn_id: str, settings: Settings, *, overlap_possible: bool) -> tuple[Store | None, Asked]:
-    """The store and its answer; without a store the default batch size, or StoreError where the job is strict."""
+def ask(
+    request: AskRequest, conn_id: str, settings: Settings, *, overlap_possible: bool
+) -> tuple[Store | None, Asked, Callable[[], Store]]:
+    """The store and its answer; without a store the default batch size, or StoreError where the job is strict.
+
+    The third value opens the store later; see :func:`reopening`.
+    """
 
     def opened() -> Store:
         store = open_store(conn_id, overlap_possible=overlap_possible)
         drain_for_a_while(store, AirflowVariables(), request.job_id, settings.state_dir)
         return store
 
+    question = Question(request, opened)
+    reopen = reopening(conn_id, overlap_possible, lambda: question.is_over)
     try:
-        return answer_of(request, opened)
+        return *question.answer(), reopen
     except StoreError as error:
         if request.job.strict:
             raise
@@ -197,12 +204,20 @@ def ask(request: AskRequest, conn_id: str, settings: Settings, *, overlap_possib
             error,
             request.job.default_batch_size,
         )
-        return None, Asked(trial=_unasked(request))
+        return None, Asked(trial=_unasked(request)), reopen
 
 
-def reopening(conn_id: str, overlap_possible: bool | None = None) -> Callable[[], Store]:
-    """Opens the store later, where it could not be asked. It makes none: the one that is away would be another."""
-    return lambda: open_store(conn_id, create=False, overlap_possible=overlap_possible)
+def reopening(
+    conn_id: str, overlap_possible: bool | None = None, may_open: Callable[[], bool] = lambda: True
+) -> Callable[[], Store]:
+    """Opens a store that could not be asked, or raises StoreError. It makes none: another log would be begun."""
+
+    def reopen() -> Store:
+        if not may_open():
+            raise StoreError("The question of this run is still under way.")
+        return open_store(conn_id, create=False, overlap_possible=overlap_possible)
+
+    return reopen
 
 
 def teller_of(

@@ -156,7 +156,7 @@ def test_a_death_under_a_clock_that_went_back_is_closed_by_the_next_try(tmp_path
         past.__exit__(None, None, None)
 
 
-def own(log: SqliteLog) -> list[Trial]:
+def own(log: Log) -> list[Trial]:
     """What the run has in the log."""
     store = log.readers()
     try:
@@ -200,6 +200,34 @@ def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path
     finally:
         host.end()
         past.__exit__(None, None, None)
+
+
+def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(tmp_path: Path) -> None:
+    """Its cost waits in a file, for no API is asked on the way out; the next run tells it."""
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    host, log, variables = Host(tmp_path / "airflow"), OwnLog(), tmp_path / "variables"
+    state_dir = tmp_path / "cell" / "state"
+    try:
+        first = Start(host, tmp_path / "cell", log, variables, stage="between epochs")
+        first.there()
+        with log.standing():
+            os.kill(first.pid, signal.SIGTERM)
+            first.ended()
+        assert first.value() is None, "Airflow gets no value of a task that was stopped"
+        assert list(variables.iterdir()) == []
+        (kept,) = state_dir.glob("zeus-untold-*.json")
+        later = {"ti_id": "ti-2", "run_id": "run-2", "state_dir": str(state_dir)}
+        second = Start(host, tmp_path / "next", log, variables, **later)
+        second.ended(20)
+        assert second.value() == "32", second.said()
+        assert not kept.exists()
+        (told,) = own(log)
+        assert (told.state, told.reason) == (State.FAILED, "killed: Airflow stopped the task")
+        assert told.observation.energy_j == first.lines("given")[-1]["energy_j"]
+    finally:
+        host.end()
+        log.end()
 
 
 @pytest.mark.slow
