@@ -15,7 +15,15 @@ class JobSpecError(ZeusError, ValueError):
 
 
 class StoreError(ZeusError, RuntimeError):
-    """The store cannot be reached, has another schema, or refuses this use of it."""
+    """The store cannot be reached, has another schema, or refuses this use of it.
+
+    :param passing: whether the same call may succeed some seconds later: no connection, a lock, no answer in time.
+    :param unsure: whether what was to be written may be stored all the same: the answer to a commit was lost.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False, unsure: bool = False) -> None:
+        super().__init__(message)
+        self.passing, self.unsure = passing, unsure
 
 
 class UnknownTrialError(StoreError):

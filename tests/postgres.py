@@ -13,7 +13,8 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -31,18 +32,20 @@ def postgres() -> Iterator[str]:
 
 
 @contextmanager
-def server(*, durable: bool = False) -> Iterator[str]:
+def server(*, durable: bool = False, max_connections: int | None = None) -> Iterator[str]:
     """URL of an administrator's database of a server that lives as long. Raises OSError where none starts.
 
     :param durable: a commit waits for the disk, as where it matters.
+    :param max_connections: of the server, which is one of its own then.
     """
     given = os.environ.get("ZEUS_TEST_POSTGRES")
-    if given:
+    if given and max_connections is None:
         yield given
         return
+    options = [*(["durable"] if durable else []), *([str(max_connections)] if max_connections else [])]
     with tempfile.TemporaryFile() as said:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.postgres", *(["durable"] if durable else [])],
+            [sys.executable, "-m", "tests.postgres", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -61,6 +64,26 @@ def server(*, durable: bool = False) -> Iterator[str]:
             keeper.stdin.close()
             keeper.stdout.close()
             keeper.wait(MOST_S)
+
+
+@contextmanager
+def stopped(admin_url: str) -> Iterator[None]:
+    """The whole server stands still, by SIGSTOP: its host still takes connections and acknowledges what is sent."""
+    import psutil
+    import sqlalchemy as sa
+
+    folder = Path(str(sa.make_url(admin_url).query["host"]))
+    postmaster = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
+    postmaster.suspend()  # first: it starts no other
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):  # one that ends by itself
+                process.resume()
 
 
 @pytest.fixture
@@ -96,6 +119,10 @@ def main() -> None:
             for setting in loose:  # no test must survive a crash
                 running.psql(f"ALTER SYSTEM SET {setting} = off;")
             running.psql("SELECT pg_reload_conf();")
+            for most in filter(str.isdigit, sys.argv[1:]):
+                running.psql(f"ALTER SYSTEM SET max_connections = {most};")
+                running.stop()
+                running.start()
             print(running.get_uri(driver="psycopg2").replace("postgres:@", "postgres@"), flush=True)
             sys.stdin.buffer.read()
         finally:

@@ -7,21 +7,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_zeus.errors import BelowTargetError, StoreError
+from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.operators.collect import starts_in_folder, starts_in_xcom, starts_told, tell_all
-from airflow_provider_zeus.operators.recurrence import Settings, ask, ask_request, decision_xcom, plan_of, push
-from airflow_provider_zeus.operators.teller import Teller
+from airflow_provider_zeus.operators.recurrence import (
+    Settings,
+    ask,
+    ask_request,
+    decision_xcom,
+    plan_of,
+    push,
+    reopening,
+    teller_of,
+)
 from airflow_provider_zeus.operators.trial import DECISION, HANDED, PLAN
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.training.plan import Line, Plan
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.operators.trial import ZeusAskOperator, ZeusTellOperator
-    from airflow_provider_zeus.store.base import Store
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +36,12 @@ def ask_for(operator: ZeusAskOperator, context: Mapping[str, Any]) -> tuple[Plan
     settings = Settings.read()
     job = ZeusJob.from_dict(operator.job).check(rendered=True)
     request = ask_request(job, context, None, lease_s=operator.lease_s, task_id=operator.trains)
-    store, asked = ask(request, operator.zeus_conn_id, settings, overlap_possible=_overlap_possible(context))
+    store, asked, _ = ask(request, operator.zeus_conn_id, settings, overlap_possible=_overlap_possible(context))
     plan = plan_of(asked, settings, state_dir=None)  # it trains on another host
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key
     folder = f"{operator.result_path.rstrip('/')}/{key.ti_id}-{key.attempt}" if operator.result_path else None
-    return plan, {"trial": trial_to_dict(asked.trial), "asked": store is not None, "result_path": folder}
+    return plan, {"trial": trial_to_dict(asked.trial), "result_path": folder}
 
 
 def tell_of(operator: ZeusTellOperator, context: Mapping[str, Any]) -> None:
@@ -65,9 +70,7 @@ def _collect(operator: ZeusTellOperator, context: Mapping[str, Any]) -> tuple[Li
     ti, settings = context["ti"], Settings.read()
     handed = _pull(ti, operator.setup_task_id, HANDED)
     plan = Plan.from_json(_pull(ti, operator.setup_task_id, PLAN))
-    store = _store(operator.zeus_conn_id) if handed["asked"] else None
-    first = trial_from_dict(handed["trial"])
-    teller = Teller(store, AirflowVariables(), first, lease_s=settings.lease_s, state_dir=settings.state_dir)
+    teller = teller_of(None, trial_from_dict(handed["trial"]), settings, reopening(operator.zeus_conn_id))
     starts = starts_in_folder(Path(handed["result_path"])) if handed["result_path"] else []
     known = {start[0].start_id for start in starts}
     value = _pull(ti, operator.trains, "return_value")
@@ -103,15 +106,6 @@ def _states(operator: ZeusTellOperator, context: Mapping[str, Any]) -> set[str]:
 
 def _pull(ti: Any, task_id: str | None, key: str) -> Any:
     return ti.xcom_pull(task_ids=task_id, key=key, map_indexes=ti.map_index)
-
-
-def _store(conn_id: str) -> Store | None:
-    """The store; None where it cannot be reached now, so that the cost is kept for later."""
-    try:
-        return open_store(conn_id)
-    except StoreError as error:
-        log.warning("Zeus cannot reach its store: %s", error)
-        return None
 
 
 def _overlap_possible(context: Mapping[str, Any]) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.operators.teller import Teller
+from airflow_provider_zeus.operators.asking import Question, drain_for_a_while
+from airflow_provider_zeus.operators.teller import RUN_S, STOPPED_S, Teller
 from airflow_provider_zeus.optimizer.checks import RUN_TYPES
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import fallback
@@ -19,12 +21,14 @@ from airflow_provider_zeus.power.gpu_lock import held_here
 from airflow_provider_zeus.power.open import GPU_LOCK_WAIT_S, device_of
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run, supervisor
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
-from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.open import SETTINGS_S, open_store
+from airflow_provider_zeus.store.patience import bounded, within
 from airflow_provider_zeus.store.settings import read_settings
-from airflow_provider_zeus.store.untold import drain
 from airflow_provider_zeus.training.leash import die_with_parent
 from airflow_provider_zeus.training.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
+
+PUSH_S = 3.0  # for Airflow's API to take an XCom
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +110,12 @@ class Recurrence:
         _say_what_is_measured(device)
         request = ask_request(job, context, device.info, lease_s=settings.lease_s)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
-        store, asked = ask(request, conn_id, settings, overlap_possible=overlap_possible)
+        begun_s = time.monotonic()
+        store, asked, reopen = ask(request, conn_id, settings, overlap_possible=overlap_possible)
+        left_s = max(RUN_S - (time.monotonic() - begun_s), 0.0)
         plan = plan_of(asked, settings, state_dir=str(settings.state_dir))
         push(context, "zeus_decision", decision_xcom(asked.trial, store))
-        teller = Teller(store, AirflowVariables(), asked.trial, lease_s=settings.lease_s, state_dir=settings.state_dir)
+        teller = teller_of(store, asked.trial, settings, reopen, left_s=left_s)
         return cls(plan=plan, device=device, teller=teller)
 
     def run(self) -> ZeusRun:
@@ -118,13 +124,13 @@ class Recurrence:
 
     def push_cost(self, context: Mapping[str, Any]) -> None:
         """What it cost goes to XCom ``zeus_cost``."""
-        push(context, "zeus_cost", self.teller.cost_xcom())
+        push(context, "zeus_cost", self.teller.cost_xcom(), most_s=STOPPED_S if self.teller.stopped else PUSH_S)
 
 
-def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any]) -> None:
-    """XComs are for people; the trial log is the truth, so a failing push fails nothing."""
+def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = PUSH_S) -> None:
+    """XComs are for people; the trial log is the truth, so a push that fails, or hangs, fails nothing."""
     try:
-        context["ti"].xcom_push(key=key, value=value)
+        bounded(lambda: context["ti"].xcom_push(key=key, value=value), most_s)
     except Exception:
         log.warning("Zeus could not push XCom %s; the trial log has what it says.", key, exc_info=True)
 
@@ -175,12 +181,23 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     }
 
 
-def ask(request: AskRequest, conn_id: str, settings: Settings, *, overlap_possible: bool) -> tuple[Store | None, Asked]:
-    """The store and its answer; without a store the default batch size, or StoreError where the job is strict."""
-    try:
+def ask(
+    request: AskRequest, conn_id: str, settings: Settings, *, overlap_possible: bool
+) -> tuple[Store | None, Asked, Callable[[], Store]]:
+    """The store and its answer; without a store the default batch size, or StoreError where the job is strict.
+
+    The third value opens the store later; see :func:`reopening`.
+    """
+
+    def opened() -> Store:
         store = open_store(conn_id, overlap_possible=overlap_possible)
-        drain(store, AirflowVariables(), request.job_id, state_dir=settings.state_dir)
-        return store, store.ask(request)
+        drain_for_a_while(store, AirflowVariables(), request.job_id, settings.state_dir)
+        return store
+
+    question = Question(request, opened)
+    reopen = reopening(conn_id, overlap_possible, lambda: question.is_over)
+    try:
+        return *question.answer(), reopen
     except StoreError as error:
         if request.job.strict:
             raise
@@ -189,12 +206,33 @@ def ask(request: AskRequest, conn_id: str, settings: Settings, *, overlap_possib
             error,
             request.job.default_batch_size,
         )
-        return None, Asked(trial=_unasked(request))
+        return None, Asked(trial=_unasked(request)), reopen
+
+
+def reopening(
+    conn_id: str, overlap_possible: bool | None = None, may_open: Callable[[], bool] = lambda: True
+) -> Callable[[], Store]:
+    """Opens a store that could not be asked, or raises StoreError. It makes none: another log would be begun."""
+
+    def reopen() -> Store:
+        if not may_open():
+            raise StoreError("The question of this run is still under way.")
+        return open_store(conn_id, create=False, overlap_possible=overlap_possible)
+
+    return reopen
+
+
+def teller_of(
+    store: Store | None, first: Trial, settings: Settings, reopen: Callable[[], Store], *, left_s: float = RUN_S
+) -> Teller:
+    """What takes the cost of a run whose first row is ``first`` to its store."""
+    port, lease_s, state_dir = AirflowVariables(), settings.lease_s, settings.state_dir
+    return Teller(store, port, first, lease_s=lease_s, state_dir=state_dir, left_s=left_s, reopen=reopen)
 
 
 def _unasked(request: AskRequest) -> Trial:
     """The trial of a run whose store could not be asked; it has no number yet."""
-    settings = read_settings(AirflowVariables().get, request.job_id, request.job.batch_sizes)
+    settings = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes)
     job = request.job.with_settings(settings)  # so that what is told later teaches the job as it is now
     decision = fallback(job, why=f"The store could not be asked; {job.default_batch_size} is the default.")
     return Trial(

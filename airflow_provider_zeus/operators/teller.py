@@ -3,147 +3,145 @@
 from __future__ import annotations
 
 import logging
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from airflow_provider_zeus.errors import StoreError, UnknownTrialError
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.operators.run_rows import RunRows, planned_of
+from airflow_provider_zeus.operators.store_thread import Handed, StoreThread
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
-from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Observation, State, Trial, TrialKey
-from airflow_provider_zeus.store.base import Report, Store
-from airflow_provider_zeus.store.ledger import lost_to
-from airflow_provider_zeus.store.untold import remember
+from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, State, Trial
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.untold import VARIABLE_S, remember
 from airflow_provider_zeus.store.variable import VariablePort
 from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.training.signals import AttemptOver
 
-T = TypeVar("T")
+RUN_S = 30.0  # that a run waits for its store in all: question, beginnings and ends of attempts
+BEGIN_S = 1.0  # for the beginning of an attempt
+STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
 
 log = logging.getLogger(__name__)
 
 
 class Teller:
-    """Sink of one plan's result lines. Raises StoreError for a beat only, which the outbox keeps and sends again.
+    """Sink of one plan's result lines. Raises nothing; no beat waits for the store.
 
-    An attempt whose row could not be written when it began gets it with its next line; an end that cannot be told is
-    remembered, never raised.
+    The store is written to by a thread of its own. An end waits for it, for half of what is left of the run's
+    :data:`RUN_S` seconds; one that is not stored by then is remembered in a Variable, or in a file. A task that is
+    being stopped waits for :data:`STOPPED_S` seconds in all, and remembers in a file.
 
-    :param store: None when it could not even be asked; then every attempt's cost is kept for later.
+    :param store: None when it could not even be asked; then ``reopen`` is tried from time to time.
+    :param left_s: seconds that this run may still wait.
+    :param reopen: opens the store, or raises StoreError.
     """
 
     def __init__(
-        self, store: Store | None, port: VariablePort, first: Trial, *, lease_s: float, state_dir: Path
+        self,
+        store: Store | None,
+        port: VariablePort,
+        first: Trial,
+        *,
+        lease_s: float,
+        state_dir: Path,
+        left_s: float = RUN_S,
+        reopen: Callable[[], Store] | None = None,
     ) -> None:
-        self._store, self._port, self._first = store, port, first
-        self._lease_s, self._state_dir = lease_s, state_dir
+        self._port, self._first, self._state_dir = port, first, state_dir
+        self._rows = RunRows(store, first, lease_s=lease_s, reopen=reopen)
+        self._thread = StoreThread(self._take)
+        self._left_s = left_s
+        self._stopped = self._failing = False
         self._ended: list[tuple[Line, str | None]] = []  # end lines, with where an untold one is kept
         self._kept: tuple[str, int | None] | None = None  # (start id, attempt)
-        self._warned = False
-        self._keys = {first.key.attempt: first.key}  # plan's attempt number -> key of the row that was written for it
 
     def __call__(self, line: Line) -> None:
-        """Take one line. Raises StoreError for a beat that the store did not take."""
+        """Take one line."""
         if line.kind == "final":
             self._kept = (line.start_id, line.attempt)
         if line.attempt is None or line.kind in ("start", "final"):
             return
-        observation = replace(line.observation or Observation(), start_id=line.start_id or None)
-        report = Report(observation=observation, profile=line.profile, points=line.points)
+        if stops_the_task(sys.exc_info()[1]):
+            self.hurry()
         if line.kind == "end":
-            self._ended.append((line, self._tell(line.attempt, line, report)))
-        elif self._store is not None and not self.ended(line.start_id, line.attempt):
-            self._news(self._store, line.attempt, line, report)
+            self._ended.append((line, self._end(line.attempt, line)))
+        elif not self.ended(line.start_id, line.attempt):
+            handed = self._thread.put(line)
+            if line.kind == "attempt":
+                self._wait(handed, BEGIN_S)
 
     def ended(self, start_id: str, attempt: int) -> bool:
         """Whether this start's end of an attempt came already."""
         return any((end.start_id, end.attempt) == (start_id, attempt) for end, _ in self._ended)
 
-    def _news(self, store: Store, attempt: int, line: Line, report: Report) -> None:
-        def beat(key: TrialKey) -> str | None:
-            return store.heartbeat(key, report, lease_s=self._lease_s) if line.kind == "beat" else None
+    def hurry(self) -> None:
+        """The task is being stopped: wait a moment only, and for no API. A signal handler may call it."""
+        if not self._stopped:
+            self._stopped, self._left_s = True, min(self._left_s, STOPPED_S)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the task is being stopped."""
+        return self._stopped
+
+    def _take(self, line: Line) -> None:
+        """Take a line to the store, in its thread. Raises StoreError."""
         try:
-            self._warn_once(self._at_its_row(store, attempt, line, beat))
-        except StoreError as error:
-            if line.kind == "beat":
-                raise
-            log.warning("Zeus could not begin attempt %d in its store: %s It is tried again.", attempt, error)
+            self._rows.take(line)
+            self._failing = False
+        except Exception as error:
+            if line.kind != "end":
+                level = logging.DEBUG if self._failing else logging.WARNING  # once, until the store takes lines again
+                log.log(level, "Zeus could not write to its store: %s It is tried again.", error)
+            self._failing = True
+            raise
 
-    def _at_its_row(self, store: Store, attempt: int, line: Line, send: Callable[[TrialKey], T]) -> T:
-        """Send to an attempt's row; a log that does not hold it, since it was replaced, gets the row first."""
+    def _end(self, attempt: int, line: Line) -> str | None:
+        """Tell an attempt's end; where it is kept for later when the store does not take it in time."""
+        handed = self._thread.put(line)
+        begun_s = time.monotonic()
+        if not self._wait(handed, self._left_s if self._stopped else self._left_s / 2):
+            waited_s = time.monotonic() - begun_s
+            return self._remember(attempt, handed.line, StoreError(f"The store has not answered for {waited_s:.1f} s."))
+        return None if handed.error is None else self._remember(attempt, handed.line, handed.error)
+
+    def _wait(self, handed: Handed, most_s: float) -> bool:
+        """Whether a line was dealt with in time; what was waited counts."""
+        begun_s = time.monotonic()
         try:
-            return send(self._begun(store, attempt))
-        except UnknownTrialError:
-            return send(self._adopted(store, attempt, line))
+            return handed.done.wait(min(most_s, self._left_s))
+        except BaseException:  # of a signal handler
+            self.hurry()
+            raise
+        finally:
+            self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
 
-    def _adopted(self, store: Store, attempt: int, line: Line) -> TrialKey:
-        """Key of an attempt's row, written into a log that does not hold it. Raises StoreError."""
-        log.warning("Zeus: the trial log does not hold attempt %d any more; it is written there again.", attempt)
-        seen = Observation(start_id=line.start_id or None)
-        row = replace(self._row(attempt, line), observation=seen)
-        self._keys[attempt] = store.adopt(row, lease_s=self._lease_s).key
-        return self._keys[attempt]
-
-    def _row(self, attempt: int, line: Line) -> Trial:
-        """The row of an attempt as far as this run knows it."""
-        key = self._keys.get(attempt, replace(self._first.key, attempt=attempt))
-        return replace(self._first, key=key, planned=self._planned(line))
-
-    def _warn_once(self, lost: str | None) -> None:
-        """Say that this run's trial is no longer its own; the training goes on."""
-        if lost is not None and not self._warned:
-            self._warned = True
-            log.warning(
-                "Zeus: this run's trial is %s. The training goes on, and what it costs is still written down. If this "
-                "run should not be running any more, stop it.",
-                lost,
-            )
-
-    def _begun(self, store: Store, attempt: int) -> TrialKey:
-        """Key of an attempt's row, written now where it is not; those before it first. Raises StoreError."""
-        if attempt not in self._keys:
-            first = self._first.key
-            previous = self._begun(store, attempt - 1) if attempt - 1 > first.attempt else first
-            key = replace(first, attempt=attempt)
-            self._keys[attempt] = store.begin(key, previous, lease_s=self._lease_s).key
-        return self._keys[attempt]
-
-    def _planned(self, line: Line) -> Attempt:
-        """What a line tells of, as it was decided."""
-        planned, first = self._first.decision.in_order, self._first
-        position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
-        return planned[min(position, len(planned) - 1)]
-
-    def _tell(self, attempt: int, line: Line, report: Report) -> str | None:
-        """Tell an attempt's end; where it is kept for later when the store does not take it."""
-        state = line.state or State.FAILED
-        try:
-            if self._store is None:
-                raise StoreError("The store could not be asked when this run began.")
-            tell = partial(self._store.tell, state=state, report=report, reason=line.reason)
-            told = self._at_its_row(self._store, attempt, line, tell)
-        except StoreError as error:
-            return self._remember(attempt, state, line, report, error)
-        self._warn_once(told.reason if lost_to(told.reason) else None)
-        return None
-
-    def _remember(self, attempt: int, state: State, line: Line, report: Report, error: StoreError) -> str:
-        row = self._row(attempt, line)
+    def _remember(self, attempt: int, line: Line, error: Exception) -> str:
+        first, report = self._first, self._rows.report(line)
+        key, state = self._rows.key_of(attempt), line.state or State.FAILED
+        row = replace(first, key=key, planned=planned_of(first, line))
         report = replace(report, points=thinned(report.points))
-        job_id, reason = row.job_id, line.reason
+        port = None if self._stopped else self._port
+        most_s, begun_s = min(VARIABLE_S, self._left_s / 2), time.monotonic()
+        where_to: dict[str, Any] = {"trial": row, "state_dir": self._state_dir, "most_s": most_s}
         try:
-            where = remember(self._port, row.key, state, report, job_id, reason, trial=row, state_dir=self._state_dir)
+            where = remember(port, key, state, report, first.job_id, line.reason, **where_to)
         except StoreError as worse:
             seen = report.observation
             log.error(
                 "Zeus lost the cost of attempt %d, which a person may enter (job %s, batch size %d, %s): %s J, %s s, "
                 "%s epochs. %s %s",
-                *(attempt, job_id, row.batch_size, state, seen.energy_j, seen.time_s, seen.epochs, error, worse),
+                *(attempt, first.job_id, row.batch_size, state, seen.energy_j, seen.time_s, seen.epochs, error, worse),
             )
             return "lost"
+        finally:
+            self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
         log.warning("Zeus could not tell the cost of attempt %d: %s It is kept in %s.", attempt, error, where)
         return where
 
@@ -156,7 +154,7 @@ class Teller:
         """XCom ``zeus_cost``: what this run cost, attempt by attempt, as plain JSON. None where a figure is missing."""
         job = ZeusJob.from_dict(self._first.spec)
         attempts = [
-            {"phase": self._planned(line).phase.value, **_attempt_xcom(job, line, untold)}
+            {"phase": planned_of(self._first, line).phase.value, **_attempt_xcom(job, line, untold)}
             for line, untold in self._ended
         ]
         kept = self.kept_end
@@ -171,6 +169,11 @@ class Teller:
             "energy_source": attempts[-1]["energy_source"] if attempts else None,
             "attempts": attempts,
         }
+
+
+def stops_the_task(error: BaseException | None) -> bool:
+    """Whether an exception on its way out says that the task is being stopped: time limit, ``on_kill``, interrupt."""
+    return error is not None and not isinstance(error, Exception | AttemptOver | GeneratorExit)
 
 
 def _attempt_xcom(job: ZeusJob, line: Line, untold: str | None) -> dict[str, Any]:

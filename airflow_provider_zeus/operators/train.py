@@ -16,6 +16,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_zeus.operators.recurrence import Recurrence
     from airflow_provider_zeus.training.run import ZeusRun
 
 RUN = "run"  # name of the parameter that gets the run handle
@@ -57,13 +58,14 @@ class ZeusTrainOperator(BaseOperator):
         self.op_args = op_args or ()
         self.op_kwargs = op_kwargs or {}
         self.zeus_conn_id = zeus_conn_id
+        self._recurrence: Recurrence | None = None
         self._run: ZeusRun | None = None
 
     def execute(self, context: Context) -> Any:
         """Ask, train, tell."""
         from airflow_provider_zeus.operators.recurrence import Recurrence
 
-        recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
+        self._recurrence = recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
         self._run = recurrence.run()
         try:
             return self._run.train(lambda run: self._call(run, context))
@@ -74,8 +76,9 @@ class ZeusTrainOperator(BaseOperator):
         """Stop the training: raises out of it, for Airflow itself only calls this and lets ``execute`` go on."""
         from airflow_provider_zeus.training.signals import TrainingKilled
 
-        if self._run is None:
+        if self._recurrence is None or self._run is None:
             raise TrainingKilled("Airflow stopped the task before it trained")
+        self._recurrence.teller.hurry()
         self._run.kill("Airflow stopped the task")
 
     def _call(self, run: ZeusRun, context: Context) -> Any:

@@ -53,6 +53,7 @@ class Report:
     observation: Observation
     profile: Sequence[ProfileSample] = ()  # new since the last report of this trial
     points: Sequence[PowerPoint] = ()  # new since the last report of this trial
+    unsure: Sequence[Report] = ()  # heartbeats before it whose answer was lost, oldest first: stored or not
 
 
 @dataclass(frozen=True, slots=True)

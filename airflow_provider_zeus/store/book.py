@@ -16,7 +16,7 @@ from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
-from airflow_provider_zeus.store.figures import finite
+from airflow_provider_zeus.store.figures import finite, resolved
 
 
 class Book(Protocol):
@@ -163,8 +163,14 @@ def begin(book: Book, key: TrialKey, previous: TrialKey, lease_s: float) -> Tria
 
 
 def adopt(book: Book, trial: Trial, lease_s: float) -> Trial:
-    """Write the row of a trial that began while the store could not be asked, unless it is there."""
+    """Write the row of a trial that began while the store could not be asked, unless it is there.
+
+    A question whose answer was lost has left an open row under the same key, which no start ever takes: it is closed.
+    """
     start_id = trial.observation.start_id
+    lost = None if trial.number else book.find(trial.key)
+    if lost and ledger.never_answered(lost, trial):
+        _abandon(book, lost, ledger.ANSWER_LOST)
     trial = ledger.adopted(trial, number=book.newest + 1, now=book.now, lease_s=lease_s)
     return _there_or_added(book, trial, start_id)
 
@@ -197,6 +203,7 @@ def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> str 
     trial = _of_start(book, key, report)
     if trial.key != key:
         _close_earlier_starts(book, trial)
+    report = resolved(trial.observation, report)
     lapsed = trial.state is State.ABANDONED and trial.reason == ledger.LEASE_EXPIRED
     if lapsed:
         trial = _reopened(book, trial)
@@ -248,7 +255,7 @@ def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | 
     if trial is not before:
         book.seq += 1
         book.put(trial, relearn=True)
-        _extras(book, trial, report)
+        _extras(book, trial, resolved(before.observation, report))
     return trial
 
 

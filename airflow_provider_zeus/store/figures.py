@@ -73,6 +73,22 @@ def finite(report: Report) -> Report:
     return replace(report, profile=samples, points=points)
 
 
+def resolved(held: Observation, report: Report) -> Report:
+    """The report with the samples and points of those heartbeats before it that were not stored.
+
+    A heartbeat is stored whole, and those after it hold what it brought or come after it too. So what is ``held`` says
+    which was the last one that was stored. Each of them says another sum than the one before.
+    """
+    lost: list[Report] = []
+    for beat in reversed(report.unsure):
+        if merged(held, beat.observation) == held:
+            break
+        lost.insert(0, beat)
+    profile = [sample for each in (*lost, report) for sample in each.profile]
+    points = [point for each in (*lost, report) for point in each.points]
+    return replace(report, profile=profile, points=points, unsure=())
+
+
 def usable(s: ProfileSample) -> bool:
     """Whether all of a profile sample are numbers that something may have measured."""
     return all(map(_measured, (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps))) and 0 < s.batch_size <= _MOST

@@ -23,6 +23,7 @@ from airflow_provider_zeus.store.base import AskRequest
 from airflow_provider_zeus.store.figures import merged, storable
 
 LEASE_EXPIRED = "lease expired"
+ANSWER_LOST = "its answer was lost: the run trained at the default batch size"
 REDELIVERED = "redelivered: another start of the task took its place"
 SUPERSEDED = "superseded by try"
 BY_HAND = "closed by hand"
@@ -184,6 +185,12 @@ def repeated(trial: Trial, key: TrialKey, *, number: int, now: float, lease_s: f
 def same_attempt(one: Trial, other: Trial) -> bool:
     """Whether both rows run the same attempt of the same decision."""
     return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)  # its attempts may be pruned
+
+
+def never_answered(held: Trial, alone: Trial) -> bool:
+    """Whether an open row is of a question whose answer was lost, so that ``alone`` runs in its place."""
+    open_ = held.state is State.RUNNING and held.observation.start_id is None
+    return open_ and not same_attempt(held, alone)
 
 
 def beaten(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial:

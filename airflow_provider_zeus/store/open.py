@@ -12,8 +12,10 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again, is_test_run, supervisor
 from airflow_provider_zeus.store.base import UPGRADE, Store
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store
+from airflow_provider_zeus.store.patience import within
 
 DEFAULT_CONN_ID = "zeus_default"
+SETTINGS_S = 3.0  # for Airflow's API to give a task its live settings, which are an aid
 _HERE = re.compile(r"(^|[.:=])(Local|Sequential)Executor(:|$)")
 
 
@@ -45,7 +47,8 @@ def open_store(
     from airflow_provider_zeus.store.sql import SqlStore
 
     create = create and url.startswith("sqlite") and runs_here()
-    return SqlStore(url, create=create, now=now, read_setting=AirflowVariables().get)
+    read = AirflowVariables().get
+    return SqlStore(url, create=create, now=now, read_setting=within(read, SETTINGS_S) if supervisor() else read)
 
 
 def store_url(conn_id: str) -> str | None:

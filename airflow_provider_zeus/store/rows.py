@@ -148,6 +148,7 @@ def report_to_dict(report: Report) -> dict[str, Any]:
         "observation": report.observation.to_dict(),
         "profile": [asdict(s) for s in report.profile],
         "points": [asdict(p) for p in report.points],
+        **({"unsure": [report_to_dict(beat) for beat in report.unsure]} if report.unsure else {}),
     }
 
 
@@ -157,6 +158,7 @@ def report_from_dict(data: Mapping[str, Any]) -> Report:
         observation=Observation.from_dict(data["observation"]),
         profile=tuple(ProfileSample(**s) for s in data["profile"]),
         points=tuple(PowerPoint(**p) for p in data["points"]),
+        unsure=tuple(report_from_dict(beat) for beat in data.get("unsure", ())),
     )
     check_fields(report.observation, *report.profile, *report.points)
     return report

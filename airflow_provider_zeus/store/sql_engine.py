@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -13,23 +15,28 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.patience import pauses
 from airflow_provider_zeus.store.rows import read_json
+from airflow_provider_zeus.store.sql_errors import may_pass, no_slot
+from airflow_provider_zeus.store.sql_watch import CALL_S, watch_all
 from airflow_provider_zeus.store.sqlite_file import watch
 from airflow_provider_zeus.store.turns import turn
 
-BUSY_TIMEOUT_S = 30
+BUSY_TIMEOUT_S = 30  # of SQLite's writers, who wait for each other on one host
+LOCK_S, STATEMENT_S = CALL_S - 2, CALL_S - 1  # of PostgreSQL: its own errors say more than a connection that was cut
 DRIVERS = ("psycopg2", "psycopg")
 DRIVER_REMEDY = "Install it where tasks, api-server and scheduler run: pip install airflow-provider-zeus[postgres]"
 _CLIENT: dict[str, Any] = {  # unless the URL says otherwise; a dead network must not hang a training
-    "connect_timeout": 10,
+    "connect_timeout": 5,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
+    "tcp_user_timeout": 10_000,
     "application_name": "airflow-provider-zeus",
 }
+_READ_LIMITS = f"SELECT set_config('statement_timeout', '{STATEMENT_S:g}s', true)"
 _LIMITS = (  # of one writing transaction: of nobody else's that a connection pooler hands the session to
-    f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S}s', true), "
+    f"{_READ_LIMITS}, set_config('lock_timeout', '{LOCK_S:g}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{2 * BUSY_TIMEOUT_S}s', true)"
 )
 _WRITE = "zeus_write"  # execution option of a transaction that will write
@@ -90,7 +97,7 @@ def _new_engine(url: sa.URL) -> sa.Engine:
     if postgres:
         options = {
             "connect_args": {name: value for name, value in _CLIENT.items() if name not in url.query},
-            "pool_pre_ping": True,
+            "poolclass": sa.NullPool,  # a server has some 100 connections: none is kept between two calls
             "isolation_level": "READ COMMITTED",  # row locks order the writers; a stricter default would refuse some
         }
     try:
@@ -98,6 +105,8 @@ def _new_engine(url: sa.URL) -> sa.Engine:
     except (SQLAlchemyError, ImportError, TypeError) as error:
         raise explained(error, url) from None
     if postgres:
+        watch_all(engine)
+        sa.event.listen(engine, "do_connect", _connect_postgres)
         sa.event.listen(engine, "begin", _begin_postgres)
     else:
         sa.event.listen(engine, "connect", _prepare_sqlite)
@@ -123,15 +132,30 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
+def _connect_postgres(dialect: sa.Dialect, _record: Any, args: Any, options: Any) -> Any:
+    """Connect; where the server has no connection left, wait for one that another process gives back."""
+    until_s = time.monotonic() + CALL_S
+    for pause_s in pauses(random.random):
+        try:
+            return dialect.connect(*args, **options)
+        except Exception as error:
+            if not no_slot(error) or time.monotonic() + pause_s >= until_s:
+                raise
+        time.sleep(pause_s)
+    raise AssertionError("pauses have no end")
+
+
 def _begin_postgres(connection: sa.Connection) -> None:
-    """A writer neither waits for ever for a lock nor, should its process stop in the middle, keeps one for ever."""
-    if connection.get_execution_options().get(_WRITE):
-        connection.exec_driver_sql(_LIMITS)
+    """No statement lasts for ever. A writer neither waits for ever for a lock nor, should its process stop in the
+    middle, keeps one for ever.
+    """
+    connection.exec_driver_sql(_LIMITS if connection.get_execution_options().get(_WRITE) else _READ_LIMITS)
 
 
 @contextmanager
 def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connection]:
     """One transaction, committed at the end. Raises StoreError for whatever the database or its driver says."""
+    committing = False
     try:
         with (
             _turn(engine.url) if write else nullcontext(),
@@ -139,8 +163,9 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
             connection.begin(),
         ):
             yield connection
+            committing = write
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the latter two of a driver, about a value
-        raise explained(error, engine.url) from None
+        raise explained(error, engine.url, unsure=committing) from None
 
 
 def _turn(url: sa.URL) -> AbstractContextManager[None]:
@@ -155,21 +180,23 @@ def file_of(url: sa.URL) -> Path | None:
     return Path(database) if is_file and database else None
 
 
-def explained(error: Exception, url: sa.URL) -> StoreError:
-    """One sentence and a remedy, without the password."""
+def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreError:
+    """One sentence and a remedy, without the password. ``unsure``: it was raised while the write was committed."""
     if isinstance(error, NoSuchModuleError | ImportError):
         return StoreError(f"No driver for {url.drivername!r} is installed here. {DRIVER_REMEDY}.")
     said = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
     for secret in _secrets(url):
         said = said.replace(secret, "***")
-    if "locked" in said or "lock timeout" in said:
-        remedy = f"Another process has held its lock for {BUSY_TIMEOUT_S} s; find out which"
-        remedy += "" if url.get_backend_name() == "postgresql" else ", or use PostgreSQL"
+    if "lock timeout" in said:
+        remedy = f"Another process has held its lock for {LOCK_S:g} s; find out which"
+    elif "locked" in said:
+        remedy = f"Another process has held its lock for {BUSY_TIMEOUT_S} s; find out which, or use PostgreSQL"
     elif url.get_backend_name() == "sqlite":
         remedy = "See that its directory exists, is writable for this user and has space left"
     else:
         remedy = "See that the database runs and that the Connection names host, database, user and options as they are"
-    return StoreError(f"The trial log at {shown(url)} cannot be used ({said}). {remedy}.")
+    said = f"The trial log at {shown(url)} cannot be used ({said}). {remedy}."
+    return StoreError(said, passing=may_pass(error), unsure=unsure)
 
 
 def _secrets(url: sa.URL) -> list[str]:

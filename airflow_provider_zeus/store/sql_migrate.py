@@ -14,6 +14,7 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql_engine import explained, file_of, read_url, shown, transaction
+from airflow_provider_zeus.store.sql_watch import be_patient
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
@@ -78,8 +79,8 @@ def migrate(engine: sa.Engine) -> None:
         if path:
             _use_wal(engine, path)
         with transaction(engine, write=True) as connection:
+            be_patient(connection)
             if connection.dialect.name == "postgresql":
-                connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # the other one may have much to move
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")

@@ -19,8 +19,9 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.optimizer.trial import State, Trial
 from airflow_provider_zeus.store import schema, sql_belief, sql_trials
+from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.sql_engine import explained, file_of, transaction
 
 TRIALS_A_STEP = 200  # looked at in one transaction: some 4 MB
@@ -139,11 +140,13 @@ def prune(
 def _where(engine: sa.Engine, job_id: str, before_s: float) -> dict[str, Any]:
     """What the statements are bound to. ``window``: number of the oldest trial that the policy's window uses."""
     with transaction(engine) as connection:
-        newest = sql_trials.newest(connection, job_id, 1)
+        newest = next(iter(sql_trials.newest(connection, job_id, 1)), None)
         window, version = 0, ""
         try:
-            job = ZeusJob.from_dict(newest[0].spec) if newest else None
+            job = ZeusJob.from_dict(newest.spec) if isinstance(newest, Trial) else None
         except JobSpecError:  # of a newer version: nothing is known of its window, nor of its versions
+            newest = Unreadable(job_id, None, "", "its job is of a newer version")
+        if isinstance(newest, Unreadable):
             return {"job": job_id, "before": float("-inf"), "window": 0, "version": ""}
         if job is not None:
             window, version = sql_belief.believed(connection, job_id, job).window_start(), job.job_version
@@ -178,7 +181,9 @@ def _short(decision: dict[str, Any]) -> dict[str, Any]:
     return {"attempts": [], "seed": decision["seed"], "policy": decision["policy"]}
 
 
-def _saved(decision: dict[str, Any]) -> int:
+def _saved(decision: Any) -> int:
+    if not isinstance(decision, dict) or not decision.keys() >= {"seed", "policy"}:
+        return 0  # damaged: left for a person to see
     return len(json.dumps(decision)) - len(json.dumps(_short(decision)))
 
 
@@ -187,8 +192,8 @@ def _without_checkpoints(engine: sa.Engine, pruned: Pruned, before_s: float, *, 
     with transaction(engine, write=not dry_run) as connection:
         if not dry_run:
             sql_trials.lock_job(connection, pruned.job_id)
-        newest = sql_trials.newest(connection, pruned.job_id, 1)
-        if not newest or newest[0].opened_at >= before_s or newest[0].state is State.RUNNING:
+        newest = next(iter(sql_trials.newest(connection, pruned.job_id, 1)), None)
+        if not isinstance(newest, Trial) or newest.opened_at >= before_s or newest.state is State.RUNNING:
             return pruned
         count, size = connection.execute(_IDLE_CHECKPOINTS, {"job": pruned.job_id}).one()
         if not dry_run:

@@ -17,6 +17,7 @@ from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.figures import usable
 from airflow_provider_zeus.store.ledger import limits_left, version_of
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, state_of, to_row
+from airflow_provider_zeus.store.sql_watch import alive
 
 Found = Trial | Unreadable  # a row as it was read
 
@@ -176,6 +177,7 @@ def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[F
     for row in connection.execute(
         _LOG, {"job": job_id, "after": after}, execution_options={"yield_per": 500}
     ).mappings():
+        alive(connection)
         yield read_row(row)
 
 

@@ -17,6 +17,7 @@ from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.typed import check_fields
 from airflow_provider_zeus.power.plain_file import named, read_plain
 from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.settings import variable_key
 from airflow_provider_zeus.store.variable import VariablePort
@@ -25,6 +26,7 @@ SCHEMA = 1
 PREFIX = "zeus-untold"
 MOST_BYTES = 2**24  # of a file that keeps a cost: far more than 500 power points take
 LOOKED_BACK = 50  # newest trials looked at where Variables cannot be listed
+VARIABLE_S = 5.0  # for Airflow's API to take a Variable
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ class Untold:
 
 
 def remember(
-    port: VariablePort,
+    port: VariablePort | None,
     key: TrialKey,
     state: State,
     report: Report,
@@ -95,24 +97,27 @@ def remember(
     *,
     trial: Trial | None = None,
     state_dir: Path | None = None,
+    most_s: float = VARIABLE_S,
 ) -> str:
     """Keep a cost that could not be told; where, in words.
 
     Raises StoreError when neither place takes it, with the figures and how a person enters them by hand.
 
+    :param port: None: there is no time for Airflow's API, so a file takes it.
     :param trial: the row itself, where the store could not even be asked for one.
     :param state_dir: takes a file when Variables cannot be reached either.
+    :param most_s: seconds that Airflow's API has.
     """
     untold = Untold(job_id=job_id, key=key, state=state, report=report, reason=reason, trial=trial)
-    name = untold_key(key)
+    name, text = untold_key(key), untold.to_json()
     try:
-        port.set(name, untold.to_json())
+        _set(port, name, text, most_s)
     except StoreError as error:
         if state_dir is None:
             raise
         path = state_dir / f"{name.replace(':', '-')}.json"
         try:
-            _write(path, untold.to_json())
+            _write(path, text)
         except OSError as full:
             small = replace(untold, report=replace(report, profile=(), points=()))
             raise StoreError(
@@ -121,6 +126,15 @@ def remember(
             ) from error
         return f"file {path}"
     return f"Variable {name}"
+
+
+def _set(port: VariablePort | None, name: str, text: str, most_s: float) -> None:
+    if port is None:
+        raise StoreError("The task is being stopped: there is no time for Airflow's API.")
+    try:
+        bounded(lambda: port.set(name, text), most_s)
+    except TimeoutError as error:
+        raise StoreError(f"Variable {name!r} cannot be written ({error}); see that Airflow's API answers.") from None
 
 
 def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Path | None = None) -> int:

@@ -18,7 +18,7 @@ from airflow_provider_zeus.optimizer.baseline import COMPLETE
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import book, ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Unreadable
-from airflow_provider_zeus.store.figures import finite
+from airflow_provider_zeus.store.figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.settings import read_settings, variable_key
 from airflow_provider_zeus.store.variable_log import Beat, VariableBook
@@ -96,7 +96,8 @@ class VariableStore:
         """Renew the lease and write partial sums, under the trial's own key."""
         beat, news = self._beat(key), report.observation
         if beat and beat.attempt == key.attempt and not ledger.another_start(beat.report.observation, news):
-            self._write(_beat_key(key), beat.with_news(finite(report), self._now(), lease_s).to_json())
+            report = finite(resolved(beat.report.observation, report))
+            self._write(_beat_key(key), beat.with_news(report, self._now(), lease_s).to_json())
             return None
         with self._book(self._job_of(key)) as log:  # closed, or another one's beat lies there
             return book.heartbeat(log, key, report, lease_s)
@@ -236,8 +237,12 @@ class VariableStore:
             self._write(JOBS, json.dumps(sorted([*jobs, job_id])))
 
     def _write(self, key: str, text: str) -> None:
-        self._port.set(key, text)
-        if self._port.get(key) != text:
+        try:
+            self._port.set(key, text)
+            found = self._port.get(key)
+        except StoreError as error:  # the answer to a writing may be lost, and what was written be there
+            raise StoreError(str(error), passing=error.passing, unsure=True) from error
+        if found != text:
             raise StoreError(
                 f"Variable {key!r} did not survive its writing: another process wrote it, or it is defined in the "
                 f"environment or a secrets backend. {REMEDY}"

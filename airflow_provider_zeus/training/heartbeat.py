@@ -6,6 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+_END_S = 1.0  # for a beat that is under way when the training ends
+
 log = logging.getLogger(__name__)
 
 
@@ -29,10 +31,10 @@ class Heartbeat:
             )
 
     def stop(self) -> None:
-        """Stop; waits for a beat that is under way, at most one period."""
+        """Stop; waits for a beat that is under way, at most one period or one second."""
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join(self._every_s)
+            self._thread.join(min(self._every_s, _END_S))
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):

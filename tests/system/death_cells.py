@@ -16,8 +16,8 @@ import pytest
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State, Trial
 from tests.system.death_checks import the_log_is_whole, the_page_shows
-from tests.system.death_start import LEASE_S, Start
-from tests.system.death_stores import PAST, Log
+from tests.system.death_start import GONE_S, LEASE_S, Start
+from tests.system.death_stores import PAST, Log, OwnLog
 from tests.system.death_training import (
     AFTER_ASK,
     AFTER_TELL,
@@ -39,6 +39,8 @@ FAULTS = (
     "clock back 1 h",
     "redelivered",
 )
+STOPPED, CUT = "server stopped", "connection cut"  # of a database on a server of its own, store "silent"
+STORE_S = 30.0  # that a training waits for its store, in all
 KILLS = ("SIGTERM", "SIGKILL", "memory limit")
 
 
@@ -101,6 +103,8 @@ class Played:
             "disk full": self.full,
             "clock back 1 h": self.back,
             "redelivered": self.redeliver,
+            STOPPED: self.stand_still,
+            CUT: self.cut,
         }[self.cell.fault]()
         self.seen.limit_s = self.first.limit_back()
         for start in self.starts[1:]:
@@ -145,6 +149,21 @@ class Played:
         self.refused()
         self.seen.gone_s = self.first.ended()
         self.log.give_back()
+
+    def stand_still(self) -> None:
+        """The server is stopped by SIGSTOP until the training has ended; its host still acknowledges what is sent."""
+        assert isinstance(self.log, OwnLog)
+        with self.log.standing():
+            self.first.go()
+            self.seen.gone_s = self.first.ended(STORE_S + GONE_S)
+        time.sleep(0.5)  # what was sent before is done now
+
+    def cut(self) -> None:
+        """Its connection is cut, once."""
+        assert isinstance(self.log, OwnLog)
+        self.log.cut()
+        self.first.go()
+        self.seen.gone_s = self.first.ended()
 
     def refused(self) -> None:
         """A reader is told that it is gone, with a remedy."""
@@ -207,10 +226,12 @@ class Played:
         fault, point = self.cell.fault, self.cell.point
         if fault == "redelivered":
             return ["converged"] * 2
-        if fault == "clock back 1 h" or point == AFTER_TELL:
+        if fault in ("clock back 1 h", CUT) or point == AFTER_TELL:
             return ["converged"]
+        if fault == STOPPED:  # a commit that was under way is made when the server goes on: of a question, of an end
+            return ["converged" if point == BEFORE_TELL else "abandoned"]
         if point == BEFORE_ASK:
-            return []
+            return ["converged"] if fault == "store gone for 2 s" else []
         if fault == "SIGTERM" and point != AFTER_ASK:
             return ["converged" if point == BEFORE_TELL else "failed"]
         if fault == "store gone for 2 s" and point not in (LAST, BEFORE_TELL):
@@ -258,7 +279,7 @@ class Played:
         self.costs(own)
         fault, point = self.cell.fault, self.cell.point
         expected = self.expected_now()
-        if fault in ("store gone for 2 s", "store gone for good", "disk full"):
+        if fault in ("store gone for 2 s", "store gone for good", "disk full", STOPPED):
             lost_ask = [t.state.value for t in own if t.observation.start_id is None]
             assert lost_ask in ([], ["abandoned"] if point == BEFORE_ASK else []), "an ask whose answer was lost"
             expected = [*lost_ask, "converged"]
@@ -276,9 +297,12 @@ class Played:
         for start in self.starts:
             with suppress(ProcessLookupError, psutil.Error):
                 os.kill(start.pid, signal.SIGKILL)
+        if isinstance(self.log, OwnLog):
+            self.log.end()
 
 
 def cells(stores: tuple[str, ...] = ("sqlite", "postgres")) -> list[Cell]:
     """All that can be played; the clock of PostgreSQL is the database's."""
     every = [Cell(s, f, p) for s in stores for f in FAULTS for p in POINTS]
-    return [c for c in every if (c.store, c.fault) != ("postgres", "clock back 1 h")]
+    silent = [*(Cell("silent", STOPPED, p) for p in POINTS), Cell("silent", CUT, BEFORE_ASK)]
+    return [c for c in every if (c.store, c.fault) != ("postgres", "clock back 1 h")] + silent

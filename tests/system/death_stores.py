@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, State
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.sql import SqlStore
+from tests.postgres import server, stopped
 from tests.system.death_training import JOB, clock
 
 PAST = 20  # runs that the job has had: more than lie between two checkpoints
@@ -127,6 +128,28 @@ class PostgresLog:
         with engine.begin() as connection:
             connection.exec_driver_sql(statements)
         engine.dispose()
+
+
+class OwnLog(PostgresLog):
+    """A database on a server of the cell's own, which can be stopped."""
+
+    def __init__(self) -> None:
+        self._server = server(max_connections=30)
+        self._admin_url = self._server.__enter__()
+        super().__init__(self._admin_url, "zeus_death", "template1")
+        _live(self.url)
+
+    def standing(self) -> AbstractContextManager[None]:
+        """The server stands still, by SIGSTOP, and goes on at the end."""
+        return stopped(self._admin_url)
+
+    def cut(self) -> None:
+        """Every connection of the moment is cut."""
+        self._run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self._name}'")
+
+    def end(self) -> None:
+        """End the server."""
+        self._server.__exit__(None, None, None)
 
 
 @contextmanager

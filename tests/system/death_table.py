@@ -22,7 +22,6 @@ from tests.system.death_training import AFTER_ASK, AFTER_TELL, BEFORE_ASK
 
 DOCS = Path(__file__).parents[2] / "docs" / "death.md"
 PLAYED = ("tests/system/test_death.py", "tests/system/test_death_airflow.py")
-STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "airflow": "Airflow"}
 HEAD = {
     "process": ("Fault", "Point", "State read", "Process gone", "Limit back", "Heartbeat", "In the ledger", "Cell"),
     "airflow": ("Fault", "Point", "Airflow: task, run", "State read", "Process gone", "Limit back", "In the ledger"),
@@ -99,7 +98,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def written(document: str, lines: list[Line]) -> str:
     """The document with its tables made anew; each stands between two comments that name it."""
-    tables = {store: process_table(lines, store) for store in ("sqlite", "postgres")} | {
+    tables = {store: process_table(lines, store) for store in ("sqlite", "postgres", "silent")} | {
         "airflow": airflow_table(lines)
     }
     for name, table in tables.items():

@@ -90,7 +90,8 @@ class Point:
             self.here(before)
 
         def at_commit(connection: sa.Connection) -> None:
-            self.here(before)
+            if connection.get_execution_options().get("zeus_write"):  # a question reads in a transaction of its own
+                self.here(before)
             reach(connection)
 
         sa.event.listen(engine, "commit", at_commit)
@@ -112,10 +113,10 @@ class Held(SqlStore):
 
     point: Point
 
-    def __init__(self, url: str, point: Point) -> None:
+    def __init__(self, url: str, point: Point, create: bool = True) -> None:
         self.point = point
         sqlite = url.startswith("sqlite")
-        super().__init__(url, create=sqlite, now=clock(point.folder) if sqlite else None)
+        super().__init__(url, create=sqlite and create, now=clock(point.folder) if sqlite else None)
         if sqlite:
             sa.event.listen(self._engine, "begin", self._at_begin)
 
@@ -176,13 +177,19 @@ class Folder:
 
 
 class Watched(Teller):
-    """The teller; ``<cell>/lines.jsonl`` gets each line that it was given, and whether the store took it."""
+    """The teller; ``<cell>/lines.jsonl`` gets each line that it was given, and whether it was stored or kept."""
 
     def __call__(self, line: Line) -> None:
         """Take one line."""
         self._note(line, "given")
         super().__call__(line)
-        self._note(line, "taken")
+        if line.kind == "end":
+            self._note(line, "taken")
+
+    def _take(self, line: Line) -> None:
+        super()._take(line)
+        if line.kind != "end":
+            self._note(line, "taken")
 
     def _note(self, line: Line, what: str) -> None:
         o = line.observation
@@ -226,7 +233,7 @@ def recur(request: dict[str, Any]) -> None:
     feed_on_demand("task")
     pieces.SETTLE_S, attempt.TICK_S = 0.02, 0.02
     point, folder = Point(request), Path(request["cell"])
-    recurrence.open_store = lambda conn_id, **_: Held(request["url"], point)
+    recurrence.open_store = lambda conn_id, create=True, **_: Held(request["url"], point, create)
     recurrence.AirflowVariables = lambda: Folder(Path(request["variables"]))  # type: ignore[assignment,misc]
     recurrence.Teller = Watched  # type: ignore[misc]
     job = replace(JOB, **request.get("job", {}))

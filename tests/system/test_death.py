@@ -21,7 +21,7 @@ from airflow_provider_zeus.optimizer.trial import State, Trial
 from tests import fake_nvml
 from tests.system.death_cells import Cell, Outcome, Played, cells
 from tests.system.death_start import LEASE_S, Start
-from tests.system.death_stores import Log, PostgresLog, SqliteLog, pasts
+from tests.system.death_stores import Log, OwnLog, PostgresLog, SqliteLog, pasts
 from tests.system.death_table import NOT_HERE, note
 from tests.system.killing import Host, MemoryLimit
 
@@ -69,6 +69,8 @@ class Matrix:
     def _log(self, cell: Cell, folder: Path) -> Log:
         if cell.store == "sqlite":
             return SqliteLog(folder, self._file)
+        if cell.store == "silent":
+            return OwnLog()
         assert self._admin_url
         with self._copying:  # PostgreSQL copies a database for one at a time
             return PostgresLog(self._admin_url, f"zeus_{folder.name}", self._name)
@@ -81,7 +83,7 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     items = [item for item in request.session.items if item.path == request.path]
     params = [item.callspec.params for item in items if hasattr(item, "callspec")]
     selected = [given["cell"] for given in params if "cell" in given]
-    postgres = request.getfixturevalue("postgres") if any(c.store == "postgres" for c in selected) else None
+    postgres = request.getfixturevalue("postgres") if any(c.store != "sqlite" for c in selected) else None
     shared = "PYTEST_XDIST_WORKER" in os.environ  # nobody knows which of them are this worker's
     matrix = Matrix(tmp_path_factory.mktemp("death"), postgres, [] if shared else selected)
     yield matrix
@@ -105,6 +107,7 @@ ALWAYS = {  # the others are slow
     Cell("sqlite", "disk full", "before tell commits"),
     Cell("sqlite", "redelivered", "after ask"),
     Cell("postgres", "store gone for 2 s", "between epochs"),
+    Cell("silent", "connection cut", "before ask commits"),
 }
 
 
@@ -153,7 +156,7 @@ def test_a_death_under_a_clock_that_went_back_is_closed_by_the_next_try(tmp_path
         past.__exit__(None, None, None)
 
 
-def own(log: SqliteLog) -> list[Trial]:
+def own(log: Log) -> list[Trial]:
     """What the run has in the log."""
     store = log.readers()
     try:
@@ -197,6 +200,34 @@ def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path
     finally:
         host.end()
         past.__exit__(None, None, None)
+
+
+def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(tmp_path: Path) -> None:
+    """Its cost waits in a file, for no API is asked on the way out; the next run tells it."""
+    if fake_nvml.compiler() is None:
+        pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
+    host, log, variables = Host(tmp_path / "airflow"), OwnLog(), tmp_path / "variables"
+    state_dir = tmp_path / "cell" / "state"
+    try:
+        first = Start(host, tmp_path / "cell", log, variables, stage="between epochs")
+        first.there()
+        with log.standing():
+            os.kill(first.pid, signal.SIGTERM)
+            first.ended()
+        assert first.value() is None, "Airflow gets no value of a task that was stopped"
+        assert list(variables.iterdir()) == []
+        (kept,) = state_dir.glob("zeus-untold-*.json")
+        later = {"ti_id": "ti-2", "run_id": "run-2", "state_dir": str(state_dir)}
+        second = Start(host, tmp_path / "next", log, variables, **later)
+        second.ended(20)
+        assert second.value() == "32", second.said()
+        assert not kept.exists()
+        (told,) = own(log)
+        assert (told.state, told.reason) == (State.FAILED, "killed: Airflow stopped the task")
+        assert told.observation.energy_j == first.lines("given")[-1]["energy_j"]
+    finally:
+        host.end()
+        log.end()
 
 
 @pytest.mark.slow

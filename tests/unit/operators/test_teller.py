@@ -45,6 +45,13 @@ def teller(store: SqlStore | None, port: DictPort, first: Trial, folder: Path) -
     return Teller(store, port, first, lease_s=90, state_dir=folder)
 
 
+def settled(tell: Teller) -> None:
+    """Wait until the thread of the store has taken what it was handed."""
+    thread = tell._thread._thread
+    if thread is not None:
+        thread.join(60)
+
+
 def two_attempts(store: SqlStore) -> Trial:
     """An open trial whose decision has an exploratory attempt and the incumbent after it."""
     first = store.ask(request(1)).trial
@@ -58,6 +65,7 @@ def test_each_attempt_gets_its_row_and_its_result(store: SqlStore, tmp_path: Pat
     tell(Line(kind="start", start_id="s"))
     tell(Line(kind="attempt", start_id="s", attempt=1, batch_size=first.batch_size))
     tell(Line(kind="beat", start_id="s", attempt=1, observation=Observation(epochs=1.0, energy_j=5.0)))
+    settled(tell)
     assert store.trials(JOB_ID)[-1].observation.energy_j == 5.0
     tell(end(1, State.GIVEN_UP))
     tell(Line(kind="attempt", start_id="s", attempt=2, batch_size=32))
@@ -161,6 +169,7 @@ def test_news_of_a_beat_while_the_store_is_down_come_with_a_later_one(store: Sql
     for t_s, down in ((1.0, True), (2.0, True), (3.0, False)):
         flaky.down, live.news = down, news_of(first, 1, t_s)
         outbox.send("beat", live, observation=seen(first.batch_size))
+        settled(outbox._sink)  # type: ignore[arg-type]
     assert [p.t_s for p in store.points(first.key)] == [1.0, 2.0, 3.0]
     store.tell(first.key, State.FAILED, Report(observation=Observation()))
     assert [s.samples for s in store.ask(request(3)).profile] == [30]
@@ -180,6 +189,7 @@ def test_an_end_does_not_wait_behind_a_beat_and_is_remembered_with_its_news(stor
     assert outbox._waiting == [], "nothing is sent again for ever"
     flaky.down, two.news = False, news_of(first, 2, 2.0)
     outbox.send("beat", two, observation=seen(32, epochs=1.0))
+    settled(outbox._sink)  # type: ignore[arg-type]
     second = store.trials(JOB_ID)[-1]
     assert (second.key.attempt, second.observation.epochs) == (2, 1.0), "its row was made good"
     outbox.send("end", two, state=State.CONVERGED, observation=seen(32))

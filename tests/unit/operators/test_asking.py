@@ -1,0 +1,125 @@
+"""The question: tried again while that may help, given up after a while, and never a second open trial."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.operators import asking
+from airflow_provider_zeus.operators.asking import Question
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql import SqlStore
+from tests.unit.store.store_kit import JOB, DictPort, request
+
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'airflow-provider-zeus'"
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[SqlStore]:
+    store = SqlStore(database, create=True)
+    yield store
+    store.close()
+
+
+def cut_once(store: SqlStore, database: str, event: str) -> None:
+    """The next ``event`` of a transaction that writes finds its connection cut."""
+    admin, left = sa.create_engine(database, poolclass=sa.NullPool), [1]
+
+    def cut(connection: sa.Connection, *_: Any) -> None:
+        if left and connection.get_execution_options().get("zeus_write"):
+            left.clear()
+            with admin.connect() as other:
+                other.exec_driver_sql(CUT)
+
+    sa.event.listen(store._engine, event, cut)
+
+
+@pytest.mark.parametrize("event", ["before_cursor_execute", "commit"])
+def test_one_connection_that_is_cut_costs_no_decision(store: SqlStore, database: str, event: str) -> None:
+    cut_once(store, database, event)
+    _, asked = Question(request(1), lambda: store).answer()
+    assert [t.decision for t in store.trials("d.train")] == [asked.trial.decision]
+
+
+class LosesAnswers:
+    """A store that does what it is asked, and whose first answers are lost."""
+
+    def __init__(self, store: Store, times: int) -> None:
+        self.store, self.times = store, times
+
+    def ask(self, question: Any) -> Any:
+        asked = self.store.ask(question)
+        self.times -= 1
+        if self.times >= 0:
+            raise StoreError("no answer", passing=True, unsure=True)
+        return asked
+
+
+def test_a_question_that_was_answered_in_vain_is_asked_again_for_the_same_trial(store: SqlStore) -> None:
+    loses: Any = LosesAnswers(store, 2)
+    _, asked = Question(request(1), lambda: loses).answer()
+    assert [t.key for t in store.trials("d.train")] == [asked.trial.key]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_does_not_pass_is_an_error_at_once(strict: bool) -> None:
+    calls = []
+
+    def opened() -> Store:
+        calls.append(1)
+        raise StoreError("has the older schema 0001; run 'airflow zeus db upgrade' once")
+
+    with pytest.raises(StoreError, match="older schema"):
+        Question(request(1, job=replace(JOB, strict=strict)), opened).answer()
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed(store: SqlStore, again: bool) -> None:
+    over = threading.Event()
+    if again:
+        store.ask(request(1))  # as by a try of the question whose answer was lost
+
+    def opened() -> Store:
+        over.wait()
+        return store
+
+    question = Question(request(1), opened)
+    with pytest.raises(StoreError, match=r"has not answered for 0\.2 s"):
+        question.answer(0.2)
+    assert not question.is_over, "so no row may be written in its place"
+    over.set()
+    assert question._over.wait(60)
+    assert [t.state for t in store.trials("d.train")] == [State.ABANDONED]
+
+
+def test_an_answer_that_is_tried_for_too_long_is_given_up_with_its_error() -> None:
+    def opened() -> Store:
+        raise StoreError("connection refused", passing=True)
+
+    with pytest.raises(StoreError, match=r"connection refused|has not answered"):
+        Question(request(1), opened).answer(0.5)
+
+
+def test_costs_that_cannot_be_looked_for_hold_no_question(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where Airflow's API does not answer."""
+    over = threading.Event()
+
+    class Hangs(DictPort):
+        def keys(self, prefix: str) -> list[str]:
+            over.wait()
+            return []
+
+    monkeypatch.setattr(asking, "DRAIN_S", 0.1)
+    asking.drain_for_a_while(store, Hangs(), "d.train", tmp_path)
+    over.set()
