@@ -33,7 +33,7 @@ def test_what_there_is() -> None:
     jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset")]
     assert list(COMMANDS) == [
         ("zeus", "doctor"), *jobs, ("zeus", "trials"), ("zeus", "export"), ("zeus", "simulate"),
-        ("zeus", "reap"), ("zeus", "db", "upgrade"),
+        ("zeus", "close"), ("zeus", "reap"), ("zeus", "db", "upgrade"),
     ]  # fmt: skip
 
 
@@ -45,10 +45,10 @@ def test_every_command_is_implemented_and_explains_itself(path: tuple[str, ...],
         assert "--conn-id" not in done.out
         return
     assert "--conn-id" in done.out
-    needed = {"JOB": "nobody", "BATCH_SIZE": "16"}
+    needed = {"JOB": "nobody", "BATCH_SIZE": "16", "TRIAL": "1"}
     usage = done.out.split("\n\n")[0]
     arguments = [value for name, value in needed.items() if f" {name}" in usage and f"[{name}]" not in usage]
-    done = zeus(*path[1:], *arguments, "--conn-id", "nowhere", *(["-y"] if path[-1] == "reset" else []))
+    done = zeus(*path[1:], *arguments, "--conn-id", "nowhere", *(["-y"] if path[-1] in ("reset", "close") else []))
     assert done.status in (0, 1)  # it ran: no ImportError, no traceback
     assert "Traceback" not in done.err
 
