@@ -13,12 +13,12 @@ from airflow.sdk.definitions._internal.contextmanager import DagContext
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import LEASE_S
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 PLAN, HANDED, DECISION = "zeus_plan", "zeus_trial", "zeus_decision"  # XComs of the setup task
+LEASE_S = 24 * 3600.0
 
 
 class ZeusTrial:

@@ -37,7 +37,7 @@ class Phase(StrEnum):
     PEEK = "peek"  # a few seconds after the kept attempt, to know an EpochCost: not an attempt, teaches nothing else
 
 
-LEASE_S = 24 * 3600.0  # of a trial that trains elsewhere, and of a row that does not say how long its lease is
+UNSAID_LEASE_S = 24 * 3600.0  # of a row that does not say how long its lease is: the default of a ZeusTrial
 
 EXPLORING = (Phase.EXPLORE, Phase.RETURN)  # attempts at a batch size that is not yet proven here
 
@@ -288,7 +288,7 @@ class Trial:
     told_seq: int | None = None  # order of closing, or of being opened again, within the job; None before the first
     opened_at: float = 0.0  # seconds since the epoch, the store's clock
     lease_until: float = 0.0
-    lease_s: float = LEASE_S  # length of the lease: how long after its last report a trial counts as living
+    lease_s: float = UNSAID_LEASE_S  # length of the lease: how long after its last report a trial counts as living
     closed_at: float | None = None
     observation: Observation = field(default_factory=Observation)
 

@@ -49,7 +49,6 @@ def check_trial(trial: Trial) -> None:
     for name, kind in _SPEC.items():
         if name in spec or name in _NEEDED:
             check(name, kind, spec.get(name))
-    _refuse_unless(bool(decision.attempts), "decision.attempts", decision.attempts, "no attempt at all")
     for batch_size in (trial.batch_size, *spec["batch_sizes"]):
         _refuse_unless(batch_size > 0, "batch_size", batch_size, "not above 0")
     for name in NEVER_NEGATIVE:

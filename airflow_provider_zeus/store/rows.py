@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from airflow_provider_zeus.optimizer.trial import (
-    LEASE_S,
+    UNSAID_LEASE_S,
     Attempt,
     Decision,
     Observation,
@@ -137,7 +137,7 @@ def trial_to_dict(trial: Trial) -> dict[str, Any]:
 
 def trial_from_dict(data: Mapping[str, Any]) -> Trial:
     """Read what :func:`trial_to_dict` wrote. Raises KeyError, TypeError or ValueError when it did not."""
-    trial = from_row({**dict.fromkeys((*_AS_IS, *ORIGIN, *OBSERVED)), "lease_s": LEASE_S, **data})
+    trial = from_row({**dict.fromkeys((*_AS_IS, *ORIGIN, *OBSERVED)), "lease_s": UNSAID_LEASE_S, **data})
     check_trial(trial)
     return trial
 

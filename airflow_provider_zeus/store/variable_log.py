@@ -14,7 +14,7 @@ from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
 from airflow_provider_zeus.optimizer.trial import (
-    LEASE_S,
+    UNSAID_LEASE_S,
     PowerPoint,
     ProfileSample,
     State,
@@ -73,7 +73,7 @@ class Beat:
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote. Raises KeyError, TypeError or ValueError."""
         data = _versioned(text)
-        lease_s = data.get("lease_s", LEASE_S)
+        lease_s = data.get("lease_s", UNSAID_LEASE_S)
         beat = cls(data["job_id"], data["attempt"], data["lease_until"], lease_s, report_from_dict(data["report"]))
         check_fields(beat)
         return beat

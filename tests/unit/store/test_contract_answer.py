@@ -173,7 +173,7 @@ def test_another_job_version_starts_the_job_anew_and_keeps_the_log(store: Store,
         ('{"pause_exploration": "yes"}', "neither true nor false"),
         ('{"etta": 0.5}', "no such setting"),
         ("[1]", "not a JSON object"),
-        ("{", "cannot be read"),
+        ("{", "are ignored"),
     ],
 )
 def test_bad_live_settings_are_named_and_ignored(

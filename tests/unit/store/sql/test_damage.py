@@ -18,7 +18,6 @@ from tests.unit.store.store_kit import JOB, report, request, run
 BROKEN = [
     "decision = '{'",
     "decision = 'null'",
-    "decision = json_set(decision, '$.attempts', json('[]'))",
     "decision = json_set(decision, '$.attempts[0].batch_size', 'many')",
     "decision = CAST(x'ff' AS TEXT)",
     "spec = '[]'",
