@@ -208,7 +208,7 @@ def test_a_guardian_killed_in_the_middle_of_a_training_is_replaced_by_the_heartb
     assert card.limit_w == 150.0
     (killed,) = guardians()
     os.kill(killed, signal.SIGKILL)
-    wait_for(lambda: [pid for pid in guardians() if pid != killed] and len(held(tmp_path)) == 1, within_s=60.0)
+    wait_for(lambda: killed not in guardians() and len(held(tmp_path)) == len(records(tmp_path)) == 1, within_s=60.0)
     assert card.limit_w == 150.0
     trainer.die(signal.SIGKILL)
     wait_for(lambda: card.limit_w == 225.0, WITHIN_S)
