@@ -33,7 +33,7 @@ class Phase(StrEnum):
     INCUMBENT = "incumbent"  # the best known: nothing is worth a try, may be tried now, or the try was given up
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # no store at hand: default or last-known batch size
-    PEEK = "peek"  # a few seconds after the kept attempt, to know an EpochCost: not an attempt, teaches nothing else
+    PEEK = "peek"  # in logs of version 1: a look at an EpochCost after the kept attempt; no attempt, teaches nothing
 
 
 EXPLORING = (Phase.EXPLORE, Phase.RETURN)  # attempts at a batch size that is not yet proven here
@@ -218,7 +218,7 @@ class Attempt:
 class Decision:
     """What ``choose`` answers: one exploratory attempt and the incumbent after it, or the incumbent alone.
 
-    ``peeks`` run after the first attempt where that one's model is kept; where it was given up, none does.
+    ``peeks`` are in logs of version 1 alone: no decision plans any now.
     ``stand_in`` takes the place of an attempt that nothing follows, where it does not fit into memory, and with
     ``second_chance`` where it ends at ``max_epochs`` below its target too.
     """
