@@ -30,7 +30,7 @@ TREND, TREND_ELSEWHERE = 0.05, 0.25  # sd of a linear trend around the curve, an
 SMOOTH, LENGTH, OWN = 0.05, 3.0, 0.02  # sd of the smooth part, its length scale [octaves], sd of a size's own part
 LEVEL = 3.0  # sd of the level
 
-_GRID = np.linspace(-3.0, 3.0, 25)  # values of log r, in standard deviations
+_GRID = np.linspace(-4.0, 4.0, 33)  # values of log r, in standard deviations
 _LOG_PRIOR = -0.5 * _GRID * _GRID
 
 

@@ -145,13 +145,13 @@ class Scene(NamedTuple):
         return b not in self.newest and not self.belief.window_start()
 
     def _untried(self, outlook: Outlook, dearer: Vector, lately: int) -> Collection[int]:
-        """Sizes never run, of known EpochCost, that may well be cheaper; none where a new one has run ``lately``."""
-        ran, costs, belief = self.newest, self.costs, self.belief
-        new = [i for i, b in enumerate(self.all_sizes) if b not in ran and b in costs and self.within[i]]
+        """Sizes never run that may well be cheaper; none where a new one has run ``lately``."""
+        ran, belief = self.newest, self.belief
+        new = [i for i, b in enumerate(self.all_sizes) if b not in ran and self.within[i]]
         if not new or {b for n, b, _ in (*belief.converged, *belief.stopped) if n < lately} != ran.keys():
             return ()
-        cov = outlook.surrogate.cov
-        return [self.all_sizes[i] for i in new if dearer[i] < UNTRIED * math.sqrt(cov[i, i])]
+        sd = np.sqrt(outlook.surrogate.cov.diagonal() + outlook.epoch_cost_variance)
+        return [self.all_sizes[i] for i in new if dearer[i] < UNTRIED * sd[i]]
 
     def _alone(self, oldest: int) -> dict[int, float]:
         """Epochs of batch sizes whose only run from this trial on reached the target."""

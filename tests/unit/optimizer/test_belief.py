@@ -54,11 +54,10 @@ def test_a_peek_that_died_says_nothing_of_the_run_before_it(state: State) -> Non
     assert world.belief.newest == (3, True)
 
 
-def test_a_peek_teaches_rates_and_no_epochs() -> None:
+def test_a_look_of_an_old_log_teaches_nothing() -> None:
     world = World(JOB, NEEDS)
     world.add(64, State.GIVEN_UP, epochs=0.25, phase=Phase.PEEK)
-    assert [b for b, _ in world.belief.peeked] == [64]
-    assert (world.belief.converged, world.belief.stopped, world.belief.explored) == ((), (), {})
+    assert world.belief == prior(JOB)
 
 
 @pytest.mark.parametrize("run_type", ["backfill", "test"])

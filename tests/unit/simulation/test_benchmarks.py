@@ -16,7 +16,7 @@ from benchmarks.replays import NAMES, Replays, geomean, mean_ci
 from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
-COUNTS = ("runs_without_model", "runs_below_target", "attempts", "peeks")
+COUNTS = ("runs_without_model", "runs_below_target", "attempts")
 PICTURES = ["ablation", "beta", "gpus"]
 PER_GPU = ["batch-size", "eta", "pareto", "power-limit", "regret", "savings", "search"]
 
@@ -147,13 +147,12 @@ def test_means_by_hand() -> None:
     assert mean_ci([5.0]) == [5.0, 0.0]
     assert geomean([1.0, 4.0]) == pytest.approx(2.0)
     whole = Replays(seconds=1.0, recurrences=10, regret=[[1.0]], attempts=2)
-    whole.join(Replays(seconds=2.0, recurrences=20, regret=[[2.0]], attempts=1, peeks=3))
-    assert (whole.seconds, whole.recurrences, whole.regret, whole.attempts, whole.peeks) == (
+    whole.join(Replays(seconds=2.0, recurrences=20, regret=[[2.0]], attempts=1))
+    assert (whole.seconds, whole.recurrences, whole.regret, whole.attempts) == (
         3,
         30,
         [[1.0], [2.0]],
         2,
-        3,
     )
 
 
