@@ -40,11 +40,14 @@ def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
     assert done.status == 0
 
 
-def test_the_list_takes_a_peek_for_no_trial(zeus: Zeus, store: Store) -> None:
-    kept = store.ask(request(1, job=replace(request(1).job, policy="knowledge_gradient"))).trial
-    store.tell(kept.key, State.CONVERGED, report(32))
-    peek = store.begin(TrialKey(kept.key.ti_id, 2), kept.key, planned=kept.decision.peeks[0])
-    store.tell(peek.key, State.GIVEN_UP, report(16))
+def test_the_list_takes_a_look_of_an_old_log_for_no_trial(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = store.ask(request(1)).trial
+    kept = store.tell(kept.key, State.CONVERGED, report(32))
+    planned = replace(kept.planned, batch_size=16, phase=Phase.PEEK)
+    look = replace(kept, number=2, key=TrialKey(kept.key.ti_id, 2), planned=planned, state=State.GIVEN_UP)
+    monkeypatch.setattr(type(store), "trials", lambda *_: [kept, look])
     (job,) = json.loads(zeus("jobs", "list", "-o", "json").out)
     assert (job["trials"], job["recurrences"], job["last_state"], job["last_batch_size"]) == (1, 1, "converged", 32)
 
