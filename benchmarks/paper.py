@@ -39,7 +39,7 @@ def figures_of(found: Replays) -> dict[str, Any]:
         report[f"expected_{name}"] = mean_ci([curve[min(at, len(curve) - 1)] for curve in found.expected_regret])
     for name in ("eta_last5", "tta_last5", "cum_energy"):
         report[name] = mean_ci(getattr(found, name))
-    for name in ("runs_without_model", "runs_below_target", "attempts", "peeks"):
+    for name in ("runs_without_model", "runs_below_target", "attempts"):
         report[name] = getattr(found, name)
     report["recurrences_per_s"] = round(found.recurrences / found.seconds) if found.seconds else None
     return report

@@ -27,8 +27,7 @@ ABLATIONS = {
     "no_pruning": Parts(pruning=False),
     "no_jit_profiling": Parts(jit=False),
 }
-WITHOUT_PEEKS = "knowledge_gradient_without_peeks"
-NAMES = (*POLICIES, WITHOUT_PEEKS, UPSTREAM, "grid_search", "default", *ABLATIONS)
+NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS)
 LAST = 5  # recurrences, as in Figure 6
 CHUNK = 5  # seeds per task
 
@@ -62,7 +61,6 @@ class Replays:
     tta_last5: list[float] = field(default_factory=list)
     cum_energy: list[float] = field(default_factory=list)
     attempts: int = 0  # most of one recurrence
-    peeks: int = 0
     batch_sizes: list[list[int]] = field(default_factory=list)  # of the model kept in each recurrence
     runs_without_model: int = 0
     runs_below_target: int = 0
@@ -77,7 +75,6 @@ class Replays:
         self.tta_last5.append(statistics.fmean(log.time_s[-LAST:]) / run.time_s)
         self.cum_energy.append(statistics.fmean(log.energy_j) / run.energy_j)
         self.attempts = max(self.attempts, *log.attempts)
-        self.peeks += sum(log.peeks)
         self.batch_sizes.append(log.batch_size)
         self.runs_without_model += log.runs_without_model
         self.runs_below_target += log.runs_below_target
@@ -86,7 +83,7 @@ class Replays:
         """Take in the replays of other seeds."""
         for name in ("regret", "expected_regret", "eta_last5", "tta_last5", "cum_energy", "batch_sizes"):
             getattr(self, name).extend(getattr(other, name))
-        for name in ("seconds", "recurrences", "peeks", "runs_without_model", "runs_below_target"):
+        for name in ("seconds", "recurrences", "runs_without_model", "runs_below_target"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.attempts = max(self.attempts, other.attempts)
 
@@ -95,8 +92,6 @@ def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, bet
     """One replay. Raises JobSpecError where there is no policy of that name."""
     if policy in POLICIES:
         return replay(scenario, scenario.job(policy=policy, beta=beta), recurrences, seed)
-    if policy == WITHOUT_PEEKS:
-        return replay(scenario, scenario.job(policy="knowledge_gradient", peek=False), recurrences, seed)
     if policy == "default":
         return default(scenario, recurrences, seed)
     if policy == "grid_search":

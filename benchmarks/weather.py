@@ -59,8 +59,7 @@ class Replay(NamedTuple):
     baseline_below_target: int
     attempts: int
     given_up: int
-    peeks: int
-    explored: float  # share of the cost that left no model: what was given up, peeks, profiling
+    explored: float  # share of the cost that left no model: what was given up, profiling
     kept: tuple[int, ...]  # batch size of each week's model
 
 
@@ -68,17 +67,15 @@ def one_seed(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = si
     """Replay one seed and hold it against both baselines."""
     log, fixed = replay(weeks, job, seed, points), baselines(weeks, job, seed, points)
     spent = [total(runs) for runs in log]
-    attempts = [[run for run in runs if not run.peek] for runs in log]
-    wasted = math.fsum(lost(run, last=run is own[-1]) for runs, own in zip(log, attempts, strict=True) for run in runs)
+    wasted = math.fsum(lost(run, last=run is runs[-1]) for runs in log for run in runs)
     return Replay(
         against={name: totals(spent, [run.spent for run in runs]) for name, runs in fixed.items()},
-        below_target=sum(not own[-1].reached for own in attempts),
+        below_target=sum(not runs[-1].reached for runs in log),
         baseline_below_target=sum(not run.reached for run in fixed["full power"]),
-        attempts=sum(map(len, attempts)),
-        given_up=sum(len(own) - 1 for own in attempts),
-        peeks=sum(run.peek for runs in log for run in runs),
+        attempts=sum(map(len, log)),
+        given_up=sum(len(runs) - 1 for runs in log),
         explored=wasted / math.fsum(e.cost for e in spent),
-        kept=tuple(own[-1].planned.batch_size for own in attempts),
+        kept=tuple(runs[-1].planned.batch_size for runs in log),
     )
 
 
@@ -137,11 +134,11 @@ def _rows(default: int, policy: str, seen: Sequence[Replay]) -> list[list[str]]:
     return rows
 
 
-COUNTS = ["default", "policy", "below target", "baseline's", "attempts", "given up", "peeks", "cost without a model"]
+COUNTS = ["default", "policy", "below target", "baseline's", "attempts", "given up", "cost without a model"]
 
 
 def _counts(default: int, policy: str, seen: Sequence[Replay]) -> list[str]:
-    names = ("below_target", "baseline_below_target", "attempts", "given_up", "peeks")
+    names = ("below_target", "baseline_below_target", "attempts", "given_up")
     means = [f"{statistics.fmean(getattr(r, name) for r in seen):.2f}" for name in names]
     return [str(default), policy, *means, f"{statistics.fmean(r.explored for r in seen):.1%}"]
 

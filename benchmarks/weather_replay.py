@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.peeks import PEEK_S, worth_a_peek
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
@@ -40,7 +39,7 @@ _EPS = 1e-9
 
 
 class Run(NamedTuple):
-    """One training, or a peek, as it was charged: profiling included, ``excess`` is its part."""
+    """One training as it was charged: profiling included, ``excess`` is its part."""
 
     planned: Attempt
     limit_w: float
@@ -48,11 +47,6 @@ class Run(NamedTuple):
     reached: bool
     spent: Epoch
     excess: Epoch
-
-    @property
-    def peek(self) -> bool:
-        """Whether it was no attempt."""
-        return self.planned.phase is Phase.PEEK
 
 
 Runs = list[Run]  # of one recurrence
@@ -141,12 +135,6 @@ class Trainings:
         epochs = min(needed, truth.pair.max_epochs)
         return Run(planned, point.limit_w, epochs, math.isfinite(needed), _charge(truth.epoch(point), epochs), _NOTHING)
 
-    def peek(self, truth: Scenario, planned: Attempt, limit_w: float) -> Run:
-        """A few seconds at the limit of the kept attempt."""
-        point = min(truth.pair.points[planned.batch_size], key=lambda p: abs(p.limit_w - limit_w))
-        part = min(PEEK_S / point.time_s, 1.0)
-        return Run(planned, point.limit_w, part, False, _charge(truth.epoch(point), part), _NOTHING)
-
     def _needs(self, week: Week, batch_size: int) -> float:
         """Epochs to the target: of one of the slice's measured trainings."""
         epochs = week.epochs[batch_size]
@@ -180,9 +168,6 @@ def replay(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simu
             runs.append(trainings.attempt(week, truth, planned))
             if runs[-1].reached:
                 break
-        first = runs[0]
-        if first.reached and worth_a_peek(first.spent.time_s, first.spent.time_s / first.epochs):
-            runs += [trainings.peek(truth, planned, first.limit_w) for planned in decision.peeks]
         for run in runs:
             number += 1
             belief = learn(belief, _trial(job, week, truth, decision, run, number))
@@ -193,7 +178,7 @@ def replay(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simu
 def _trial(job: ZeusJob, week: Week, truth: Scenario, decision: Decision, run: Run, number: int) -> Trial:
     """The row that the store would hold."""
     ended_early = run.planned.bounded and run.epochs < truth.pair.max_epochs
-    state = State.GIVEN_UP if ended_early or run.peek else State.EXHAUSTED
+    state = State.GIVEN_UP if ended_early else State.EXHAUSTED
     return Trial(
         job_id=job.job_id or "weather",
         number=number,

@@ -95,7 +95,6 @@ def _summary(scenario: Scenario, logs: Sequence[Log]) -> dict[str, Any]:
         "energy_last5": statistics.fmean(statistics.fmean(log.energy_j[-LAST:]) for log in logs) / default.energy_j,
         "time_last5": statistics.fmean(statistics.fmean(log.time_s[-LAST:]) for log in logs) / default.time_s,
         "attempts": sum(sum(log.attempts) for log in logs),
-        "peeks": sum(sum(log.peeks) for log in logs),
         "runs_below_target": sum(log.runs_below_target for log in logs),
         "runs_without_model": sum(log.runs_without_model for log in logs),
     }

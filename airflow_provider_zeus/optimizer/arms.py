@@ -96,7 +96,7 @@ def epoch_costs(
         if best is not None:
             costs[b] = best[1] * (size or 0.0)
     kept = _kept(size, weights)
-    for (b, measured_on), entries in [*belief.peeked.items(), *belief.rates.items()]:
+    for (b, measured_on), entries in belief.rates.items():
         if measured_on == where:
             known = kept.get(id(entries))
             cost = known[1] if known is not None and known[0] is entries else _mean_cost(entries, size, weights, kept)
@@ -114,6 +114,18 @@ def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: We
     others = Counter(elsewhere)
     model, count, source = max(others, key=lambda where: (others[where], str(where)))
     return epoch_costs(belief, DeviceInfo(model=model, count=count, energy_source=source), (), weights)
+
+
+def loads(belief: Belief, device: DeviceInfo | None) -> dict[int, float]:
+    """Share of MAXPOWER that training drew on this device, by batch size, averaged over the newest runs."""
+    if device is None or not device.max_power_w:
+        return {}
+    found: dict[int, float] = {}
+    for (b, measured_on), entries in belief.rates.items():
+        drawn_w = [w for w in (rates.power_w for _, rates in entries) if w is not None]
+        if measured_on == device.where and drawn_w:
+            found[b] = math.fsum(drawn_w) / len(drawn_w) / device.max_power_w
+    return found
 
 
 def translated(here: Mapping[int, float], there: Mapping[int, float]) -> dict[int, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -21,12 +21,13 @@ from airflow_provider_zeus.optimizer.cost import Rates
 from airflow_provider_zeus.optimizer.drift import Change, Surprise
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.reached import Runs, counted, with_one_more
+from airflow_provider_zeus.optimizer.strikes import Failure, struck
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Where
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.surrogate import Surrogate
 
-VERSION = "4"  # of the fold; a checkpoint of another version is not read
+VERSION = "5"  # of the fold; a checkpoint of another version is not read
 STOPPED_USED = 32  # newest stopped runs that the surrogate is conditioned on
 RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # model of a trial that ended before it could name its device
@@ -46,10 +47,11 @@ class Belief:
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)  # (round, b): number, converged
     listed: Mapping[int, int] = field(default_factory=dict)  # b: number of the first trial that could have chosen it
     rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)
-    peeked: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)  # of peeks alone
     seen: Mapping[tuple[int, Where], int] = field(default_factory=dict)  # newest trial of b that ended by itself there
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, model): out of memory
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
+    started: tuple[int, ...] = ()  # numbers of the newest first attempts: one per recurrence
+    failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
     changes: tuple[Change, ...] = ()  # of Epochs, the newest seen: what ran before them tells no more than the shape
     surprises: tuple[Surprise, ...] = ()  # newest runs of this era against what was predicted for them
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that told it
@@ -76,6 +78,17 @@ class Belief:
         died = {b for (b, m), ends in self.ends.items() if m in models for _, death in ends if death}
         dying = {b for b in died if self.keeps_dying(b, model)}
         return frozenset(dying | {b for b, m in self.too_large if m in models})
+
+    @cached_property
+    def struck(self) -> frozenset[int]:
+        """Batch sizes whose try raised an error lately, where the attempt after it raised none."""
+        return struck(self.failures, self.started)
+
+    def barred(self, model: str, sizes: Iterable[int]) -> frozenset[int]:
+        """What may not run on this device model: infeasible sizes, and struck ones while another of ``sizes`` fits."""
+        infeasible = self.infeasible(model)
+        others = set(sizes) - infeasible - self.struck
+        return infeasible | self.struck if others else infeasible
 
     def window_start(self) -> int:
         """Number of the oldest trial in the window of ``job.window`` converged runs; 0 while it is not full."""
@@ -174,10 +187,11 @@ class Belief:
                 "explored": [[*k, *v] for k, v in self.explored.items()],
                 "listed": list(self.listed.items()),
                 "rates": _plain(self.rates),
-                "peeked": _plain(self.peeked),
                 "seen": [[*k, n] for k, n in self.seen.items()],
                 "too_large": sorted(self.too_large),
                 "ends": [[*k, v] for k, v in self.ends.items()],
+                "started": self.started,
+                "failures": self.failures,
                 "changes": self.changes,
                 "surprises": self.surprises,
                 "slice_size": self.slice_size,
@@ -201,10 +215,11 @@ class Belief:
             explored={(r, b): (n, ok) for r, b, n, ok in d["explored"]},
             listed=dict(d["listed"]),
             rates=_read(d["rates"]),
-            peeked=_read(d["peeked"]),
             seen={(b, tuple(w)): n for b, w, n in d["seen"]},
             too_large=frozenset((b, m) for b, m in d["too_large"]),
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
+            started=tuple(d["started"]),
+            failures=tuple(Failure(*f) for f in d["failures"]),
             changes=tuple(Change(since, jump, tuple(told_by)) for since, jump, told_by in d["changes"]),
             surprises=tuple(Surprise(*s) for s in d["surprises"]),
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,

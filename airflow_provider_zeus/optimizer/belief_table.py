@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere
+from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.believed import Believed, believed
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
@@ -15,7 +15,7 @@ from airflow_provider_zeus.optimizer.estimate import Estimate
 from airflow_provider_zeus.optimizer.evidence import ENDED, Evidence, evidence
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import choose
-from airflow_provider_zeus.optimizer.trial import Phase, ProfileSample, State, Trial, Where
+from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial, Where
 
 
 class Standing(StrEnum):
@@ -24,7 +24,7 @@ class Standing(StrEnum):
     INCUMBENT = "incumbent"  # believed cheapest of those that reached the target
     CONVERGED = "converged"  # reached the target within the window
     INFEASIBLE = "infeasible"  # ran out of memory here, or keeps dying
-    FAILING = "failing"  # tried, and did not reach the target within the window
+    FAILING = "failing"  # tried, and did not reach the target within the window, or raised an error lately
     IN_REACH = "in reach"  # never tried; next to one that converged
     UNTRIED = "untried"
 
@@ -68,7 +68,10 @@ def belief_table(
     belief, device = log.belief(), log.device
     weights = Weights.of(job, device)
     figures = believed(
-        belief, epoch_costs(belief, device, profiles, weights), epoch_costs_elsewhere(belief, device, weights)
+        belief,
+        epoch_costs(belief, device, profiles, weights),
+        epoch_costs_elsewhere(belief, device, weights),
+        loads(belief, device),
     )
     standings = _standings(log, belief, profiles, list(figures))
     observed: dict[int, list[float]] = {b: [] for b in figures}
@@ -104,12 +107,12 @@ def _standings(
     job, device = log.job, log.device
     model = UNKNOWN if device is None else device.model
     converged = belief.reached
-    tried = {t.batch_size for t in log.trials if t.state in ENDED and t.planned.phase is not Phase.PEEK}
+    tried = {t.batch_size for t in log.trials if t.state in ENDED}
     held = {"pause_exploration": True}
     incumbent = choose(job, belief, profiles=profiles, device=device, settings=held).attempts[-1].batch_size
     infeasible = belief.infeasible(model)
     wall = {b for b in infeasible if job.policy == "zeus" and belief.out_of_memory(b, model)}  # Algorithm 3 ends there
-    walked = sorted(set(job.batch_sizes) - infeasible | wall)  # other infeasible sizes are passed over
+    walked = sorted(set(job.batch_sizes) - belief.barred(model, job.batch_sizes) | wall)  # others are passed over
     near = in_reach(walked, converged & set(walked), job.policy) if converged else {incumbent}
 
     def standing(b: int) -> Standing:
@@ -117,7 +120,7 @@ def _standings(
             return Standing.INFEASIBLE
         if b in converged:
             return Standing.INCUMBENT if b == incumbent else Standing.CONVERGED
-        if b in tried:
+        if b in tried or b in belief.struck:
             return Standing.FAILING
         return Standing.IN_REACH if b in near else Standing.UNTRIED
 

@@ -29,15 +29,24 @@ class Believed:
     measured: bool  # whether EpochCost was measured on this device; else it is another GPU's, shifted
 
 
-def believed(belief: Belief, here: Mapping[int, float], there: Mapping[int, float]) -> dict[int, Believed]:
+def believed(
+    belief: Belief,
+    here: Mapping[int, float],
+    there: Mapping[int, float],
+    loads: Mapping[int, float] | None = None,
+) -> dict[int, Believed]:
     """By batch size, ascending: the job's, and those of earlier lists that have run.
 
     :param here: EpochCost [J] measured on this device, by batch size (``arms.epoch_costs``).
     :param there: the same on another device, at the same weights (``arms.epoch_costs_elsewhere``).
+    :param loads: share of MAXPOWER that training drew on this device, by batch size (``arms.loads``).
     """
     own = {b for _, b, _ in (*belief.converged, *belief.stopped)}
     sizes = sorted({*belief.job.batch_sizes, *own})
-    found = _gaussian(belief, sizes, here, there) if belief.job.policy == "zeus" else _surrogate(belief, here, there)
+    if belief.job.policy == "zeus":
+        found = _gaussian(belief, sizes, here, there)
+    else:
+        found = _surrogate(belief, here, there, loads)
     gone = Estimate.missing("its runs are older than the last change of the data")
     unknown = {"epochs": gone, "epoch_cost": gone, "cost": gone, "measured": False}
     return {b: found.get(b) or Believed(batch_size=b, **unknown) for b in sizes}  # type: ignore[arg-type]
@@ -70,11 +79,13 @@ def _gaussian(
     return found
 
 
-def _surrogate(belief: Belief, here: Mapping[int, float], there: Mapping[int, float]) -> dict[int, Believed]:
+def _surrogate(
+    belief: Belief, here: Mapping[int, float], there: Mapping[int, float], loads: Mapping[int, float] | None
+) -> dict[int, Believed]:
     from airflow_provider_zeus.optimizer.epoch_cost import predicted
 
     surrogate = belief.surrogate
-    costs = predicted(surrogate.sizes, here, there)
+    costs = predicted(surrogate.sizes, here, there, belief.job.default_batch_size, loads)
     anything = bool(belief.converged or belief.stopped)
     found = {}
     for i, b in enumerate(surrogate.sizes):

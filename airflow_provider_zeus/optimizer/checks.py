@@ -174,7 +174,6 @@ CHECKS: dict[str, Check] = {
     "beta": _number(lambda v: v > 1, "not a number above 1", "2 gives exploration twice the incumbent's cost"),
     "policy": _one_of(POLICIES),
     "window": _window,
-    "peek": _flag,
     "job_id": _optional_text,
     "job_version": _text,
     "data_slice": _optional_text,

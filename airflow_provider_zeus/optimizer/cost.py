@@ -116,6 +116,12 @@ class Rates(NamedTuple):
         j_per_sample, rest_j = _split(o, o.energy_j, o.rest_j, o.excess_j) or (None, None)
         return cls(j_per_sample, time[0], rest_j, time[1])
 
+    @property
+    def power_w(self) -> float | None:
+        """Mean power while training [W], of the whole epoch where no loader counted samples; None where not known."""
+        energy_j, time_s = (self.j_per_sample, self.s_per_sample) if self.s_per_sample else (self.rest_j, self.rest_s)
+        return energy_j / time_s if energy_j and time_s else None
+
     def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
         """EpochCost [J] for a slice of this size (Eq. 7 as observed); None without a size or energy that it needs."""
         if (weights.eta > 0 and self.j_per_sample is None) or (samples_per_epoch is None and self.s_per_sample > 0):

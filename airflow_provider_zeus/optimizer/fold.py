@@ -13,6 +13,7 @@ from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, 
 from airflow_provider_zeus.optimizer.cost import Rates
 from airflow_provider_zeus.optimizer.drift import CHANGES, SURPRISES, Surprise, change_among
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR, failure_of
 from airflow_provider_zeus.optimizer.target import Target
 from airflow_provider_zeus.optimizer.trial import EXPLORING, Phase, State, Trial
 
@@ -22,27 +23,23 @@ V = TypeVar("V")
 KNOWN_RUNS = 2  # converged runs of a batch size from which on a further one may tell of a change
 _ENDED = (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED)
 _DIED = (State.FAILED, State.ABANDONED)
+_UNTAUGHT = (State.RUNNING, State.NO_DATA)
 
 
 def learn(belief: Belief, trial: Trial) -> Belief:
     """Take one trial in. Pure; running trials, those without data and those of another ``job_version`` teach nothing.
 
     Epochs(b) is taught by runs of the present target whose run type is in ``learn_from`` and which ended by
-    themselves; rates by every trial that measured them; feasibility by out of memory and deaths.
+    themselves; rates by every trial that measured them; feasibility by out of memory, errors and deaths.
     """
     job, n = belief.job, trial.number
-    if (
-        trial.state in (State.RUNNING, State.NO_DATA)
-        or trial.spec.get("job_version", job.job_version) != job.job_version
-    ):
+    if trial.state in _UNTAUGHT or trial.spec.get("job_version", job.job_version) != job.job_version:
         return belief
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = {"newest": max((n, trial.state in _DIED), belief.newest)}
     _learn_feasible(belief, trial, changes)
     _learn_rates(belief, trial, changes)
-    if trial.planned.phase is not Phase.PEEK:  # its death says nothing of the run, whose model was kept before
-        changes["newest"] = max((n, trial.state in _DIED), belief.newest)
-        if trial.state in _ENDED and same_target(trial, job) and trial.origin.run_type in job.learn_from:
-            _learn_epochs(belief, trial, changes)
+    if trial.state in _ENDED and same_target(trial, job) and trial.origin.run_type in job.learn_from:
+        _learn_epochs(belief, trial, changes)
     learnt = belief.replaced(changes)
     learnt.count_on(belief)
     return learnt
@@ -50,13 +47,13 @@ def learn(belief: Belief, trial: Trial) -> Belief:
 
 def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     """The belief with what these trials drew in place of what it learnt: they are its own trials, re-costed."""
-    known = replace(belief, rates={}, peeked={})
+    known = replace(belief, rates={})
     for trial in trials:
-        if trial.state is not State.RUNNING:
+        if trial.state not in _UNTAUGHT:
             changes: dict[str, object] = {}
             _learn_rates(known, trial, changes)
-            told = {name: changes[name] for name in ("rates", "peeked") if name in changes}
-            known = replace(known, **told) if told else known  # type: ignore[arg-type]
+            if "rates" in changes:
+                known = replace(known, rates=changes["rates"])  # type: ignore[arg-type]
     return known
 
 
@@ -75,11 +72,17 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     """A death is a run that nobody came back from, or an error of an unproven batch size.
 
     Not one at the default, nor at a size that is no exploration: those are not the batch size's doing. Since the run
-    after a death takes the incumbent, between two deaths of an unproven size another one has always lived.
+    after a death takes the incumbent, between two deaths of an unproven size another one has always lived. An error
+    after which another attempt was to run is a strike, which is forgotten sooner (``strikes.py``).
     """
-    b, model = trial.batch_size, trial.observation.device_model or UNKNOWN
+    b, model, failure = trial.batch_size, trial.observation.device_model or UNKNOWN, failure_of(trial)
     unproven = trial.planned.phase in EXPLORING and b != belief.job.default_batch_size
-    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven)
+    strike = failure is not None and failure.followed
+    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
+    if failure is not None:
+        changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
+    if trial.key.attempt == 1:
+        changes["started"] = tuple(sorted({*belief.started, trial.number})[-STRUCK_FOR:])
     changes["ends"] = _with(belief.ends, (b, model), (trial.number, death), 2)
     if trial.observation.out_of_memory:
         changes["too_large"] = belief.too_large | {(b, model)}
@@ -91,13 +94,11 @@ def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> No
     if where is not None:
         if belief.device is None or n > belief.device[0]:
             changes["device"] = (n, where, o.max_power_w)
-        whole = trial.state in _ENDED and trial.planned.phase is not Phase.PEEK
-        if whole and n > belief.seen.get((trial.batch_size, where), 0):
+        if trial.state in _ENDED and n > belief.seen.get((trial.batch_size, where), 0):
             changes["seen"] = {**belief.seen, (trial.batch_size, where): n}
         rates = Rates.of(o)
-        if rates is not None:  # a peek runs at one power limit: known apart, until a whole run has told better
-            name = "peeked" if trial.planned.phase is Phase.PEEK else "rates"
-            changes[name] = _with(getattr(belief, name), (trial.batch_size, where), (n, rates), RATES_KEPT)
+        if rates is not None:
+            changes["rates"] = _with(belief.rates, (trial.batch_size, where), (n, rates), RATES_KEPT)
     size = o.samples_per_epoch
     if not size and o.samples and o.epochs and trial.state in _ENDED:
         size = o.samples / o.epochs

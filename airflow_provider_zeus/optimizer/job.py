@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -26,8 +27,7 @@ class ZeusJob:
     :param eta: weight of energy against time in the cost (Eq. 2): 1 is energy alone, 0 is time alone.
     :param beta: exploration is given up at ``beta`` times the incumbent's believed cost, at most (section 4.4); over 1.
     :param policy: how the next batch size is chosen: ``"knowledge_gradient"``, or the paper's ``"zeus"``.
-    :param peek: whether a run may end with a few seconds of training at batch sizes next in line, to know their
-        EpochCost.
+    :param peek: deprecated and without effect: nothing runs any more after the model that is kept.
     :param window: the bandit remembers this many converged recurrences (section 4.4, data drift); a batch size that has
         not run among them is tried again.
     :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
@@ -62,7 +62,7 @@ class ZeusJob:
     beta: float = 2.0
     policy: str = "knowledge_gradient"
     window: int = 250
-    peek: bool = True
+    peek: InitVar[bool | None] = None
     job_id: str | None = None
     job_version: str = "1"
     data_slice: str | None = None
@@ -80,7 +80,9 @@ class ZeusJob:
     strict: bool = False
     seed: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, peek: bool | None) -> None:
+        if peek is not None:
+            warnings.warn("ZeusJob(peek=...) has no effect any more: remove it.", DeprecationWarning, stacklevel=3)
         self.check()
         for name in _LISTS:  # the job's own, so that the caller's list may change
             value = getattr(self, name)
@@ -124,6 +126,7 @@ class ZeusJob:
             problem = "known only when the task runs" if is_deferred(spec) else "neither a ZeusJob nor a dict"
             raise JobSpecError.of("job", spec, problem, "give a ZeusJob or a dict; its fields may be XComArgs")
         known = {f.name for f in fields(cls)}
+        spec = {name: value for name, value in spec.items() if name not in _RETIRED}  # of an old row, or a mapped dict
         for name in spec:
             if name not in known:
                 raise bad(name, spec[name], "no such field of a job", f"use one of {', '.join(sorted(known))}")
@@ -166,8 +169,8 @@ _READ: dict[str, Callable[[str], Any]] = {
     "profile_steps": int,
     "seed": int,
     "learn_from": lambda part: part.strip(" '\""),
-    "peek": _FLAGS.__getitem__,
     "require_target": _FLAGS.__getitem__,
     "strict": _FLAGS.__getitem__,
 }
+_RETIRED = ("peek",)
 _LISTS = ("batch_sizes", "power_limits_w", "learn_from")

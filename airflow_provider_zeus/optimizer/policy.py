@@ -75,12 +75,11 @@ def choose(
     if job.policy != "zeus":
         from airflow_provider_zeus.optimizer.recommend import recommend
 
-        attempts, peeks, second = recommend(job, belief, device, profiles, held)
+        attempts, second = recommend(job, belief, device, profiles, held)
         decision = Decision(
             attempts=attempts,
             seed=seed,
             policy=job.policy,
-            peeks=peeks,
             stand_in=second,
             second_chance=second is not None,
         )
@@ -101,8 +100,9 @@ def _decision(seed: int, job: ZeusJob, *attempts: Attempt) -> Decision:
 def _with_stand_in(job: ZeusJob, belief: Belief, device: DeviceInfo | None, decision: Decision) -> Decision:
     if len(decision.in_order) > 1:
         return decision
-    infeasible = belief.infeasible(UNKNOWN if device is None else device.model)
-    return replace(decision, stand_in=smaller(job, decision.attempts[0].batch_size, belief.reached, infeasible))
+    first, model = decision.attempts[0].batch_size, UNKNOWN if device is None else device.model
+    barred = belief.barred(model, [b for b in job.batch_sizes if b < first])
+    return replace(decision, stand_in=smaller(job, first, belief.reached, barred))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _View:
     where: Where | None
     sizes: Sequence[int]  # ascending
     too_large: Sequence[int]  # out of memory
-    infeasible: Sequence[int]  # those, and what keeps dying
+    infeasible: Sequence[int]  # those, what keeps dying, and what is struck
     arms: Mapping[int, Arm]
     epoch_costs: Mapping[int, float]  # measured here; an arm without one has the EpochCost of another GPU (section 7)
     weights: Weights
@@ -126,7 +126,7 @@ class _View:
         weights = Weights.of(job, device)
         model = UNKNOWN if device is None else device.model
         too_large = [b for b in sizes if belief.out_of_memory(b, model)]
-        never = belief.infeasible(model)
+        never = belief.barred(model, sizes)
         infeasible = [b for b in sizes if b in never]
         costs = epoch_costs(belief, device, profiles, weights)
         known = arms_of(belief, translated(costs, epoch_costs_elsewhere(belief, device, weights)))

@@ -12,7 +12,6 @@ from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.drift import SURPRISES
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.knowledge_gradient import Choice, Outlook, best, dearest_epoch
-from airflow_provider_zeus.optimizer.reach import reach
 from airflow_provider_zeus.optimizer.scene import NEAR_AFTER, Scene
 from airflow_provider_zeus.optimizer.surrogate import hardness
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Phase, ProfileSample
@@ -20,7 +19,7 @@ from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Phase, Pr
 HARD = 1.25  # x the usual epochs: a slice that is worth a word
 
 Attempts = tuple[Attempt, ...]
-Recommended = tuple[Attempts, Attempts, Attempt | None]
+Recommended = tuple[Attempts, Attempt | None]
 
 
 def recommend(
@@ -30,31 +29,31 @@ def recommend(
     profiles: Sequence[ProfileSample],
     held: str | None,
 ) -> Recommended:
-    """(attempts, peeks, what runs after them should they miss the target) of the next recurrence.
+    """(attempts, what runs after them should they miss the target) of the next recurrence.
 
     :param held: why nothing new may be tried now; None where it may.
     """
-    (first, *after), peeks, second = _attempts(Scene.of(job, belief, device, profiles), held)
+    (first, *after), second = _attempts(Scene.of(job, belief, device, profiles), held)
     if forgot := _forgot(belief):
         first = replace(first, why=f"{first.why} {forgot}")
-    return (first, *after), peeks, second
+    return (first, *after), second
 
 
 def _attempts(scene: Scene, held: str | None) -> Recommended:
     if not scene.converged:
-        return (_first(scene, held),), () if held else _peeks(scene, None), None
+        return (_first(scene, held),), None
     outlook = scene.outlook()
     if outlook is None:
-        return (_unpriced(scene),), (), None
+        return (_unpriced(scene),), None
     index, second = outlook.incumbent()
     b = scene.all_sizes[index]
     if held is None and scene.belief.newest[1]:
         held = "The run before died"  # a retry ends with a model, whatever killed that run
     if held:
-        return (_incumbent(b, held),), (), _second(scene, b, second)
+        return (_incumbent(b, held),), _second(scene, b, second)
     if not scene.costs:  # another device's joules rank batch sizes, but bound no run
         alone = _incumbent(b, "No cost was measured on this device yet")
-        return (alone,), _peeks(scene, b), _second(scene, b, second)
+        return (alone,), _second(scene, b, second)
     choice = best(outlook, index, scene.within)
     if choice.index != index:
         attempt = _tried(scene, outlook, choice, b)
@@ -62,10 +61,10 @@ def _attempts(scene: Scene, held: str | None) -> Recommended:
         attempt = _returning(scene, outlook, returning, b)
     else:
         alone = _incumbent(b, "Knowledge gradient: no other batch size is worth a try now")
-        return (alone,), _peeks(scene, b), _second(scene, b, second)
+        return (alone,), _second(scene, b, second)
     why = f"{attempt.batch_size} was given up; {b}, the cheapest known to reach the target, runs to the end."
     after = Attempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
-    return (attempt, after), _peeks(scene, attempt.batch_size), None
+    return (attempt, after), None
 
 
 def _first(scene: Scene, held: str | None) -> Attempt:
@@ -176,20 +175,6 @@ def _excuse(scene: Scene, b: int) -> str:
             other = sizes[beside[-1][0]]
             return f" It was given up before on a hard slice of the data, where {other} took {longer:.2g} x its usual."
     return ""
-
-
-def _peeks(scene: Scene, tried: int | None) -> Attempts:
-    """Batch sizes that come into reach once ``tried`` has converged, and whose EpochCost nobody knows."""
-    if not scene.job.peek:
-        return ()
-    b = scene.usual() if tried is None else tried
-    within = scene.within if b in scene.converged else reach(scene.all_sizes, scene.feasible, scene.converged | {b})
-    near = [s for s, reached in zip(scene.all_sizes, within, strict=True) if reached and s not in scene.costs]
-    return tuple(
-        Attempt(batch_size=s, phase=Phase.PEEK, why=f"{s} is within reach of {b}: a look at its EpochCost.")
-        for s in near
-        if s != b
-    )
 
 
 def _forgot(belief: Belief) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
 from airflow_provider_zeus.optimizer.evidence import Evidence
-from airflow_provider_zeus.optimizer.trial import Observation, Phase, State, Trial
+from airflow_provider_zeus.optimizer.trial import Observation, State, Trial
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J], the time [s] alone
 KEPT = (State.CONVERGED, State.EXHAUSTED)
@@ -20,7 +20,7 @@ DIED = "that died before they told anything: what they spent is not known"
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """The tries, attempts and peeks of one scheduled run, in order of number."""
+    """The tries and attempts of one scheduled run, in order of number."""
 
     trials: tuple[Trial, ...]
 
@@ -41,7 +41,7 @@ class Recurrence:
         return None if None in costs else math.fsum(c for c in costs if c is not None)
 
     def exploration(self, weights: Weights) -> float | None:
-        """The part that left no model: attempts given up, missed or dead, peeks, and the excess of profiling."""
+        """The part that left no model: attempts given up, missed or dead, and the excess of profiling."""
         total = 0.0
         for trial in self.trials:
             part = _excess(trial.observation, weights)
@@ -54,12 +54,10 @@ class Recurrence:
 
     def _keeps(self, trial: Trial) -> bool:
         """Whether it left a model: one that missed its target has left none where another attempt followed it."""
-        if trial.planned.phase is Phase.PEEK or trial.state not in KEPT:
+        if trial.state not in KEPT:
             return False
         start, attempt = trial.key.ti_id, trial.key.attempt
-        followed = any(
-            t.key.ti_id == start and t.key.attempt > attempt and t.planned.phase is not Phase.PEEK for t in self.trials
-        )
+        followed = any(t.key.ti_id == start and t.key.attempt > attempt for t in self.trials)
         return trial.state is State.CONVERGED or not followed
 
 

@@ -23,7 +23,7 @@ class RunSaving:
     default_batch_size: int
     full_power_w: float | None  # None: the device has no limit
     kept: bool  # whether a model came out
-    exploration: float | None  # part of the cost that left no model: given up, died, peeks, excess of profiling
+    exploration: float | None  # part of the cost that left no model: given up, died, excess of profiling
     cost: Saved  # Eq. 2
     energy: Saved
     time: Saved
@@ -52,7 +52,7 @@ class Yardstick:
         return cls(job, where, Baseline.of(log, Profiles.of(profiles), rng))
 
     def saving(self, own: Iterable[Trial]) -> RunSaving:
-        """Of the run that these trials (tries, attempts, peeks) are."""
+        """Of the run that these trials (tries, attempts) are."""
         log = evidence(own, self.job, self.where).of_target()
         runs, left_out = recurrences(log)
         weights = Weights.of(self.job, log.device)

@@ -28,7 +28,7 @@ from airflow_provider_zeus.optimizer.trial import ProfileSample, Trial, Where
 class SavedInAll(Saved):
     """Sums over runs; ``saved + exploration = settled``."""
 
-    exploration: float | None  # part of ``spent`` that left no model: given up, died, peeks, excess of profiling
+    exploration: float | None  # part of ``spent`` that left no model: given up, died, excess of profiling
     settled: Estimate  # the saving without that part
 
     @property

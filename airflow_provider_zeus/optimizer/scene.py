@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere
+from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.epoch_cost import predicted
@@ -50,6 +50,7 @@ class Scene(NamedTuple):
     within: Sequence[bool]  # per size of all_sizes: in reach of one that converged
     costs: Mapping[int, float]  # EpochCost [J] measured on this device
     elsewhere: Mapping[int, float]  # and on another one
+    loads: Mapping[int, float]  # share of MAXPOWER that training drew on this device
     newest: Mapping[int, int]  # number of the newest run of each batch size
     missed: frozenset[int]  # sizes that have converged, and whose newest run went to its end without the target
 
@@ -57,25 +58,20 @@ class Scene(NamedTuple):
     def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> Scene:
         """What is known of the job on this device."""
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
-        feasible = frozenset(job.batch_sizes) - belief.infeasible(model)
+        feasible = frozenset(job.batch_sizes) - belief.barred(model, job.batch_sizes)
         converged = belief.reached & feasible
         sizes, costs = belief.surrogate.sizes, epoch_costs(belief, device, profiles, weights)
         elsewhere = epoch_costs_elsewhere(belief, device, weights)
-        within, newest = reach(sizes, feasible, converged), belief.newest_runs
+        drawn, within, newest = loads(belief, device), reach(sizes, feasible, converged), belief.newest_runs
         most = float(job.max_epochs or 1)
         missed = converged & {b for n, b, epochs in belief.stopped if epochs >= most and newest[b] == n}
-        return cls(job, belief, weights, sizes, feasible, converged, within, costs, elsewhere, newest, missed)
+        return cls(job, belief, weights, sizes, feasible, converged, within, costs, elsewhere, drawn, newest, missed)
 
     def outlook(self) -> Outlook | None:
         """None where nothing is known of EpochCost."""
-        missing = [b for b, near in zip(self.all_sizes, self.within, strict=True) if near and b not in self.costs]
-        if not missing and self.costs:  # what lies beyond reach is no better there than the dearest one measured
-            dearest = max(self.costs.values())
-            known = np.log([self.costs.get(b, dearest) for b in self.all_sizes])
-            costs = known, np.zeros(len(known))
-        elif (found := predicted(self.all_sizes, self.costs, self.elsewhere)) is not None:
-            costs = found
-        else:
+        default = self.job.default_batch_size
+        costs = predicted(self.all_sizes, self.costs, self.elsewhere, default, self.loads)
+        if costs is None:
             return None
         trusted = self.converged - self.missed or self.converged
         may_be_best, chance = _standing(self.all_sizes, trusted, self.belief.reached)
@@ -149,13 +145,13 @@ class Scene(NamedTuple):
         return b not in self.newest and not self.belief.window_start()
 
     def _untried(self, outlook: Outlook, dearer: Vector, lately: int) -> Collection[int]:
-        """Sizes never run, of known EpochCost, that may well be cheaper; none where a new one has run ``lately``."""
-        ran, costs, belief = self.newest, self.costs, self.belief
-        new = [i for i, b in enumerate(self.all_sizes) if b not in ran and b in costs and self.within[i]]
+        """Sizes never run that may well be cheaper; none where a new one has run ``lately``."""
+        ran, belief = self.newest, self.belief
+        new = [i for i, b in enumerate(self.all_sizes) if b not in ran and self.within[i]]
         if not new or {b for n, b, _ in (*belief.converged, *belief.stopped) if n < lately} != ran.keys():
             return ()
-        cov = outlook.surrogate.cov
-        return [self.all_sizes[i] for i in new if dearer[i] < UNTRIED * math.sqrt(cov[i, i])]
+        sd = np.sqrt(outlook.surrogate.cov.diagonal() + outlook.epoch_cost_variance)
+        return [self.all_sizes[i] for i in new if dearer[i] < UNTRIED * sd[i]]
 
     def _alone(self, oldest: int) -> dict[int, float]:
         """Epochs of batch sizes whose only run from this trial on reached the target."""

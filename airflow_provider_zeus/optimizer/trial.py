@@ -34,7 +34,6 @@ class Phase(StrEnum):
     INCUMBENT = "incumbent"  # the best known: nothing is worth a try, may be tried now, or the try was given up
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # no store at hand: default or last-known batch size
-    PEEK = "peek"  # a few seconds after the kept attempt, to know an EpochCost: not an attempt, teaches nothing else
 
 
 UNSAID_LEASE_S = 24 * 3600.0  # of a row that does not say how long its lease is: the default of a ZeusTrial
@@ -228,7 +227,6 @@ class Attempt:
 class Decision:
     """What ``choose`` answers: one exploratory attempt and the incumbent after it, or the incumbent alone.
 
-    ``peeks`` run after the first attempt where that one's model is kept; where it was given up, none does.
     ``stand_in`` takes the place of an attempt that nothing follows, where it does not fit into memory, and with
     ``second_chance`` where it ends at ``max_epochs`` below its target too.
     """
@@ -236,7 +234,6 @@ class Decision:
     attempts: tuple[Attempt, ...]
     seed: int
     policy: str
-    peeks: tuple[Attempt, ...] = ()
     stand_in: Attempt | None = None
     second_chance: bool = False
 
@@ -259,13 +256,12 @@ class Decision:
         cls, data: Mapping[str, Any], attempt: Callable[[Mapping[str, Any]], Attempt] = Attempt.from_dict
     ) -> Self:
         """Read what :meth:`to_dict` wrote; ``attempt`` reads each attempt of it."""
-        attempts, peeks = (tuple(map(attempt, data.get(name, ()))) for name in ("attempts", "peeks"))
+        attempts = tuple(map(attempt, data["attempts"]))
         stand_in = attempt(data["stand_in"]) if data.get("stand_in") else None
         return cls(
             attempts=attempts,
             seed=data["seed"],
             policy=data["policy"],
-            peeks=peeks,
             stand_in=stand_in,
             second_chance=data.get("second_chance", False),
         )

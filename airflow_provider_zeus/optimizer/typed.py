@@ -28,7 +28,7 @@ _SPEC = {  # what every job says, and what is read of it
 }
 _NEEDED = ("batch_sizes", "default_batch_size", "target")
 _NAMES = ("start_id", "ti_id", "job_id")
-_COUNTS = ("attempt", "try_number", "map_index", "peek")  # 32 bits in a database
+_COUNTS = ("attempt", "try_number", "map_index")  # 32 bits in a database
 _SUMS = ("samples", "steps")  # may be told as 5.0
 
 
@@ -45,7 +45,7 @@ def check_trial(trial: Trial) -> None:
     """The same for a trial, with all that it holds and what a decision reads of its job."""
     decision, spec = trial.decision, trial.spec
     check_fields(trial, trial.key, trial.origin, trial.observation, decision)
-    check_fields(*decision.in_order, *decision.peeks, trial.planned)
+    check_fields(*decision.in_order, trial.planned)
     for name, kind in _SPEC.items():
         if name in spec or name in _NEEDED:
             check(name, kind, spec.get(name))

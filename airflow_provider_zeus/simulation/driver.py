@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.peeks import worth_a_peek
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
@@ -41,7 +40,6 @@ def replay(
             env.scenario = shifts[t]
         decision = choose(job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed))
         runs: list[Run] = []
-        peeks: list[Run] = []
         chances = decision.chances
         for attempt in chances:
             run = env.attempt(attempt)
@@ -51,11 +49,7 @@ def replay(
                 break
         final = attempt is chances[-1]
         kept = run.reached or not attempt.bounded
-        peeking = decision.peeks and len(runs) == 1 and worth_a_peek(run.time_s, run.time_s / run.epochs)
-        for peek in decision.peeks if peeking else ():
-            peeks.append(env.peek(peek.batch_size, run.limit_w))
-            belief = learn(belief, writer.trial(decision, peek, peeks[-1], len(runs), State.GIVEN_UP, f"{t}"))
-        log.add(env.scenario, runs, peeks, final=final, kept=kept)
+        log.add(env.scenario, runs, final=final, kept=kept)
     return log
 
 
@@ -76,18 +70,9 @@ class Writer:
         """The row when its run has ended."""
         return replace(trial, state=self._state(trial.planned, run), observation=self._observation(run))
 
-    def trial(
-        self,
-        decision: Decision,
-        planned: Attempt,
-        run: Run,
-        attempt: int,
-        state: State | None = None,
-        ti_id: str | None = None,
-    ) -> Trial:
-        """Both at once; ``state`` of what is neither reached nor missed, a peek."""
-        state = state or self._state(planned, run)
-        return self._row(decision, planned, attempt, ti_id, state, self._observation(run))
+    def trial(self, decision: Decision, planned: Attempt, run: Run, attempt: int, ti_id: str | None = None) -> Trial:
+        """Both at once."""
+        return self._row(decision, planned, attempt, ti_id, self._state(planned, run), self._observation(run))
 
     def _row(
         self, decision: Decision, planned: Attempt, attempt: int, ti_id: str | None, state: State, seen: Observation

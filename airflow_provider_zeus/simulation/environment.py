@@ -6,7 +6,6 @@ import math
 import random
 from typing import NamedTuple
 
-from airflow_provider_zeus.optimizer.peeks import PEEK_S
 from airflow_provider_zeus.optimizer.trial import Attempt
 from airflow_provider_zeus.simulation.scenario import Arm, Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Point
@@ -94,14 +93,6 @@ class Environment:
         epoch = self.scenario.epoch(point)
         allowed = self._allowed(bound_cost / epoch.cost)
         return self._run(self.scenario.arms[batch_size], point.limit_w, epoch, allowed, NOTHING)
-
-    def peek(self, batch_size: int, limit_w: float) -> Run:
-        """A few seconds of training at the limit nearest to ``limit_w`` that was measured."""
-        point = min(self.scenario.pair.points[batch_size], key=lambda p: abs(p.limit_w - limit_w))
-        epoch = self.scenario.epoch(point)
-        part = min(PEEK_S / epoch.time_s, 1.0)
-        energy_j, time_s, cost = (v * part for v in _figures(epoch))
-        return Run(batch_size, point.limit_w, part, False, energy_j, time_s, cost, epoch.cost, NOTHING, cost, 0.0)
 
     def _allowed(self, epochs: float) -> float:
         """Epochs that may be trained: whole ones, checked at each epoch's end; below one, what the checks in it let."""

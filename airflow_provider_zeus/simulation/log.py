@@ -25,7 +25,6 @@ class Log:
         self.batch_size: list[int] = []  # of the run that was kept
         self.limit_w: list[float] = []
         self.attempts: list[int] = []
-        self.peeks: list[int] = []
         self.best_cost: list[float] = []  # C* of that moment
         self.runs: list[tuple[Run, ...]] = []
         self.runs_without_model = 0
@@ -38,7 +37,6 @@ class Log:
         self,
         scenario: Scenario,
         runs: Sequence[Run],
-        peeks: Sequence[Run] = (),
         *,
         final: bool = True,
         kept: bool = True,
@@ -48,18 +46,16 @@ class Log:
         A recurrence that ends below target, or without a model, is charged one C* more: it has to be done again.
         ``final``: the recurrence would have ended with its last run whether or not that reached the target.
         """
-        last, all_runs = runs[-1], (*runs, *peeks)
-        missed = scenario.best_cost
-        self.cost.append(math.fsum([r.cost for r in all_runs]) + missed * (not last.reached))
-        self.expected_cost.append(math.fsum([r.expected_cost for r in all_runs]) + missed * (1.0 - last.chance) * final)
-        self.energy_j.append(math.fsum([r.energy_j for r in all_runs]))
-        self.time_s.append(math.fsum([r.time_s for r in all_runs]))
+        last, missed = runs[-1], scenario.best_cost
+        self.cost.append(math.fsum([r.cost for r in runs]) + missed * (not last.reached))
+        self.expected_cost.append(math.fsum([r.expected_cost for r in runs]) + missed * (1.0 - last.chance) * final)
+        self.energy_j.append(math.fsum([r.energy_j for r in runs]))
+        self.time_s.append(math.fsum([r.time_s for r in runs]))
         self.batch_size.append(last.batch_size)
         self.limit_w.append(last.limit_w)
         self.attempts.append(len(runs))
-        self.peeks.append(len(peeks))
         self.best_cost.append(scenario.best_cost)
-        self.runs.append(all_runs)
+        self.runs.append(tuple(runs))
         self.runs_without_model += not kept
         self.runs_below_target += kept and not last.reached
 

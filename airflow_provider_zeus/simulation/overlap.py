@@ -2,7 +2,7 @@
 
 The clock is the trace's: a run ends when its submission did, and a further attempt takes as long again. Energy and
 time are charged times the submission's ``ratio``, as if its slice held so many times the data: EpochCost per sample,
-which is what is learnt, does not change by it. A peek lasts its seconds, or a whole epoch of that slice.
+which is what is learnt, does not change by it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol
 
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.peeks import PEEK_S, worth_a_peek
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.trial import Decision, Phase, State, Trial
+from airflow_provider_zeus.optimizer.trial import Decision, Phase, Trial
 from airflow_provider_zeus.simulation.baselines import Config, grid
 from airflow_provider_zeus.simulation.driver import Writer
 from airflow_provider_zeus.simulation.environment import Environment, Run
@@ -45,8 +44,8 @@ class Player(Protocol):
         """A submission starts."""
         ...
 
-    def end(self, going: Going) -> tuple[Going | None, Sequence[Run]]:
-        """An attempt ended: (the next attempt of its submission, if it has one; what was peeked at)."""
+    def end(self, going: Going) -> Going | None:
+        """An attempt ended: the next attempt of its submission, if it has one."""
         ...
 
 
@@ -60,7 +59,6 @@ class Ledger:
     default_energy_j: float = 0.0
     default_time_s: float = 0.0
     attempts: int = 0
-    peeks: int = 0
     concurrent: int = 0  # began while another of their group ran
     concurrent_incumbent: int = 0  # of those: took the incumbent
     runs_without_model: int = 0
@@ -102,12 +100,9 @@ def _settle(
     while going and going[0][0] <= until_s:
         end_s, order, s, attempts = heapq.heappop(going)
         last = attempts[-1]
-        following, peeked = player.end(last)
+        following = player.end(last)
         ledger.charge(last.run, s.ratio)
-        for run in peeked:
-            ledger.charge(run, min(PEEK_S, run.time_s / run.epochs * s.ratio) / run.time_s)
         ledger.attempts += 1
-        ledger.peeks += len(peeked)
         if following is None:
             ledger.runs_without_model += not last.kept
             ledger.runs_below_target += last.kept and not last.run.reached
@@ -132,7 +127,7 @@ class Zeus:
         decision = choose(self._job, self._belief, device=self._device, running=running, seed=seed)
         return self._attempt(decision, number=1)
 
-    def end(self, going: Going) -> tuple[Going | None, Sequence[Run]]:
+    def end(self, going: Going) -> Going | None:
         """An attempt ended."""
         trial, run = going.trial, going.run
         assert trial is not None  # what begin() and _attempt() make has one
@@ -141,8 +136,8 @@ class Zeus:
         self._belief = learn(self._belief, self._writer.close(trial, run))
         decision, number = trial.decision, trial.key.attempt
         if not run.reached and number < len(decision.chances):
-            return self._attempt(decision, number + 1, trial.key.ti_id), ()
-        return None, self._peek(decision, run) if number == 1 else ()
+            return self._attempt(decision, number + 1, trial.key.ti_id)
+        return None
 
     def _attempt(self, decision: Decision, number: int, ti_id: str | None = None) -> Going:
         planned = decision.chances[number - 1]
@@ -153,14 +148,6 @@ class Zeus:
         if not known:  # until it ends: one that runs beside it profiles too
             self._env.profiled.discard(planned.batch_size)
         return Going(run, trial, kept=run.reached or not planned.bounded)
-
-    def _peek(self, decision: Decision, run: Run) -> list[Run]:
-        peeked: list[Run] = []
-        for peek in decision.peeks if worth_a_peek(run.time_s, run.time_s / run.epochs) else ():
-            peeked.append(self._env.peek(peek.batch_size, run.limit_w))
-            trial = self._writer.trial(decision, peek, peeked[-1], 1, State.GIVEN_UP)
-            self._belief = learn(self._belief, trial)
-        return peeked
 
 
 class Default:
@@ -174,9 +161,9 @@ class Default:
         """A submission starts."""
         return Going(self._env.train_at(self._b, self._point))
 
-    def end(self, going: Going) -> tuple[Going | None, Sequence[Run]]:
+    def end(self, going: Going) -> Going | None:
         """Nothing is learnt."""
-        return None, ()
+        return None
 
 
 class GridSearch:
@@ -195,12 +182,12 @@ class GridSearch:
         b, point = config or self._best
         return Going(self._env.train_at(b, point), config=config)
 
-    def end(self, going: Going) -> tuple[Going | None, Sequence[Run]]:
+    def end(self, going: Going) -> Going | None:
         """A configuration was tried; a batch size that missed the target is dropped."""
         run, config = going.run, going.config
         if run.reached:
             if config is not None and run.cost < self._best_cost:
                 self._best, self._best_cost = config, run.cost
-            return None, ()
+            return None
         self._dropped.add(run.batch_size)
-        return (None if config is None else self.begin()), ()
+        return None if config is None else self.begin()

@@ -266,8 +266,8 @@ def _packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
         del data[name]
     data["spec"] = specs.index(trial.spec)
     decision = trial.decision
-    data["planned"] = (*decision.attempts, *decision.peeks, decision.stand_in).index(trial.planned)
-    small: dict[str, Any] = {name: [_small(a) for a in data["decision"][name]] for name in ("attempts", "peeks")}
+    data["planned"] = (*decision.attempts, decision.stand_in).index(trial.planned)
+    small: dict[str, Any] = {"attempts": [_small(a) for a in data["decision"]["attempts"]]}
     if decision.stand_in is not None:
         small["stand_in"] = _small(data["decision"]["stand_in"])
     return data | {"decision": data["decision"] | small}
@@ -279,7 +279,8 @@ def _small(attempt: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Any]) -> Trial:
     decision = data["decision"]
-    planned = [*decision["attempts"], *decision.get("peeks", ()), decision.get("stand_in")][data["planned"]]
+    older = decision.get("peeks", ())  # of a log from before 0.1.0
+    planned = [*decision["attempts"], *older, decision.get("stand_in")][data["planned"]]
     return trial_from_dict({**data, "job_id": job_id, "spec": specs[data["spec"]], "planned": planned})
 
 

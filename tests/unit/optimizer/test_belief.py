@@ -42,25 +42,6 @@ def test_a_run_that_died_teaches_its_epoch_cost_only(state: State) -> None:
     assert [b for b, _ in belief.rates] == [32]
 
 
-@pytest.mark.parametrize("state", [State.FAILED, State.ABANDONED])
-def test_a_peek_that_died_says_nothing_of_the_run_before_it(state: State) -> None:
-    world = World(JOB, NEEDS)
-    world.add(32)
-    kept = world.belief
-    world.died(64, state, phase=Phase.PEEK, device_model="V100")
-    assert world.belief.newest == kept.newest == (1, False)
-    assert world.belief.converged == kept.converged
-    world.died(16)
-    assert world.belief.newest == (3, True)
-
-
-def test_a_peek_teaches_rates_and_no_epochs() -> None:
-    world = World(JOB, NEEDS)
-    world.add(64, State.GIVEN_UP, epochs=0.25, phase=Phase.PEEK)
-    assert [b for b, _ in world.belief.peeked] == [64]
-    assert (world.belief.converged, world.belief.stopped, world.belief.explored) == ((), (), {})
-
-
 @pytest.mark.parametrize("run_type", ["backfill", "test"])
 def test_backfills_and_test_runs_teach_epoch_cost_only(run_type: str) -> None:
     world = World(JOB, NEEDS)

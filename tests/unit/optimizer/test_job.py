@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -263,6 +265,23 @@ def test_live_settings_change_eta_and_are_checked() -> None:
     assert anew.with_settings({"job_version": "2"}) == anew
     with pytest.raises(JobSpecError, match=r"ZeusJob\.eta = 9"):
         job.with_settings({"eta": 9})
+
+
+@pytest.mark.parametrize("peek", [True, False])
+def test_peek_is_accepted_with_a_warning_and_has_no_effect(peek: bool) -> None:
+    with pytest.warns(DeprecationWarning, match=r"ZeusJob\(peek=\.\.\.\) has no effect any more: remove it\."):
+        job = ZeusJob(**GOOD, peek=peek)
+    assert job == ZeusJob(**GOOD)
+    assert "peek" not in job.to_dict()
+
+
+@pytest.mark.parametrize("peek", [True, "False", "{{ params.peek }}", None])
+def test_the_spec_of_an_old_row_with_peek_is_read_without_a_warning(peek: object) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        job = ZeusJob.from_dict({**ZeusJob(**GOOD).to_dict(), "peek": peek})
+        assert replace(job, eta=0.75).eta == 0.75
+    assert job == ZeusJob(**GOOD)
 
 
 def test_importing_a_job_loads_nothing_heavy() -> None:

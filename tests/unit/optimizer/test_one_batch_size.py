@@ -43,7 +43,6 @@ class Recurring:
         decision = choose(self.job, self.belief, profiles=self.profile, device=self.device, seed=self.number)
         assert [a.batch_size for a in decision.attempts] == [B]
         assert not decision.attempts[0].bounded
-        assert decision.peeks == ()
         plan = Plan(
             job_id="dag.train",
             ti_id=f"ti-{self.number}",

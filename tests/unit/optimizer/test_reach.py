@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.optimizer import reach
-from airflow_provider_zeus.optimizer.trial import Attempt, Phase, State
+from airflow_provider_zeus.optimizer.knowledge_gradient import Choice, best
+from airflow_provider_zeus.optimizer.scene import Scene
+from airflow_provider_zeus.optimizer.trial import Phase, State
 from tests.strategies import V100
 from tests.unit.optimizer.world import World, job_of
 
@@ -39,15 +41,18 @@ def test_what_does_not_fit_is_opened_by_nothing() -> None:
     assert np.isinf(factors[0, 1:]).all()
 
 
-def after_a_falling_trend() -> Attempt:
-    """Of 1024, 512 and 256 each needed fewer epochs than the last; 128 itself is believed a bit dearer than 256."""
-    epoch_s = {64: 32.0, 128: 23.0, 256: 15.5, 512: 13.0, 1024: 13.0}
+def after_a_falling_trend() -> Choice:
+    """Of 1024, 512 and 256 each needed fewer epochs than the last; 128 itself is believed about as dear as 256."""
+    epoch_s = {64: 15.5, 128: 14.5, 256: 13.5, 512: 13.0, 1024: 13.0}
     job = job_of(*epoch_s, default=512, policy="knowledge_gradient")
     w = World(job, dict.fromkeys(epoch_s, 40.0), epoch_s, V100)
+    w.add(128, State.ABANDONED, 0.1, phase=Phase.EXPLORE)  # it told its EpochCost
     for b, epochs in ((512, 43.0), (1024, 74.0), (512, 41.0), *[(256, 30.0)] * 20):
         w.add(b, epochs=epochs)
-    w.add(128, State.GIVEN_UP, 0.1, phase=Phase.PEEK)
-    return w.decide().attempts[0]
+    scene = Scene.of(job, w.belief, V100, ())
+    outlook = scene.outlook()
+    assert outlook is not None
+    return best(outlook, outlook.incumbent()[0], scene.within)
 
 
 @pytest.fixture
@@ -58,8 +63,9 @@ def nothing_kept() -> Iterator[None]:
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_size_is_worth_more_where_it_opens_the_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = after_a_falling_trend()
-    assert (tried.batch_size, tried.phase) == (128, Phase.EXPLORE)
+    opens = after_a_falling_trend()
     monkeypatch.setattr(reach, "BEYOND", math.inf)
     reach.open_after.cache_clear()
-    assert after_a_falling_trend().phase is Phase.INCUMBENT
+    alone = after_a_falling_trend()
+    assert opens.index == alone.index == 1, "128"
+    assert opens.net > alone.net

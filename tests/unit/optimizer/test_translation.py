@@ -13,7 +13,7 @@ from airflow_provider_zeus.optimizer.arms import epoch_costs, translated
 from airflow_provider_zeus.optimizer.believed import ranking
 from airflow_provider_zeus.optimizer.cost import Weights
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Phase, State
+from airflow_provider_zeus.optimizer.trial import Attempt, Decision, State
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
@@ -68,14 +68,10 @@ class History:
             self._learn(attempt, run)
             if run.reached:
                 break
-        else:
-            return
-        for peek in decision.peeks if attempt is decision.attempts[0] else ():
-            self._learn(peek, self.environment.peek(peek.batch_size, run.limit_w))
 
     def _learn(self, attempt: Attempt, run: Run) -> None:
         self.number += 1
-        stopped = State.GIVEN_UP if attempt.bounded or attempt.phase is Phase.PEEK else State.EXHAUSTED
+        stopped = State.GIVEN_UP if attempt.bounded else State.EXHAUSTED
         trial = make_trial(
             self.number,
             attempt.batch_size,

@@ -12,11 +12,12 @@ import pytest
 
 from benchmarks import paper, upstream
 from benchmarks.cores import on_all_cores, progress
+from benchmarks.epoch_cost import Miss, known_sets, row_of
 from benchmarks.replays import NAMES, Replays, geomean, mean_ci
 from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
-COUNTS = ("runs_without_model", "runs_below_target", "attempts", "peeks")
+COUNTS = ("runs_without_model", "runs_below_target", "attempts")
 PICTURES = ["ablation", "beta", "gpus"]
 PER_GPU = ["batch-size", "eta", "pareto", "power-limit", "regret", "savings", "search"]
 
@@ -147,13 +148,12 @@ def test_means_by_hand() -> None:
     assert mean_ci([5.0]) == [5.0, 0.0]
     assert geomean([1.0, 4.0]) == pytest.approx(2.0)
     whole = Replays(seconds=1.0, recurrences=10, regret=[[1.0]], attempts=2)
-    whole.join(Replays(seconds=2.0, recurrences=20, regret=[[2.0]], attempts=1, peeks=3))
-    assert (whole.seconds, whole.recurrences, whole.regret, whole.attempts, whole.peeks) == (
+    whole.join(Replays(seconds=2.0, recurrences=20, regret=[[2.0]], attempts=1))
+    assert (whole.seconds, whole.recurrences, whole.regret, whole.attempts) == (
         3,
         30,
         [[1.0], [2.0]],
         2,
-        3,
     )
 
 
@@ -183,6 +183,7 @@ def test_numbers_on_the_papers_traces(tmp_path: Path) -> None:
     assert sum(p["zeus"]["runs_without_model"] for p in report["pairs"].values()) == 0
 
 
+@pytest.mark.timeout(60)
 def test_work_is_shared_by_processes_that_inherit_no_handler_and_no_lock() -> None:
     """A process of ours may hold threads and handle signals: forks of it ended in nothing but being waited for."""
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -192,3 +193,20 @@ def test_work_is_shared_by_processes_that_inherit_no_handler_and_no_lock() -> No
             list(on_all_cores(abs, [1, "one", 2], jobs=2))
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_what_is_known_in_the_cases_of_epoch_cost() -> None:
+    assert list(known_sets((8, 16, 32), 32)) == [
+        ("the default", (32,)),
+        ("the default and the next smaller", (16, 32)),
+        ("two neighbours", (8, 16)),
+        ("two neighbours", (16, 32)),
+        ("three neighbours", (8, 16, 32)),
+    ]
+    assert ("the default and the next larger", (8, 16)) in list(known_sets((8, 16, 32), 8))
+
+
+def test_a_line_of_epoch_cost_by_hand() -> None:
+    """Three predictions of two cases: one case asked for one size, the other for two."""
+    found = [Miss(0.1, 0.2, 1.0), Miss(-0.3, 0.2, 0.5), Miss(0.5, 0.2, 0.5)]
+    assert row_of("a case", found) == ["a case", "3", "0.300", "0.200", "0.50", "0.75"]

@@ -1,4 +1,4 @@
-"""What a replayed run is charged: bounds, profiling, peeks, and the oracle that regret is measured by."""
+"""What a replayed run is charged: bounds, profiling, and the oracle that regret is measured by."""
 
 from __future__ import annotations
 
@@ -95,16 +95,6 @@ def test_the_expected_cost_holds_the_profiling_that_is_paid(scenario: Scenario) 
     for run in (env.train(16), env.train(16), env.train(32, bound_epochs=1), env.train(32)):
         assert run.expected_cost == pytest.approx(run.cost)
         assert run.chance == run.reached
-
-
-def test_a_peek_is_ten_seconds_or_one_epoch(scenario: Scenario) -> None:
-    env = Environment(scenario, 0)
-    assert env.peek(16, 190.0)[1:6] == (200, 1, False, 2000, 10)
-    assert env.peek(16, 100.0)[1:6] == (100, 0.5, False, 1000, 10)
-    assert env.peek(64, 100.0)[1:6] == (100, 1, False, 760, 8)
-    assert (env.peek(64, 100.0).excess, env.peek(64, 100.0).chance) == (Epoch(0, 0, 0), 0)
-    assert env.peek(16, 100.0).expected_cost == env.peek(16, 100.0).cost == 0.5 * 1000 + 100 * 10
-    assert env.train(64).excess.cost > 0, "it does not profile"
 
 
 def test_the_kth_run_of_a_batch_size_draws_the_same_whatever_runs_between(scenario: Scenario) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.checks import POLICIES
-from airflow_provider_zeus.optimizer.trial import EXPLORING, Attempt, Decision, Observation, Phase, State, Trial
+from airflow_provider_zeus.optimizer.trial import EXPLORING, Observation, Phase, State, Trial
 from airflow_provider_zeus.simulation import overlap
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.groups import (
@@ -119,7 +119,7 @@ def test_where_nothing_overlaps_it_is_the_plain_replay(scenario: Scenario, polic
     ]
     assert ours.energy_j == pytest.approx(math.fsum(plain.energy_j))
     assert ours.time_s == pytest.approx(math.fsum(plain.time_s))
-    assert (ours.attempts, ours.peeks) == (sum(plain.attempts), sum(plain.peeks))
+    assert ours.attempts == sum(plain.attempts)
     assert (ours.concurrent, ours.runs_without_model) == (0, 0)
     assert ours.runs_below_target == plain.runs_below_target
 
@@ -192,28 +192,6 @@ def test_the_ratio_scales_what_is_charged_and_no_decision(tmp_path: Path) -> Non
     assert (thrice.energy_j, thrice.time_s) == (pytest.approx(3 * once.energy_j), pytest.approx(3 * once.time_s))
     assert thrice.energy_j / thrice.default_energy_j == pytest.approx(once.energy_j / once.default_energy_j)
     assert thrice.time_s / thrice.default_time_s == pytest.approx(once.time_s / once.default_time_s)
-
-
-def test_a_peek_lasts_its_seconds_whatever_the_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Epochs of 1000 and 800 s at 200 W: 10 s each. A slice of which an epoch takes 8 s is peeked at for 8 s."""
-    scenario = tiny(tmp_path)
-    longer = {b: tuple(p._replace(time_s=100 * p.time_s) for p in ps) for b, ps in scenario.pair.points.items()}
-    scenario = Scenario(replace(scenario.pair, points=longer))
-
-    def choose(*_: Any, **__: Any) -> Decision:
-        keep = Attempt(batch_size=32, phase=Phase.INCUMBENT, why="Because.")
-        peek = Attempt(batch_size=16, phase=Phase.PEEK, why="Because.")
-        return Decision(attempts=(keep,), seed=0, policy="zeus", peeks=(peek,))
-
-    monkeypatch.setattr(overlap, "choose", choose)
-    run_s = 3 * 800 + 200  # the first one profiles
-    for ratio, peek_s in {1.0: 10.0, 3.0: 10.0, 0.008: 8.0}.items():
-        ledger = play(Zeus(scenario, scenario.job(policy="zeus")), scenario, [Submission(0.0, 1.0, ratio)])
-        assert ledger.time_s == pytest.approx(run_s * ratio + peek_s)
-        trained_j = 3 * 800 * 190 + ((1200 * 90 + 800 * 190) / 2 - 800 * 190)
-        assert ledger.energy_j == pytest.approx(trained_j * ratio + peek_s * 200)
-        assert (ledger.peeks, ledger.attempts) == (1, 1)
-        assert ledger.concurrent_incumbent == 0, "the incumbent, but nothing ran beside it"
 
 
 def test_the_first_runs_of_a_size_side_by_side_all_profile(tmp_path: Path) -> None:

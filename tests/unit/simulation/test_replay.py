@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -120,32 +119,6 @@ def test_profiling_is_kept_apart_from_what_is_learnt(scenario: Scenario, monkeyp
     first = told.trials[0].observation
     assert (first.excess_s, first.time_s) == (2, 3 * 8 + 2), "of 32: (12 + 8) / 2 - 8 seconds"
     assert log.time_s[0] == 3 * 8 + 2, "and the user pays it"
-
-
-def test_peeks_are_charged_and_told_as_given_up(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With epochs a hundred times as long as in the table: a peek is short beside the run."""
-
-    def choose(*_: Any, **__: Any) -> Decision:
-        keep = Attempt(batch_size=32, phase=Phase.INCUMBENT, why="Because.")
-        peeks = tuple(Attempt(batch_size=b, phase=Phase.PEEK, why="Because.") for b in (16, 64))
-        return Decision(attempts=(keep,), seed=0, policy="zeus", peeks=peeks)
-
-    longer = {b: tuple(p._replace(time_s=100 * p.time_s) for p in ps) for b, ps in scenario.pair.points.items()}
-    scenario = Scenario(replace(scenario.pair, points=longer))
-    monkeypatch.setattr(driver, "choose", choose)
-    told = Told(monkeypatch)
-    log = replay(scenario, scenario.job(policy="zeus"), 1)
-    assert [(t.batch_size, t.state) for t in told.trials] == [
-        (32, State.CONVERGED),
-        (16, State.GIVEN_UP),
-        (64, State.GIVEN_UP),
-    ]
-    assert [t.number for t in told.trials] == [1, 2, 3]
-    assert [t.observation.power_limit_w for t in told.trials] == [200, 200, 200], "at the kept attempt's limit"
-    assert [t.observation.epochs for t in told.trials] == [3, 10 / 1000, pytest.approx(10 / 700)]
-    assert [t.observation.energy_j for t in told.trials[1:]] == [2000, pytest.approx(1800)]
-    assert (log.peeks, log.attempts, log.batch_size) == ([2], [1], [32])
-    assert log.time_s == [3 * 800 + 200 + 10 + 10]
 
 
 @pytest.mark.parametrize(
