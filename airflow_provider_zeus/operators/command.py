@@ -76,7 +76,7 @@ class ZeusCommandOperator(BaseOperator):
         try:
             return supervise(recurrence, command, environ, self.cwd or _folder(context))
         finally:
-            recurrence.device.close()
+            recurrence.close_device()
             recurrence.push_cost(context)
 
     def on_kill(self) -> None:

@@ -123,8 +123,20 @@ class Recurrence:
         return ZeusRun.from_plan(self.plan, sink=self.teller, device=self.device)
 
     def push_cost(self, context: Mapping[str, Any]) -> None:
-        """What it cost goes to XCom ``zeus_cost``."""
-        push(context, "zeus_cost", self.teller.cost_xcom(), most_s=STOPPED_S if self.teller.stopped else PUSH_S)
+        """What it cost goes to XCom ``zeus_cost``. Raises nothing: what the training returned counts."""
+        try:
+            cost = self.teller.cost_xcom()
+        except Exception:
+            log.exception("Zeus could not add up what this run cost; the trial log has what it says.")
+            return
+        push(context, "zeus_cost", cost, most_s=STOPPED_S if self.teller.stopped else PUSH_S)
+
+    def close_device(self) -> None:
+        """Let go of the device, where no run in this process does. Raises nothing, as :meth:`push_cost`."""
+        try:
+            self.device.close()
+        except Exception:
+            log.exception("Zeus could not let go of the device.")
 
 
 def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = PUSH_S) -> None:

@@ -35,7 +35,7 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     from airflow.exceptions import AirflowException  # type: ignore[attr-defined]
 
     plan: Plan | None = replace(recurrence.plan, restarts=True)
-    with TemporaryDirectory(prefix="zeus-") as folder:
+    with TemporaryDirectory(prefix="zeus-", ignore_cleanup_errors=True) as folder:
         while plan is not None:
             start = Supervised(recurrence, plan, Path(folder))
             log.info("Zeus: batch size %d. %s", plan.attempts[0].batch_size, plan.attempts[0].why)

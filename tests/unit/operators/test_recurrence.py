@@ -64,6 +64,22 @@ def test_a_failing_xcom_fails_no_training(
     assert [t.state for t in open_store().trials("d.train")] == [State.CONVERGED]
 
 
+def test_nothing_that_comes_after_the_training_raises(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
+    assert recurrence.run().train(loop) == "kept"
+
+    def lost(*_: object) -> None:
+        raise RuntimeError("GPU is lost")
+
+    monkeypatch.setattr(recurrence.device, "close", lost)
+    monkeypatch.setattr(recurrence.teller, "cost_xcom", lost)
+    recurrence.close_device()
+    recurrence.push_cost(context())
+
+
 @pytest.mark.parametrize(
     ("run_type", "taken_as"),
     [
