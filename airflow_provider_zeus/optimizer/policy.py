@@ -69,7 +69,7 @@ def choose(
     pinned = settings.get("pin_batch_size")
     if pinned is not None and pinned in job.batch_sizes:
         why = f"Batch size {pinned} is pinned by a live setting."
-        return _decision(seed, job, Attempt(batch_size=pinned, phase=Phase.PINNED, why=why))
+        return _sized(_decision(seed, job, Attempt(batch_size=pinned, phase=Phase.PINNED, why=why)), belief)
     device = device or belief.last_device()
     held = _held(job, running, settings, run_type)
     if job.policy != "zeus":
@@ -90,7 +90,7 @@ def choose(
         first = view.take_incumbent("The run before died")  # a retry ends with a model, whatever killed that run
     if first.batch_size == view.incumbent:
         return _with_stand_in(job, belief, device, _decision(seed, job, first))
-    return _decision(seed, job, view.bounded(first), view.after(first.batch_size))
+    return _sized(_decision(seed, job, view.bounded(first), view.after(first.batch_size)), belief)
 
 
 def _decision(seed: int, job: ZeusJob, *attempts: Attempt) -> Decision:
@@ -99,10 +99,20 @@ def _decision(seed: int, job: ZeusJob, *attempts: Attempt) -> Decision:
 
 def _with_stand_in(job: ZeusJob, belief: Belief, device: DeviceInfo | None, decision: Decision) -> Decision:
     if len(decision.in_order) > 1:
-        return decision
+        return _sized(decision, belief)
     first, model = decision.attempts[0].batch_size, UNKNOWN if device is None else device.model
     barred = belief.barred(model, [b for b in job.batch_sizes if b < first])
-    return replace(decision, stand_in=smaller(job, first, belief.reached, barred))
+    return _sized(replace(decision, stand_in=smaller(job, first, belief.reached, barred)), belief)
+
+
+def _sized(decision: Decision, belief: Belief) -> Decision:
+    """The decision whose attempts know the size of the newest slice: one without a step can tell that it lacks some."""
+    if belief.slice_size is None:
+        return decision
+    size = belief.slice_size[1]
+    attempts = tuple(replace(attempt, bound_samples_per_epoch=size) for attempt in decision.attempts)
+    stand_in = decision.stand_in and replace(decision.stand_in, bound_samples_per_epoch=size)
+    return replace(decision, attempts=attempts, stand_in=stand_in)
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,7 @@ class Attempt:
     bound_epochs: float | None = None
     bound_cost: float | None = None  # joules of Eq. 2
     max_epoch_cost: float | None = None  # EpochCost above which this batch size would not have been chosen
-    bound_samples_per_epoch: float | None = None  # slice size that the cost bounds assume; they scale with the slice
+    bound_samples_per_epoch: float | None = None  # of the newest slice: cost bounds assume it, and scale with the slice
     round: int | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
 
     @property

@@ -17,7 +17,7 @@ from airflow_provider_zeus.plugin.run_models import Attempt, Part, Tile
 
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 NOT_ENDED = "the run has not ended"
-NO_DATA = "there was no data to train on"
+NO_DATA = "no optimizer step was made"
 WAITS = "its cost is not yet told to the log"
 
 PartKey = tuple[str, str, int]  # job, task, map index

@@ -195,7 +195,7 @@ def ended(trial: Trial) -> str:
     if trial.state is State.EXHAUSTED:
         return f"It ended below its target{_metric(trial)}: {reason or 'no epoch was left'}."
     if trial.state is State.NO_DATA:
-        return "It had no data to train on, so it teaches nothing. What the task returned was kept."
+        return f"It teaches nothing: {reason or 'no optimizer step was made'}. What the task returned was kept."
     if trial.state not in STATES:
         return f"Its state is {state(trial.state)}: upgrade airflow-provider-zeus on the api-server."
     head = {State.GIVEN_UP: "It was given up", State.FAILED: "It failed"}.get(trial.state, "Nobody came back for it")

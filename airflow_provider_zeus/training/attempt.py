@@ -175,7 +175,9 @@ class LiveAttempt:
         if self._outcome is not None:
             return self._outcome
         if self.no_data:
-            return State.NO_DATA, "no optimizer step: the data loader was empty, so nothing was trained"
+            return State.NO_DATA, "no optimizer step: the data loader was empty"
+        if not self._tally.samples and self.planned.bound_samples_per_epoch:
+            return State.NO_DATA, "no optimizer step was reported, and earlier runs of this job reported theirs"
         if self.reached:
             return State.CONVERGED, None
         if self._tally.epochs_done + self._resumed >= self._max_epochs:

@@ -132,7 +132,7 @@ def _keep(run: ZeusRun, live: LiveAttempt) -> None:
     if state is State.CONVERGED:
         return
     log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
-    if run.job.require_target and state is State.EXHAUSTED:
+    if run.job.require_target and not live.reached and not live.no_data:
         raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
 
 

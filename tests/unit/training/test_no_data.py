@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from airflow_provider_zeus.errors import ReportError
+from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent
@@ -81,3 +82,22 @@ def test_an_empty_pass_before_the_first_epoch_is_no_empty_slice(kit: Kit) -> Non
 
     assert kit.run().train(train) == 256
     assert [e.state for e in kit.ends()] == [State.CONVERGED]
+
+
+@pytest.mark.parametrize("metric", [1.0, 0.0])
+def test_a_run_without_a_step_where_earlier_runs_made_some_teaches_nothing(kit: Kit, metric: float) -> None:
+    """A loop of ``run.step()`` over an empty slice: no loader says that it was empty."""
+
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            for _ in ():
+                run.step()
+            run.report(acc=metric)
+        return run.batch_size
+
+    known = replace(incumbent(256), bound_samples_per_epoch=51_200.0)
+    assert kit.run(known, max_epochs=2).train(train) == 256
+    assert [e.state for e in kit.ends()] == [State.NO_DATA]
+    if not metric:
+        with pytest.raises(BelowTargetError):
+            kit.run(known, max_epochs=2, require_target=True).train(train)
