@@ -13,7 +13,16 @@ from typing import Any, Protocol
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
-from airflow_provider_zeus.optimizer.trial import Attempt, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.optimizer.trial import (
+    Attempt,
+    Observation,
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+    Where,
+)
 from airflow_provider_zeus.store import ledger
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report
 
@@ -176,7 +185,7 @@ def heartbeat(book: Book, key: TrialKey, report: Report, lease_s: float) -> None
     """Renew the lease and write partial sums of an open trial."""
     trial = _of_start(book, key, report)
     if trial.state is State.RUNNING:
-        report = ledger.resolved(trial.observation, report)
+        report = resolved(trial.observation, report)
         trial = ledger.beaten(trial, report.observation, book.now, lease_s)
         book.put(trial)
         _extras(book, trial, report)
@@ -189,8 +198,24 @@ def tell(book: Book, key: TrialKey, state: State, report: Report, reason: str | 
     if trial is not before:
         book.seq += 1
         book.put(trial, closed=True)
-        _extras(book, trial, ledger.resolved(before.observation, report))
+        _extras(book, trial, resolved(before.observation, report))
     return trial
+
+
+def resolved(held: Observation, report: Report) -> Report:
+    """The report with the samples and points of those heartbeats before it that were not stored.
+
+    A heartbeat is stored whole, and those after it hold what it brought or come after it too. So what is ``held`` says
+    which was the last one that was stored. Each of them says another sum than the one before.
+    """
+    lost: list[Report] = []
+    for beat in reversed(report.unsure):
+        if ledger.merged(held, beat.observation) == held:
+            break
+        lost.insert(0, beat)
+    profile = [sample for each in (*lost, report) for sample in each.profile]
+    points = [point for each in (*lost, report) for point in each.points]
+    return replace(report, profile=profile, points=points, unsure=())
 
 
 def _extras(book: Book, trial: Trial, report: Report) -> None:

@@ -246,22 +246,6 @@ def _storable(text: str) -> str:
     return text.replace("\0", "?").encode(errors="replace").decode()
 
 
-def resolved(held: Observation, report: Report) -> Report:
-    """The report with the samples and points of those heartbeats before it that were not stored.
-
-    A heartbeat is stored whole, and those after it hold what it brought or come after it too. So what is ``held`` says
-    which was the last one that was stored. Each of them says another sum than the one before.
-    """
-    lost: list[Report] = []
-    for beat in reversed(report.unsure):
-        if merged(held, beat.observation) == held:
-            break
-        lost.insert(0, beat)
-    profile = [sample for each in (*lost, report) for sample in each.profile]
-    points = [point for each in (*lost, report) for point in each.points]
-    return replace(report, profile=profile, points=points, unsure=())
-
-
 def finite(report: Report) -> Report:
     """The report without samples and points that hold no number where one must be; a power or limit may be None.
 

@@ -92,7 +92,7 @@ class VariableStore:
         """Renew the lease and write partial sums, under the trial's own key."""
         beat, news = self._beat(key), report.observation
         if beat and beat.attempt == key.attempt and not ledger.another_start(beat.report.observation, news):
-            report = ledger.finite(ledger.resolved(beat.report.observation, report))
+            report = ledger.finite(book.resolved(beat.report.observation, report))
             self._write(_beat_key(key), beat.with_news(report, self._now() + lease_s).to_json())
             return
         with self._book(self._job_of(key)) as log:  # closed: nothing; another one's beat lies there: the log
