@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.operators import recurrence
+from airflow_provider_zeus.operators import recurrence, teller
 from airflow_provider_zeus.operators.teller import Teller
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
@@ -61,7 +61,11 @@ class Point:
     def __init__(self, request: dict[str, Any]) -> None:
         self.folder, self.name = Path(request["cell"]), request["stage"]
         self.early, self.linger_s = request["early"], request["linger_s"]
-        self._reached = False
+        self._reached = self._released = False
+
+    def release(self) -> None:
+        """A signal has come: an end that is under way in another thread goes on. A question does not: nobody waits."""
+        self._released = self.name == BEFORE_TELL
 
     def beaten(self) -> None:
         """Wait for a heartbeat that tells of some energy."""
@@ -80,7 +84,7 @@ class Point:
         self._reached = True
         (self.folder / "there.new").write_text(str(os.getpid()))
         (self.folder / "there.new").rename(self.folder / "there")
-        while not (self.folder / "go").exists():
+        while not self._released and not (self.folder / "go").exists():
             time.sleep(0.01)
 
     @contextmanager
@@ -233,12 +237,14 @@ def recur(request: dict[str, Any]) -> None:
     feed_on_demand("task")
     pieces.SETTLE_S, attempt.TICK_S = 0.02, 0.02
     point, folder = Point(request), Path(request["cell"])
+    if point.name == BEFORE_TELL:
+        teller.STOPPED_S = 5.0  # a busy host commits what is at its commit
     recurrence.open_store = lambda conn_id, create=True, **_: Held(request["url"], point, create)
     recurrence.AirflowVariables = lambda: Folder(Path(request["variables"]))  # type: ignore[assignment,misc]
     recurrence.Teller = Watched  # type: ignore[misc]
     job = replace(JOB, **request.get("job", {}))
     operator = ZeusTrainOperator(task_id="train", job=job, python_callable=train, op_kwargs={"point": point})
-    signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
+    signal.signal(signal.SIGTERM, lambda *_: (point.release(), operator.on_kill()))
     value = operator.execute(context(request, operator))
     point.here(AFTER_TELL)
     (folder / "value").write_text(str(value))

@@ -69,10 +69,10 @@ class Matrix:
     def _log(self, cell: Cell, folder: Path) -> Log:
         if cell.store == "sqlite":
             return SqliteLog(folder, self._file)
-        if cell.store == "silent":
-            return OwnLog()
         assert self._admin_url
-        with self._copying:  # PostgreSQL copies a database for one at a time
+        with self._copying:  # PostgreSQL copies a database for one at a time, and alembic migrates one
+            if cell.store == "silent":
+                return OwnLog()
             return PostgresLog(self._admin_url, f"zeus_{folder.name}", self._name)
 
 
