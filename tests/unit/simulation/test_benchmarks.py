@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import paper, upstream
 from benchmarks.cores import on_all_cores, progress
+from benchmarks.epoch_cost import Miss, known_sets, row_of
 from benchmarks.replays import NAMES, Replays, geomean, mean_ci
 from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
@@ -192,3 +193,20 @@ def test_work_is_shared_by_processes_that_inherit_no_handler_and_no_lock() -> No
             list(on_all_cores(abs, [1, "one", 2], jobs=2))
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_what_is_known_in_the_cases_of_epoch_cost() -> None:
+    assert list(known_sets((8, 16, 32), 32)) == [
+        ("the default", (32,)),
+        ("the default and the next smaller", (16, 32)),
+        ("two neighbours", (8, 16)),
+        ("two neighbours", (16, 32)),
+        ("three neighbours", (8, 16, 32)),
+    ]
+    assert ("the default and the next larger", (8, 16)) in list(known_sets((8, 16, 32), 8))
+
+
+def test_a_line_of_epoch_cost_by_hand() -> None:
+    """Three predictions of two cases: one case asked for one size, the other for two."""
+    found = [Miss(0.1, 0.2, 1.0), Miss(-0.3, 0.2, 0.5), Miss(0.5, 0.2, 0.5)]
+    assert row_of("a case", found) == ["a case", "3", "0.300", "0.200", "0.50", "0.75"]
