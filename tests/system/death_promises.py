@@ -1,3 +1,4 @@
+# ruff: noqa: E501  one row of a table is one line
 """What has succeeded stays so: each promise of docs/death.md, the tests that hold it, and how they ended."""
 
 from __future__ import annotations
@@ -116,6 +117,216 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "A forked child of the training exits or raises",
             "it writes nothing of its parent's trial",
             ("tests/unit/training/test_forked.py::test_a_child_that_leaves_the_function_writes_nothing",),
+        ),
+    ),
+    "unanswered": (
+        Promise(
+            "A PostgreSQL server is stopped (SIGSTOP) in a statement, a commit or a connection; a listener never answers",
+            "the call ends after 10 s, a connection after 5 s",
+            (
+                "tests/unit/store/test_store_hangs.py::test_a_statement_ends_though_the_server_is_stopped",
+                "tests/unit/store/test_store_hangs.py::test_a_commit_that_gets_no_answer_may_be_stored",
+                "tests/unit/store/test_store_hangs.py::test_a_new_connection_to_a_stopped_server_ends",
+                "tests/unit/store/test_store_hangs.py::test_a_listener_that_never_answers_is_an_error",
+            ),
+        ),
+        Promise(
+            "The store does not answer a training",
+            "it waits for 30 s at most in all; heartbeats never make it wait, and none is lost",
+            (
+                "tests/unit/operators/test_teller_waits.py::test_no_beat_waits_and_none_is_lost",
+                "tests/unit/operators/test_teller_waits.py::test_all_ends_of_a_run_wait_no_longer_than_its_budget",
+                "tests/unit/operators/test_teller_waits.py::test_the_whole_budget_is_thirty_seconds_and_a_stopped_task_has_one",
+            ),
+        ),
+        Promise(
+            "The task is stopped (SIGTERM, `execution_timeout`) while its store hangs",
+            "nothing waits in the signal handler; the cost goes to a file",
+            (
+                "tests/unit/operators/test_teller_waits.py::test_a_signal_ends_a_wait_at_once",
+                "tests/unit/operators/test_teller_waits.py::test_a_stopped_task_keeps_its_end_in_a_file_at_once",
+                "tests/unit/operators/test_teller_waits.py::test_an_end_on_the_way_out_of_a_time_limit_is_not_waited_for",
+            ),
+        ),
+        Promise(
+            "One connection is cut while a run asks",
+            "the question is asked again and gets the same trial",
+            (
+                "tests/unit/operators/test_asking.py::test_one_connection_that_is_cut_costs_no_decision",
+                "tests/unit/operators/test_asking.py::test_a_question_that_was_answered_in_vain_is_asked_again_for_the_same_trial",
+            ),
+        ),
+        Promise(
+            "The store never answers the question",
+            "the default batch size runs; a late answer is closed",
+            (
+                "tests/unit/operators/test_asking.py::test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed",
+            ),
+        ),
+        Promise(
+            "A run began without its store",
+            "the first heartbeat that gets through writes its row",
+            (
+                "tests/unit/operators/test_teller_waits.py::test_a_run_that_began_alone_is_adopted_at_the_first_beat_that_gets_through",
+            ),
+        ),
+        Promise(
+            "The answer to a heartbeat or an end is lost",
+            "what it brought counts once",
+            (
+                "tests/unit/store/test_contract_unsure.py::test_a_heartbeat_whose_answer_was_lost_counts_once_with_the_next_one",
+                "tests/unit/store/test_contract_unsure.py::test_of_several_lost_answers_each_counts_once_with_the_end",
+                "tests/unit/operators/test_teller_waits.py::test_it_counts_once_where_the_end_is_told_by_the_next_run",
+            ),
+        ),
+        Promise(
+            "40 processes on a server with 25 connections",
+            "all are served",
+            (
+                "tests/unit/store/test_store_hangs.py::test_forty_at_once_on_a_server_with_fewer_connections_are_all_served",
+                "tests/unit/store/test_store_hangs.py::test_no_connection_is_kept_between_two_calls",
+            ),
+        ),
+    ),
+    "damage": (
+        Promise(
+            "A heartbeat or an end comes after the trial was closed for its lapsed lease",
+            "the trial is open again, or ends as what it was, with its samples and power points; what its death taught is taken back",
+            (
+                "tests/unit/store/test_contract_late.py::test_a_heartbeat_after_the_lease_opens_the_trial_again",
+                "tests/unit/store/test_contract_late.py::test_a_trial_that_is_open_again_teaches_no_death",
+                "tests/unit/store/test_contract_late.py::test_an_end_after_the_lease_is_kept_with_all_that_it_brings",
+            ),
+        ),
+        Promise(
+            "A later try, or the same message again, took the trial over, and its first run lives",
+            "it stays closed and gets its figures; its task's log says so once",
+            (
+                "tests/unit/store/test_contract_late.py::test_a_superseded_trial_stays_closed_and_keeps_its_figures",
+                "tests/unit/store/test_contract_late.py::test_a_redelivered_trial_stays_closed_and_keeps_its_figures",
+                "tests/unit/operators/test_teller.py::test_a_run_whose_trial_is_no_longer_its_own_says_so_once",
+            ),
+        ),
+        Promise(
+            "Two starts of one plan live at once",
+            "each is an observation of its own; the first one is told of the second",
+            (
+                "tests/unit/store/test_contract_late.py::test_of_two_living_starts_under_one_key_the_first_is_told_of_the_second",
+            ),
+        ),
+        Promise(
+            "A person closes a trial (`airflow zeus close`)",
+            "it stays closed; what its run still reports is kept as figures",
+            ("tests/unit/store/test_contract_late.py::test_a_trial_closed_by_hand_stays_closed_and_keeps_its_figures",),
+        ),
+        Promise(
+            "A heartbeat under a clock ten years ahead, then a death",
+            "no lease ends further ahead than its length, which stands in its row; one more than two lengths ahead is over",
+            (
+                "tests/unit/store/test_contract_late.py::test_a_heartbeat_under_a_clock_that_is_ahead_does_not_hold_the_trial_for_good",
+            ),
+        ),
+        Promise(
+            "The clock steps back by an hour",
+            "a living run's next heartbeat renews its lease; until then it may read as abandoned",
+            ("tests/unit/store/test_contract_ask.py::test_a_clock_that_steps_back_ends_no_living_run",),
+        ),
+        Promise(
+            "`zeus.db` is deleted or moved",
+            "nothing is written and no file is made; the training goes on, its cost waits for the next log",
+            (
+                "tests/unit/store/sql/test_sqlite_file.py::test_a_log_that_was_deleted_is_not_written_and_not_made",
+                "tests/unit/operators/test_teller.py::test_a_cost_whose_log_is_gone_waits_and_goes_into_the_new_one",
+            ),
+        ),
+        Promise(
+            "`zeus.db` is replaced, or put back from a backup",
+            "the next transaction of each process that has it open uses the new file; a trial that it does not hold is written there again",
+            (
+                "tests/unit/store/sql/test_sqlite_file.py::test_a_log_put_back_from_a_backup_is_the_one_that_is_read_and_written",
+                "tests/unit/operators/test_teller.py::test_a_trial_that_a_new_log_does_not_hold_is_written_there",
+            ),
+        ),
+        Promise(
+            "A checkpoint is damaged",
+            "it is dropped with one line in the log; the trials are folded again",
+            ("tests/unit/store/sql/test_damage.py::test_a_damaged_checkpoint_is_dropped_and_the_log_folded_again",),
+        ),
+        Promise(
+            "A trial's row is damaged",
+            "it is left out and named, by `airflow zeus doctor` and on the pages; no run, question, page or export fails",
+            (
+                "tests/unit/store/sql/test_damage.py::test_a_damaged_row_is_left_out_and_named",
+                "tests/unit/store/test_store_variable.py::test_one_damaged_trial_does_not_lose_the_others_and_can_be_repaired",
+            ),
+        ),
+    ),
+    "odd": (
+        Promise(
+            "In `[zeus] state_dir` lies what is no limit record, cost or GPU lock: deeply nested JSON, a huge or binary file, a folder, a pipe, a socket",
+            "trainings, `reap` and `doctor` do the rest of their work; it is named and left alone",
+            (
+                "tests/unit/power/test_odd_state_dir.py::test_what_is_named_like_a_limit_record_and_is_none_is_named_and_left_alone",
+                "tests/unit/power/test_odd_state_dir.py::test_a_gpu_is_locked_or_not_whatever_lies_in_its_locks_place",
+                "tests/unit/cli/test_odd_state_dir.py::test_doctor_names_it",
+                "tests/unit/cli/test_odd_state_dir.py::test_reap_names_it_and_does_the_rest",
+            ),
+        ),
+        Promise(
+            "The guardian of a power limit is killed, then its training",
+            "another guardian watches from the next heartbeat or limit on; the limit found is in force within 2 s of the training's end",
+            (
+                "tests/unit/power/test_nvml_guardian.py::test_a_guardian_killed_in_the_middle_of_a_training_is_replaced_by_the_heartbeat",
+            ),
+        ),
+        Promise(
+            "No thread can be started",
+            "the training runs without heartbeats; it may read as abandoned until its end is written",
+            (
+                "tests/unit/training/test_no_threads.py::test_a_training_runs_without_a_heartbeat",
+                "tests/unit/training/test_no_threads.py::test_polled_energy_is_known_as_far_as_its_readings_go",
+                "tests/unit/operators/test_teller_waits.py::test_without_a_thread_the_store_is_asked_here",
+                "tests/unit/store/test_store_hangs.py::test_without_a_thread_there_is_no_watch_and_nothing_fails",
+            ),
+        ),
+        Promise(
+            "No process can be started (`EAGAIN`)",
+            "no guardian, so no power limit is set; the training runs",
+            ("tests/unit/training/test_no_threads.py::test_a_training_runs_without_a_guardian",),
+        ),
+        Promise(
+            "The disk is full, and Airflow cannot be reached",
+            "the log has the figures and a line that enters them by hand; no empty or half file stays",
+            (
+                "tests/unit/operators/test_full_disk.py::test_the_cost_of_a_task_stands_in_the_log_and_can_be_entered_by_hand",
+                "tests/unit/operators/test_full_disk.py::test_the_cost_of_a_script_stands_in_the_log",
+            ),
+        ),
+        Promise(
+            "A settings Variable with a stray comma",
+            "no setting is used, and pause, pin and reset refuse with its text",
+            (
+                "tests/unit/plugin/test_actions.py::test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over",
+                "tests/unit/store/test_store_settings_change.py::test_a_text_that_is_no_json_object_is_refused_with_the_text_and_the_remedy",
+            ),
+        ),
+        Promise(
+            "100,000 power points of one trial",
+            "every store, Variable, file and memory keeps 500 at most",
+            (
+                "tests/unit/store/test_store_points.py::test_every_store_keeps_what_a_page_draws",
+                "tests/unit/store/test_store_points.py::test_what_waits_in_a_variable_or_a_file_is_as_little",
+                "tests/unit/store/test_store_points.py::test_what_waits_in_memory_for_a_store_that_is_gone_is_as_little",
+            ),
+        ),
+        Promise(
+            "`airflow zeus prune`",
+            "power points and decisions of old trials go; every page and the policy say the same",
+            (
+                "tests/unit/store/test_store_prune.py::test_old_trials_lose_points_and_decision_and_keep_every_figure",
+                "tests/unit/store/test_store_prune.py::test_what_the_log_teaches_is_the_same_and_another_job_is_left_alone",
+                "tests/unit/plugin/test_pruned.py::test_no_page_says_anything_else_of_costs",
+            ),
         ),
     ),
 }
