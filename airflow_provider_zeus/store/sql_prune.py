@@ -209,15 +209,16 @@ def give_back(engine: sa.Engine) -> int | None:
     """
     if file_of(engine.url) is None:
         return None
-    free = _pragma(engine, "freelist_count")
+    free = _answer(engine, "PRAGMA freelist_count")
     before = free + 1
     while 0 < free < before:
         with transaction(engine, write=True) as connection:
-            _run(connection, f"PRAGMA incremental_vacuum({PAGES_A_STEP})")
-        before, free = free, _pragma(engine, "freelist_count")
+            step = f"PRAGMA incremental_vacuum({PAGES_A_STEP:d})"
+            _run(connection, step)
+        before, free = free, _answer(engine, "PRAGMA freelist_count")
     with engine.connect() as connection:  # from the write-ahead log into the file, as far as no reader is in the way
         _run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
-    return free * _pragma(engine, "page_size")
+    return free * _answer(engine, "PRAGMA page_size")
 
 
 def _run(connection: sa.Connection, pragma: str) -> None:
@@ -230,6 +231,6 @@ def _run(connection: sa.Connection, pragma: str) -> None:
         raise explained(error, connection.engine.url) from None
 
 
-def _pragma(engine: sa.Engine, name: str) -> int:
+def _answer(engine: sa.Engine, pragma: str) -> int:
     with transaction(engine) as connection:
-        return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0)
+        return int(connection.exec_driver_sql(pragma).scalar() or 0)

@@ -232,6 +232,7 @@ def a_start(store: SqlStore, port: DictPort, first: Trial, folder: Path, start_i
         observation = None if kind == "attempt" else seen(32, start_id=start_id)
         attempt = first.key.attempt + nth
         tell(Line(kind=kind, start_id=start_id, attempt=attempt, state=state, observation=observation))
+        settled(tell)
 
     return send
 
