@@ -47,9 +47,13 @@ def arrange(device_of: Callable[..., Any], push_cost: Callable[..., None]) -> No
         POINT.here(AFTER_TELL)
 
     recurrence.device_of = of_cell
-    recurrence.open_store = lambda conn_id, **_: Held(f"sqlite:///{POINT.folder}/store/zeus.db", POINT)
+    recurrence.open_store = lambda conn_id, create=True, **_: Held(_url(), POINT, create)
     recurrence.Teller = Watched  # type: ignore[misc]
     recurrence.Recurrence.push_cost = pushed  # type: ignore[method-assign]
+
+
+def _url() -> str:
+    return f"sqlite:///{POINT.folder}/store/zeus.db"
 
 
 arrange(recurrence.device_of, recurrence.Recurrence.push_cost)
