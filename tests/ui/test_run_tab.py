@@ -72,7 +72,8 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     ]
     assert "90 % interval" in tiles["Saving GPU counter"].inner_text()
     assert tiles["Energy GPU counter"].locator(".tile-figure").get_attribute("title").startswith("1,600.000 J = ")
-    curve = tab.get_by_role("region", name="Energy and time per sample at batch size 16")
+    size = open_store().recurrence(runs.DAG, "saved")[0].batch_size
+    curve = tab.get_by_role("region", name=f"Energy and time per sample at batch size {size}")
     curve.get_by_role("row").first.wait_for()
     assert curve.get_by_role("row").count() == 5
     assert "optimum" in curve.get_by_role("row", name="250 W").inner_text()
