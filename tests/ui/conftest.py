@@ -93,6 +93,7 @@ def chromium() -> Iterator[Any]:
 
 
 Login = Callable[[str, str], Any]
+MOST_MS = 120_000  # until something is there: on a busy host, too
 
 
 @pytest.fixture(scope="session")
@@ -102,6 +103,7 @@ def login(chromium: Any) -> Login:
     @cache
     def state(url: str, user: str) -> Any:
         context = chromium.new_context()
+        context.set_default_timeout(MOST_MS)
         page = context.new_page()
         page.goto(url)
         page.fill("input[name=username]", user)
@@ -127,6 +129,7 @@ def visit_of(chromium: Any, login: Login) -> Iterator[Callable[..., Watched]]:
             storage_state=login(site.url, user), viewport={"width": width, "height": 900}, color_scheme=theme
         )
         contexts.append(context)
+        context.set_default_timeout(MOST_MS)
         context.add_init_script(f"localStorage.setItem('theme', '{theme}')")
         watched = Watched(context.new_page())
         _watch(watched)

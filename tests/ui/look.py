@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +31,17 @@ def run_tab(run_id: str, dag_id: str = ZEUS_DAG) -> str:
 
 
 def drawn(tab: Any, chart: str = "#chart") -> int:
-    """Colours of a chart, once it is drawn."""
+    """Colours of a chart, once it is drawn: at least three, unless it takes a minute."""
     tab.locator(f"{chart} canvas").first.wait_for()
+    came(tab.locator(chart).page, lambda: tab.locator(chart).first.evaluate(_COLOURS) >= 3)
     return int(tab.locator(chart).first.evaluate(_COLOURS))
+
+
+def came(page: Any, is_so: Callable[[], object], most_s: float = 60.0) -> bool:
+    """Whether it came true in time; the page goes on meanwhile."""
+    until_s = time.monotonic() + most_s
+    while not is_so():
+        if time.monotonic() > until_s:
+            return False
+        page.wait_for_timeout(50)
+    return True

@@ -24,7 +24,7 @@ VIEWER, ADMIN, PASSWORD = "vic", "ada", "a password of these tests"
 RUNS = 9
 PREFIX = "/team/airflow"  # as behind a proxy that serves more than Airflow: what holds here holds at the root too
 EPOCHS = {16: 60, 32: 8, 64: 6, 128: 7, 256: 60}  # 16 and 256 are given up
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)

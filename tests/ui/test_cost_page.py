@@ -17,7 +17,7 @@ from airflow_provider_zeus.store import open_store, schema
 from airflow_provider_zeus.store.open import embedded_path
 from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
-from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, drawn
+from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, came, drawn
 from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
 
@@ -61,8 +61,7 @@ def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
     x, y = tab.evaluate(POINT)
     at.page.mouse.move(box["x"] + x + 30, box["y"] + y + 30)
     at.page.mouse.move(box["x"] + x, box["y"] + y)
-    at.page.wait_for_timeout(300)
-    assert "batch size 32 (reached target)" in tab.evaluate(TEXTS)
+    assert came(tab, lambda: "batch size 32 (reached target)" in tab.evaluate(TEXTS))
     at.shoot("tooltip")
     assert at.fine()
 
@@ -70,7 +69,7 @@ def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
 def test_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     at.tab().evaluate("document.head.append(Object.assign(document.createElement('style'), {textContent: '*{}'}))")
-    at.page.wait_for_timeout(100)
+    assert came(at.page, lambda: at.said)
     with pytest.raises(AssertionError, match="Content Security Policy"):
         at.fine()
 
