@@ -79,7 +79,7 @@ def _exploration(saving: Saving, source: Source) -> Tile:
     name = "Spent on exploration"
     if spent is None:
         return Tile(name=name, figure=words.missing("a figure of one of the runs is not known"))
-    note = "attempts given up or dead, short looks, profiling"
+    note = "attempts given up or dead, profiling"
     if settled.value is not None:
         verb = "saved" if settled.value >= 0 else "lost"
         note += f"; without it {verb}: {words.cost(abs(settled.value), saving.cost.unit).text}"

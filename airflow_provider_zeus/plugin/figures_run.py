@@ -66,8 +66,8 @@ def _no_power(trials: Sequence[Trial]) -> str:
     if all(t.observation.energy_source is None for t in trials if t.observation.time_s is not None):
         return "No power is known: nothing measured it there (no source)."
     return (
-        "The log holds no power over time of this run: 'airflow zeus prune' has deleted it, or Variables are the "
-        "store, where only the newest trials keep it."
+        "The log holds no power over time of this run: it was over within a second, 'airflow zeus prune' has deleted "
+        "it, or Variables are the store, where only the newest trials keep it."
     )
 
 

@@ -103,7 +103,7 @@ def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:
 
 def trend_of(rows: Sequence[Row]) -> Trend:
     """Of runs that compare with the newest one that has a cost (unit and source); ``rows``: newest first."""
-    known = [r for r in rows if r.cost.value is not None]
+    known = [r for r in rows if r.cost.value is not None and r.state != State.NO_DATA.value]
     alike = [r for r in known if (r.unit, r.source.text) == (known[0].unit, known[0].source.text)][::-1]
     costs = [r.cost.value for r in alike if r.cost.value is not None]
     if len(costs) < 2:

@@ -175,7 +175,7 @@ class LiveAttempt:
         if self._outcome is not None:
             return self._outcome
         if self.no_data:
-            return State.NO_DATA, "no optimizer step: the data loader was empty"
+            return State.NO_DATA, "the data loader was empty, so no optimizer step was made"
         if not self._tally.samples and self.planned.bound_samples_per_epoch:
             return State.NO_DATA, "no optimizer step was reported, and earlier runs of this job reported theirs"
         if self.reached:

@@ -102,6 +102,12 @@ def test_runs_of_another_source_are_no_part_of_a_trend() -> None:
     assert len(overview_state.trend_of(costs.rows_of(trials, JOB)).blocks) == 3
 
 
+def test_a_run_without_data_is_no_part_of_a_trend() -> None:
+    trials = [trial(n, f"run{n}", energy_j=100.0, time_s=1.0) for n in (1, 2)]
+    empty = trial(3, "run3", 32, State.NO_DATA, energy_j=0.0, time_s=0.0, epochs=1.0)
+    assert len(overview_state.trend_of(costs.rows_of([*trials, empty], JOB)).blocks) == 2
+
+
 def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
     from airflow_provider_zeus.optimizer.belief import Belief
     from airflow_provider_zeus.optimizer.drift import Change
