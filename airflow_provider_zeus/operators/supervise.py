@@ -15,7 +15,7 @@ from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.operators.outside import Outside, told_by_output
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Observation, State
+from airflow_provider_zeus.optimizer.trial import Observation, PowerPoint, State
 from airflow_provider_zeus.training import environment
 from airflow_provider_zeus.training.child import Child, Follower
 from airflow_provider_zeus.training.outbox import Outbox
@@ -75,6 +75,7 @@ class Supervised:
         self._ends: list[Line] = []
         self._start_id = ""  # of the process that took the plan; empty while none has
         self._began = False
+        self._status: int | None = None  # with which the command ended
         self._look_s = self._beat_s = time.monotonic()
 
     def run(self, command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> tuple[int, str]:
@@ -87,6 +88,7 @@ class Supervised:
         try:
             while (status := child.follow(LOOK_S)) is None:
                 self._look()
+            self._status = status
             self._settle(status, child.last_line)
             return status, child.last_line
         except BaseException as error:  # a signal, of which on_kill makes TrainingKilled
@@ -114,7 +116,8 @@ class Supervised:
         index = last.attempt + 1 - self.plan.first_attempt
         left = self.plan.in_order[index:]
         missed = last.state in (State.GIVEN_UP, State.EXHAUSTED) and self.plan.followed(index - 1)
-        failed = last.state is State.FAILED and self.plan.exploratory(index - 1) and not self._job.strict
+        failed = last.state is State.FAILED and self._status != 0 and not self._job.strict
+        failed = failed and self.plan.exploratory(index - 1)
         if not left or not (missed or failed or no_memory):
             return None
         return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
@@ -171,8 +174,7 @@ class Supervised:
         if self._start_id:
             self._send("beat", (self._newest and self._newest.observation) or Observation())
         else:
-            point = self._outside.point()
-            self._send("beat", self._outside.observation(), points=(point,))
+            self._send("beat", self._seen_outside(), points=self._points_outside())
 
     def _send(self, kind: Kind, observation: Observation, **fields: Any) -> None:
         newest, plan = self._newest, self.plan
@@ -193,7 +195,7 @@ class Supervised:
     def _settle(self, status: int, last_line: str) -> None:
         self._take_news()
         if status == 0 and not self._start_id:
-            state, reason, seen = told_by_output(self._job, last_line, self._outside.observation())
+            state, reason, seen = told_by_output(self._job, last_line, self._seen_outside())
             if state is not State.CONVERGED:
                 log.warning(
                     "Zeus: the model of batch size %d is kept, but %s.", self.plan.attempts[0].batch_size, reason
@@ -205,8 +207,22 @@ class Supervised:
 
     def _end_what_is_open(self, reason: str) -> None:
         if self._newest is not None or not self._ends:
-            seen = (self._newest and self._newest.observation) or self._outside.observation()
+            seen = (self._newest and self._newest.observation) or self._seen_outside()
             self._send("end", seen, state=State.FAILED, reason=reason)
+
+    def _points_outside(self) -> tuple[PowerPoint, ...]:
+        try:
+            return (self._outside.point(),)
+        except Exception:  # said by _seen_outside
+            return ()
+
+    def _seen_outside(self) -> Observation:
+        """What the device drew; a device that fails costs no command its end."""
+        try:
+            return self._outside.observation()
+        except Exception:
+            log.exception("Zeus could not measure the command.")
+            return Observation(reasons=dict.fromkeys(("energy_j", "time_s"), "the device could not be read"))
 
 
 def ended(status: int) -> str:

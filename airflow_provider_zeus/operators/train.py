@@ -70,7 +70,8 @@ class ZeusTrainOperator(BaseOperator):
         try:
             return self._run.train(lambda run: self._call(run, context))
         finally:
-            recurrence.push_cost(context)
+            if not self._run.forked:
+                recurrence.push_cost(context)
 
     def on_kill(self) -> None:
         """Stop the training: raises out of it, for Airflow itself only calls this and lets ``execute`` go on."""

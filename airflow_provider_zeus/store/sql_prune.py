@@ -29,13 +29,16 @@ PAGES_A_STEP = 256  # of an SQLite file given back in one transaction: 1 MB
 
 _T, _P, _C = schema.trial, schema.power, schema.checkpoint
 _ended_at = sa.func.coalesce(_T.c.closed_at, _T.c.opened_at)
-_decided = _T.c.decision["attempts"].as_string() != "[]"
+_decided = sa.and_(  # a failed try teaches by what was to follow it, so its decision stays
+    _T.c.decision["attempts"].as_string() != "[]", _T.c.state != State.FAILED.value
+)
 _CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
 _OLD = (
     sa.select(
         _T.c.id,
         _T.c.number,
         _T.c.decision,
+        _T.c.state,
         _P.c.trial_id.is_not(None).label("has_points"),
         sa.func.coalesce(sa.func.length(sa.cast(_P.c.points, sa.Text)), 0).label("point_bytes"),
     )
@@ -91,7 +94,7 @@ class Pruned:
 
     def with_rows(self, rows: Sequence[Any], *, decisions: bool) -> Self:
         """With what these rows of ``_OLD`` hold."""
-        of = [saved for row in rows if decisions and (saved := _saved(row.decision)) > 0]
+        of = [saved for row in rows if decisions and (saved := _saved(row)) > 0]
         return replace(
             self,
             points=self.points + sum(row.has_points for row in rows),
@@ -154,7 +157,7 @@ def _where(engine: sa.Engine, job_id: str, before_s: float) -> dict[str, Any]:
 
 
 def _steps(engine: sa.Engine, where: dict[str, Any]) -> Iterator[Sequence[Any]]:
-    """Rows with something to delete, some at a time; looked for without a lock, since an ended trial never reopens."""
+    """Rows with something to delete, some at a time; no lock is needed to look for them."""
     after = 0
     while True:
         with transaction(engine) as connection:
@@ -167,7 +170,7 @@ def _steps(engine: sa.Engine, where: dict[str, Any]) -> Iterator[Sequence[Any]]:
 
 def _delete(engine: sa.Engine, job_id: str, rows: Sequence[Any], *, decisions: bool) -> None:
     ids = [row.id for row in rows if row.has_points]
-    short = [{"row": row.id, "short": _short(row.decision)} for row in rows if decisions and _saved(row.decision) > 0]
+    short = [{"row": row.id, "short": _short(row.decision)} for row in rows if decisions and _saved(row) > 0]
     with transaction(engine, write=True) as connection:
         sql_trials.lock_job(connection, job_id)
         if ids:
@@ -181,8 +184,9 @@ def _short(decision: dict[str, Any]) -> dict[str, Any]:
     return {"attempts": [], "seed": decision["seed"], "policy": decision["policy"]}
 
 
-def _saved(decision: Any) -> int:
-    if not isinstance(decision, dict) or not decision.keys() >= {"seed", "policy"}:
+def _saved(row: Any) -> int:
+    decision = row.decision
+    if row.state == State.FAILED.value or not isinstance(decision, dict) or not decision.keys() >= {"seed", "policy"}:
         return 0  # damaged: left for a person to see
     return len(json.dumps(decision)) - len(json.dumps(_short(decision)))
 

@@ -40,6 +40,7 @@ class AttemptDir:
             self._marker = Path(marker)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(self._lock, _host().encode())
+            self.kept = False  # its model is kept: the folder is the caller's
             self.path = self._marker.with_suffix("")
             self.path.mkdir(mode=0o700)
         except OSError as error:
@@ -51,14 +52,26 @@ class AttemptDir:
             ) from error
 
     def keep(self) -> None:
-        """Leave the folder to the caller: the attempt's model is kept."""
-        self._marker.unlink(missing_ok=True)
-        os.close(self._lock)
+        """Leave the folder to the caller: the attempt's model is kept. Raises nothing."""
+        if not self.kept:
+            self.kept = True
+            self._let_go()
 
     def remove(self) -> None:
-        """Remove the folder: the attempt is over and its model is not kept. A file that cannot be removed is logged."""
-        _remove(self.path)
-        self.keep()
+        """Remove the folder, unless it is kept. Raises nothing: a file that cannot be removed is logged."""
+        if not self.kept:
+            _remove(self.path)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Remove the marker. One that stays names no host, so no run takes the folder for an orphan's."""
+        try:
+            os.ftruncate(self._lock, 0)
+            self._marker.unlink()
+        except OSError as error:
+            log.warning("Zeus could not remove %s: %s", self._marker, error)
+        with suppress(OSError):
+            os.close(self._lock)
 
 
 def remove_orphans(root: Path) -> int:

@@ -61,6 +61,8 @@ def _one(run: ZeusRun, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T 
             raise
         forget(error)
         return False, None
+    if run.forked:  # the parent's own call decides
+        return True, value
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
         raise_again(run.killed)
@@ -88,7 +90,7 @@ def _goes_on(run: ZeusRun, live: LiveAttempt, error: BaseException) -> bool:
         _given_up(run, live)
         return True
     no_memory, index = out_of_memory(error), live.number - run.plan.first_attempt
-    run.end(State.FAILED, f"{type(error).__name__}: {error}"[:500], out_of_memory=no_memory and index == 0)
+    run.end(State.FAILED, in_words(error), out_of_memory=no_memory and index == 0)
     if run.ranks.several:  # the others wait for this one, for good
         return False
     size = live.planned.batch_size
@@ -157,7 +159,8 @@ def forget(error: BaseException | None) -> None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         earlier = error.__cause__ or error.__context__
-        error.__traceback__ = error.__cause__ = error.__context__ = None
+        for name in ("__traceback__", "__cause__", "__context__"):
+            BaseException.__setattr__(error, name, None)  # an exception may be frozen
         error = earlier
 
 
@@ -165,7 +168,16 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory is exhausted, in the words of Python, torch, CUDA, JAX or TensorFlow."""
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return True
-    return isinstance(error, Exception) and _NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, Exception) and _NO_MEMORY.search(in_words(error)) is not None
+
+
+def in_words(error: BaseException) -> str:
+    """Kind and text of an error, also where its own ``__str__`` fails."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "its text cannot be read"
+    return f"{type(error).__name__}: {text}"[:500]
 
 
 def clean_process(seed: int) -> None:

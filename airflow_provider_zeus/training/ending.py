@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.training.attempts import out_of_memory
+from airflow_provider_zeus.training.attempts import in_words, out_of_memory
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.training.attempt import LiveAttempt
@@ -54,7 +54,7 @@ def write_down(run: ZeusRun, live: LiveAttempt | None, *, alone: bool, error_bef
     elif not live.ended:
         stopped = error or live.signal or run.killed  # a signal that was swallowed is none the less its end
         kept = alone and live.left_after_report and stopped is None
-        reason = f"{type(error).__name__}: {error}"[:500] if error else "the process left the loop before its end"
+        reason = in_words(error) if error else "the process left the loop before its end"
         over = kept or live.signal is not None
         no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt
         run.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory)

@@ -66,7 +66,7 @@ class ZeusRun:
         self._learning_rate: float | None = None
         self._folder: AttemptDir | None = None  # of the present attempt, once it was asked for
         self._alone = False  # no train() around: the loop's own end is the end
-        self._finished = False
+        self._finished = self._kept = False
         self._pid = os.getpid()
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it where an error ends a script
         self._resources = ExitStack()
@@ -148,10 +148,10 @@ class ZeusRun:
         """
         raise_again(self._killed)
         raise_again(self._present.signal)  # outside of train() the attempt begins here
-        folder = self._folder = self._folder or AttemptDir(
-            os.environ.get(environment.ATTEMPT_ROOT) or self.plan.attempt_root
-        )
-        return folder.path
+        if self._folder is None:
+            self._folder = AttemptDir(os.environ.get(environment.ATTEMPT_ROOT) or self.plan.attempt_root)
+            self._keep_folder()  # behind the loop its model is kept already
+        return self._folder.path
 
     def resumed(self, *, epochs: int) -> None:
         """Say that this attempt goes on from a checkpoint, so that it does not count as trained in a few epochs.
@@ -191,7 +191,7 @@ class ZeusRun:
         if self._killed is not None:
             raise_again(self._killed)
         live = self._live or self._present
-        live.step(live.local_batch_size if samples is None else samples)
+        live.step(live.local_batch_size if samples is None else int(samples))
 
     def report(self, **metrics: float) -> None:
         """End an epoch with what it reached; gives the attempt up when its bound or ``max_epochs`` is passed.
@@ -219,8 +219,9 @@ class ZeusRun:
         :param lr: the rate that suits ``reference_batch_size`` (default: the job's default batch size).
         """
         ratio = self.batch_size / (reference_batch_size or self.job.default_batch_size)
-        self._learning_rate = scaled(lr, rule, ratio)
-        return self._learning_rate
+        rate = scaled(lr, rule, ratio)
+        self._learning_rate = float(rate) if math.isfinite(rate) else None
+        return rate
 
     def train(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call ``fn(run, *args, **kwargs)`` once per attempt; the kept attempt's value. See :mod:`.attempts`.
@@ -232,7 +233,8 @@ class ZeusRun:
         try:
             value = attempts.train(self, partial(fn, self, *args, **kwargs))
             try:
-                self._hand_over(value)
+                if not self.forked:
+                    self._hand_over(value)
             except Exception:  # the model is trained; what it cost and its value may be lost, the model is not
                 log.exception("Zeus could not hand over what the training function returned.")
             return value
@@ -319,9 +321,8 @@ class ZeusRun:
         """Write down that the process is done with this plan."""
         self._finished = True
         self._send("final", attempt=self.attempt if kept else None)
-        if kept and self._folder is not None and not self.ranks.rank:
-            self._folder.keep()
-            self._folder = None
+        self._kept = kept
+        self._keep_folder()
 
     def beat(self) -> None:
         """Send the newest partial sums; called from the heartbeat's thread, never touches the device.
@@ -339,10 +340,14 @@ class ZeusRun:
         if not self.forked:
             self._outbox.send(kind, live, **fields)
 
+    def _keep_folder(self) -> None:
+        if self._kept and self._folder is not None and not self.ranks.rank and not self.forked:
+            self._folder.keep()
+
     def _drop_folder(self) -> None:
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            folder.remove()
+        if self._folder is not None and not self._folder.kept and not self.forked:
+            self._folder.remove()
+            self._folder = None
 
     @property
     def _present(self) -> LiveAttempt:

@@ -36,6 +36,7 @@ class Row(NamedTuple):
     left: float  # it has left the loop
     unreported: float
     reached: float
+    resumed: float  # epochs that the checkpoint had
     metric: float
     target_value: float
     samples: float
@@ -168,7 +169,7 @@ class SharedAttempt(LiveAttempt):
     def _exchange(self, *, left: bool) -> None:
         self._rows = tuple(Row(*row) for row in self._ranks.exchange(self._row(left=left)))
         first = self._rows[0]
-        self.reached = bool(first.reached)
+        self.reached, self._resumed = bool(first.reached), int(first.resumed)  # as rank 0 says
         self._empty = self.passes > 0 and first.epochs > 0 and not first.samples
         self._metric, self._target_value = _known(first.metric), _known(first.target_value)
         self._refresh()
@@ -184,6 +185,7 @@ class SharedAttempt(LiveAttempt):
             left=left,
             unreported=self._in_epoch and not self._adoptable,
             reached=self.reached,
+            resumed=self._resumed,
             metric=_figure(self._metric),
             target_value=_figure(self._target_value),
             samples=_figure(seen.samples),

@@ -134,7 +134,7 @@ class Sweep:
         """To observe: what these samples would have saved at the best limit; nothing where that is not known."""
         best_w = self._profiler.best_w
         best, found = self._profiler.rates_at(best_w), self._profiler.rates_at(self._chosen_w())
-        if not self._observe or best_w is None or best is None or found is None or samples <= 0:
+        if not self._observe or best_w is None or best is None or not found or not all(found) or samples <= 0:
             return {}
         return {
             "optimum_w": best_w,

@@ -16,6 +16,7 @@ from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
+from airflow_provider_zeus.operators.outside import Outside
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from tests.integration.jobs import job, log_of, loop
 
@@ -123,6 +124,27 @@ def test_a_script_that_knows_nothing_of_us_is_started_again_with_the_incumbent(r
     dag = of_script("zeus_unaware", tmp_path, UNAWARE, device="none", eta=0.0)
     assert [run_dag(dag).state for _ in range(2)] == ["success", "success"]
     assert states("zeus_unaware") == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
+
+
+def test_a_try_that_ends_well_without_its_result_is_not_started_again(run_dag: Any, tmp_path: Path) -> None:
+    """It may have saved its model: the incumbent's would overwrite it."""
+    leaves = "print('saved', run.batch_size, flush=True); os._exit(0)"
+    dag = of_script("zeus_no_result", tmp_path, IN_ONE_PROCESS.format(fails=leaves))
+    assert [run_dag(dag).state for _ in range(2)] == ["success", "success"]
+    assert states("zeus_no_result") == [(32, "converged", 1), (16, "failed", 1)]
+
+
+def test_a_device_that_fails_costs_no_command_its_value(
+    run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise RuntimeError("GPU is lost")
+
+    dag = of_script("zeus_lost_device", tmp_path, UNAWARE, device="none", eta=0.0)
+    monkeypatch.setattr(Outside, "observation", lost)
+    monkeypatch.setattr(Outside, "point", lost)
+    assert run_dag(dag).state == "success"
+    assert states("zeus_lost_device") == [(32, "converged", 1)]
 
 
 def test_a_strict_job_fails_with_its_try(run_dag: Any, tmp_path: Path) -> None:

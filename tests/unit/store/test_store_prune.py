@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from airflow_provider_zeus.cli.export import row as exported
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.policy import learn, prior
 from airflow_provider_zeus.optimizer.saving import saving
+from airflow_provider_zeus.optimizer.strikes import failure_of
 from airflow_provider_zeus.optimizer.trial import State, Trial
 from airflow_provider_zeus.store import sql_belief, sql_prune
 from airflow_provider_zeus.store.sql import SqlStore
@@ -114,6 +117,26 @@ def test_what_the_log_teaches_is_the_same_and_another_job_is_left_alone(
     assert store.ask(request(41, job=JOB)).trial.decision.attempts
 
 
+def test_a_try_that_failed_stays_a_strike_and_becomes_no_death(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
+    clock.t = NOW_S - 900 * DAY_S
+    store.tell(store.ask(request(1, job=JOB)).trial.key, State.CONVERGED, report())
+    tried = store.ask(request(2, job=JOB)).trial
+    assert len(tried.decision.attempts) == 2
+    store.tell(tried.key, State.FAILED, report(points=300), reason="ValueError: odd")
+    after = store.begin(replace(tried.key, attempt=2), tried.key)
+    store.tell(after.key, State.CONVERGED, report(points=300))
+    recur(store, clock, range(3, 41))
+    before = store.trials("d.train")
+    assert prune().decisions > 0
+    log = store.trials("d.train")
+    assert [failure_of(t) for t in log] == [failure_of(t) for t in before]
+    assert [t.number for t in log if failure_of(t)] == [tried.number]
+    assert not store.points(tried.key)
+    assert reduce(learn, log, prior(JOB)) == reduce(learn, before, prior(JOB))
+
+
 def test_keep_trials_deletes_points_alone(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
     recur(store, clock, range(1, 41))
     pruned = prune(decisions=False)
@@ -204,7 +227,7 @@ def test_an_sqlite_file_gets_smaller_in_steps(sqlite_url: str, clock: Clock, mon
 
 
 def pages(engine: Any) -> int:
-    return sql_prune._pragma(engine, "page_count")
+    return sql_prune._answer(engine, "PRAGMA page_count")
 
 
 def test_progress_is_told_step_by_step(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:

@@ -58,6 +58,42 @@ def test_a_loop_alone_keeps_its_folder(kit: Kit, tmp_path: Path) -> None:
     assert list((tmp_path / "models").iterdir()) == [path.parent]
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_behind_a_loop_alone_it_is_the_kept_attempts_and_no_later_run_removes_it(
+    kit: Kit, tmp_path: Path, inside: bool
+) -> None:
+    run = kit.run(attempt_root=str(tmp_path / "models"))
+    before = run.attempt_dir if inside else None
+    loop(run)
+    path = run.attempt_dir / "model"
+    path.write_text("kept")
+    assert before in (None, path.parent), "it is the same folder"
+    assert list((tmp_path / "models").iterdir()) == [path.parent], "no marker stays"
+    run.close()
+    assert remove_orphans(tmp_path / "models") == 0
+    assert path.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["unlink", "close", "ftruncate"])
+def test_a_marker_that_cannot_be_removed_costs_neither_value_nor_model(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "the root is read-only now")
+
+    run = kit.run(explore(1024, bound_epochs=1.0), incumbent(256), attempt_root=str(tmp_path / "models"))
+
+    def train(run: ZeusRun) -> str:
+        path = saves(run)
+        monkeypatch.setattr(*((Path, "unlink") if name == "unlink" else (os, name)), refused)
+        return path
+
+    path = Path(run.train(train))
+    monkeypatch.undo()
+    assert path.read_text() == "256"
+    assert remove_orphans(tmp_path / "models") == 0 or name == "ftruncate"
+
+
 def test_the_environment_names_the_root_where_the_training_runs(
     kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.optimizer.trial import State
 from airflow_provider_zeus.training.attempts import may_be_the_size
+from airflow_provider_zeus.training.plan import ResultWriter, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop, steps
 
@@ -115,6 +120,57 @@ def test_the_kept_call_is_the_last_one_whatever_ran_before(kit: Kit) -> None:
     assert (value, saved) == (256, [256])
     assert calls == ["begin 1024", "end 1024", "begin 256", "end 256"]
     assert kit.lines[-1].kind == "final"
+
+
+class WithoutWords(Exception):
+    """Its text cannot be had."""
+
+    def __str__(self) -> str:
+        raise AttributeError("no text")
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """Takes no attribute."""
+
+    size: int = 1024
+
+
+@pytest.mark.parametrize("error", [WithoutWords(), Frozen()])
+def test_an_odd_exception_is_given_up_like_any_other(kit: Kit, error: Exception) -> None:
+    assert kit.run(explore(1024), incumbent(256)).train(fails(error)) == 256
+    assert [e.state for e in kit.ends()] == [State.FAILED, State.CONVERGED]
+    assert kit.ends()[0].reason.startswith(type(error).__name__)
+    with pytest.raises(type(error)):
+        kit.run(incumbent(1024)).train(fails(error))
+
+
+@pytest.mark.parametrize("one", [np.int64(1), np.float32(1.0), torch.tensor(1)])
+def test_numbers_of_other_libraries_are_numbers_of_ours(kit: Kit, tmp_path: Path, one: Any) -> None:
+    """What JSON does not take must not hold the result back: its end would be written nowhere."""
+    run = kit.run(sink=ResultWriter(tmp_path / "result.jsonl"))
+
+    def train(run: ZeusRun) -> int:
+        assert run.scale_lr(one * 0.1) == pytest.approx(0.1)
+        for _ in run.epochs():
+            for _ in range(3):
+                run.step(one * 256)
+            run.report(acc=one)
+        return run.batch_size
+
+    assert run.train(train) == 256
+    end = next(line for line in read_result(tmp_path / "result.jsonl") if line.kind == "end")
+    assert (end.observation.samples, type(end.observation.samples)) == (768, int)
+    assert end.observation.learning_rate == pytest.approx(0.1)
+
+
+def test_a_learning_rate_that_is_no_number_is_not_written_down(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        run.scale_lr(math.nan)
+        return loop(run)
+
+    assert kit.run().train(train) == 256
+    assert kit.last().learning_rate is None
 
 
 def test_a_value_that_cannot_be_handed_over_is_returned_all_the_same(

@@ -50,6 +50,29 @@ def test_a_child_that_leaves_the_function_writes_nothing(kit: Kit, tmp_path: Pat
     assert [(end.batch_size, end.state) for end in ends] == [(1024, State.GIVEN_UP), (256, State.CONVERGED)]
 
 
+def test_a_child_that_returns_hands_nothing_over_and_leaves_the_folder(kit: Kit, tmp_path: Path) -> None:
+    handed: list[object] = []
+    run = kit.run(sink=ResultWriter(tmp_path / "result.jsonl"), attempt_root=str(tmp_path / "models"))
+    run._hand_over = lambda value: (tmp_path / f"handed-{value}").touch() or handed.append(value)  # type: ignore[func-returns-value]
+    parent = os.getpid()
+
+    def train(run: ZeusRun) -> str:
+        (run.attempt_dir / "model").write_text("half")
+        if (child := os.fork()) == 0:
+            return "child"
+        os.waitpid(child, 0)
+        loop(run)
+        assert (run.attempt_dir / "model").read_text() == "half"
+        return "parent"
+
+    value = run.train(train)
+    if os.getpid() != parent:
+        os._exit(0)
+    assert (value, handed) == ("parent", ["parent"])
+    assert not (tmp_path / "handed-child").exists()
+    assert [line.kind for line in read_result(tmp_path / "result.jsonl")] == ["start", "attempt", "end", "final"]
+
+
 def test_a_childs_own_attempt_at_the_handle_writes_nothing(kit: Kit, tmp_path: Path) -> None:
     run = kit.run(sink=ResultWriter(tmp_path / "result.jsonl"))
 

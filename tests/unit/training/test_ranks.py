@@ -224,6 +224,20 @@ class TestAgreement:
         assert together.train(train, target="acc >= runtime") == [2, 2]
         assert together.last().target_value == 0.7
 
+    def test_what_rank_0_resumed_counts_for_all(self, together: Together) -> None:
+        def train(run: ZeusRun) -> list[int]:
+            if run.ranks.rank == 0:
+                run.resumed(epochs=5)
+            seen = []
+            for epoch in run.epochs():
+                seen.append(epoch)
+                share(run)
+                run.report(acc=0.1)
+            return seen
+
+        assert together.train(train, max_epochs=7) == [[5, 6], [5, 6]]
+        assert together.last().epochs is None
+
     def test_only_rank_0_writes_measures_and_sets(self, together: Together) -> None:
         together.train(reach(3))
         assert [line.kind for line in together.written[0]] == ["start", "attempt", "end", "final"]
