@@ -46,7 +46,7 @@ TRIAL: dict[str, Any] = {
     "try_number": 1,
     "run_type": "scheduled",
     "opened_at": 1000.0,
-    "lease_until": time.time() + 600,
+    "lease_until": time.time() + 80_000,
     "batch_size": 32,
     "phase": "explore",
     "planned": ATTEMPT,
