@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from airflow_provider_zeus.operators.asking import Question
 
 
 @pytest.fixture
@@ -27,6 +30,12 @@ def run_dag(airflow_home: Path) -> Callable[..., Any]:
         return dag.test(**kwargs)
 
     return run
+
+
+@pytest.fixture
+def asks_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run waits for a store that does not answer for two seconds instead of twenty."""
+    monkeypatch.setattr(Question, "answer", partialmethod(Question.answer, 2.0))
 
 
 @pytest.fixture

@@ -295,6 +295,7 @@ def test_an_environment_that_is_no_mapping_fails_before_any_trial(commands: Comm
     assert log_of("zeus_no_mapping.train") == [], "and none that stays open until its lease ends"
 
 
+@pytest.mark.usefixtures("asks_briefly")
 def test_without_a_store_it_trains_and_the_cost_is_told_later(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,6 +286,7 @@ def test_below_target_fails_the_run_only_where_the_target_is_required(run_dag: A
     assert pod.saves() == [32]
 
 
+@pytest.mark.usefixtures("asks_briefly")
 def test_without_a_store_it_trains_at_the_default_and_the_cost_is_told_later(
     run_dag: Any, pod: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +305,7 @@ def test_without_a_store_it_trains_at_the_default_and_the_cost_is_told_later(
     assert log_of("zeus_pod_alone.train")[0].origin.run_id != second.run_id
 
 
+@pytest.mark.usefixtures("asks_briefly")
 def test_a_strict_job_without_a_store_does_not_train(run_dag: Any, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgresql://nobody@127.0.0.1:1/none")
     with DAG("zeus_pod_strict", schedule=None, start_date=START) as dag, ZeusTrial(job(strict=True)) as trial:

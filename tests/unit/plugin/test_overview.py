@@ -223,14 +223,14 @@ def test_without_a_job_it_says_how_to_start(viewer: Any, home: Any) -> None:
 
 
 @pytest.mark.slow
-def test_200_jobs_of_1000_runs_take_less_than_a_second(
-    viewer: Any, store: Store, home: Any, known_dags: set[str]
+def test_of_200_jobs_with_1000_runs_the_newest_alone_are_read(
+    viewer: Any, store: Store, home: Any, known_dags: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seconds of the processor: what else runs on this machine does not count."""
+    """How long that takes is printed: on an idle core less than a second."""
     import sqlalchemy as sa
 
-    from airflow_provider_zeus.store import schema
-    from airflow_provider_zeus.store.rows import to_row
+    from airflow_provider_zeus.store import schema, sql_trials
+    from airflow_provider_zeus.store.rows import read_row, to_row
 
     ran(store, 1)
     row = to_row(store.trials("d.train")[0])
@@ -246,17 +246,16 @@ def test_200_jobs_of_1000_runs_take_less_than_a_second(
             ]
             connection.execute(sa.insert(schema.trial), rows)
     engine.dispose()
-    took = []
-    for _ in range(3):
-        began = time.process_time()
-        answer = viewer.get("/zeus/api/jobs")
-        took.append(time.process_time() - began)
+    read: list[Any] = []
+    monkeypatch.setattr(sql_trials, "read_row", lambda row: read.append(row) or read_row(row))
+    began = time.process_time()
+    answer = viewer.get("/zeus/api/jobs")
+    print(f"jobs: {time.process_time() - began:.3f} s, {len(answer.content)} bytes")
     assert len(answer.json()["jobs"]) == 201
-    print("jobs:", [f"{t:.3f} s" for t in took], len(answer.content))
+    assert len(read) == 200 * overview_state.NEWEST + 1
     began = time.process_time()
     assert viewer.get("/zeus/api/jobs/dag7/saved", params={"job_id": "job7"}).status_code == 200
     print(f"saved: {time.process_time() - began:.3f} s")
-    assert min(took) < 1.0
 
 
 def test_json_is_told_plainly(viewer: Any, store: Store, known_dags: set[str]) -> None:

@@ -254,6 +254,7 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads((out / "report.json").read_text())["submissions"] == 300
 
 
+@pytest.mark.slow
 def test_a_seed_gives_one_report_however_many_processes_share_the_work(tmp_path: Path) -> None:
     write(tmp_path)
 
