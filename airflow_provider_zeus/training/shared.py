@@ -7,6 +7,7 @@ the same epoch. Nothing is exchanged within an epoch, where the training's own e
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +22,8 @@ from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.signals import raise_again
+
+log = logging.getLogger(__name__)
 
 _SOURCES = (None, "nvml_counter", "nvml_poll", "rapl", "estimate", "simulated")
 _NOT_GATHERED = "the loop was left before the other hosts told of their last epoch"
@@ -113,12 +116,19 @@ class SharedAttempt(LiveAttempt):
         self._refresh()
 
     def leave(self) -> None:
-        """The function returned: gather what is left, where its loop was left by ``break``. All processes do so."""
+        """The function returned: gather what is left, where its loop was left by ``break``. All processes do so.
+
+        Where another process is gone by then, the model is kept all the same. Raises RuntimeError: others go on.
+        """
         if self._over or self.signal is not None or not self._rows or not self._ranks.ready:
             return
         if self._in_epoch and self._ranks.rank:
             self._end_epoch()
-        self._exchange(left=True)
+        try:
+            self._exchange(left=True)
+        except Exception:  # of whatever kind the transport raises: the function has returned, its model counts
+            log.exception("Zeus: the other processes do not answer; what they drew in the last epoch is not known.")
+            return
         self._check_step()
         self._over = True
 

@@ -382,6 +382,20 @@ class TestMistakes:
         assert together.ends() == [(256, State.EXHAUSTED)]
         assert together.last().epochs == 2
 
+    def test_a_model_is_kept_where_another_process_is_gone_once_the_function_returned(self, together: Together) -> None:
+        def train(run: ZeusRun) -> str:
+            for epoch in run.epochs():
+                share(run)
+                run.report(acc=0.5)
+                if epoch == 1:
+                    break
+            if run.ranks.rank == 1:
+                raise SystemExit(1)
+            return "model"
+
+        assert together.train(train)[0] == "model"
+        assert together.ends() == [(256, State.EXHAUSTED)]
+
     def test_ranks_in_different_epochs(self, together: Together) -> None:
         def train(run: ZeusRun) -> None:
             epochs = run.epochs()
