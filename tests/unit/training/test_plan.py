@@ -108,7 +108,7 @@ def test_what_is_not_json_is_neither_written_nor_read(kit: Kit, value: float) ->
         line.to_json()
     with pytest.raises(ValueError, match="JSON compliant"):
         replace(kit.plan(), heartbeat_s=value).to_json()
-    with pytest.raises(ValueError, match="is not JSON"):
+    with pytest.raises(ValueError, match="not a result line"):
         Line.from_json('{"v": 1, "kind": "beat", "start_id": "s", "observation": {"metric": NaN}}')
 
 
