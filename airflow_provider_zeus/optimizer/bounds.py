@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 from airflow_provider_zeus.optimizer.points import MAX_POINTS, thinned
 from airflow_provider_zeus.optimizer.trial import Observation, PowerPoint, ProfileSample
 
 MOST_TEXT = 1000  # characters of a text: why a training ended, the name of a device
 MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
-_MOST_UUIDS = 10_000  # characters of the UUIDs of all GPUs
 _MOST_GPUS = 1000
 _MOST_PHASE = 50  # characters
+_TEXTS = {"device_model": MOST_TEXT, "energy_source": MOST_TEXT, "gpu_uuid": 10_000}  # of all GPUs, joined
 _FIELDS = frozenset(f.name for f in fields(Observation))
 
 
@@ -29,14 +30,17 @@ def _is_kept(c: str) -> bool:
 def bounded(seen: Observation) -> Observation:
     """The observation with brief texts, reasons of its own fields alone, and parts of at most 1000 GPUs."""
     each = seen.gpu_energy_j
-    return replace(
-        seen,
-        device_model=None if seen.device_model is None else brief(seen.device_model),
-        energy_source=None if seen.energy_source is None else brief(seen.energy_source),
-        gpu_uuid=None if seen.gpu_uuid is None else brief(seen.gpu_uuid, _MOST_UUIDS),
-        gpu_energy_j=None if each is not None and len(each) > _MOST_GPUS else each,
-        reasons={name: brief(why) for name, why in seen.reasons.items() if name in _FIELDS},
-    )
+    changed: dict[str, Any] = {}
+    for name, most in _TEXTS.items():
+        text = getattr(seen, name)
+        if text is not None and (short := brief(text, most)) != text:
+            changed[name] = short
+    reasons = {name: brief(why) for name, why in seen.reasons.items() if name in _FIELDS}
+    if reasons != seen.reasons:
+        changed["reasons"] = reasons
+    if each is not None and len(each) > _MOST_GPUS:
+        changed["gpu_energy_j"] = None
+    return replace(seen, **changed) if changed else seen
 
 
 def few_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...]:

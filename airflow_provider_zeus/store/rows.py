@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
 
-from airflow_provider_zeus.optimizer.bounds import brief
+from airflow_provider_zeus.optimizer.bounds import bounded, brief
 from airflow_provider_zeus.optimizer.trial import (
     UNSAID_LEASE_S,
     Attempt,
@@ -74,7 +74,7 @@ def to_row(trial: Trial) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[Any, Any]) -> Trial:
-    """Read what :func:`to_row` wrote; columns that are not a trial's are ignored, and a reason of any length is cut."""
+    """Read what :func:`to_row` wrote; columns that are not a trial's are ignored, and long texts are cut."""
     each = row["gpu_energy_j"]
     seen = {name: row[name] for name in OBSERVED} | {"gpu_energy_j": None if each is None else tuple(each)}
     return Trial(
@@ -85,7 +85,7 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
         decision=_decision(row["decision"]),
         planned=_attempt(row["planned"]),
         state=state_of(row["state"]),
-        observation=Observation(**seen),
+        observation=bounded(Observation(**seen)),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Self
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.typed import check_fields
-from airflow_provider_zeus.power.plain_file import named, read_plain, write_whole
+from airflow_provider_zeus.power.plain_file import named, read_plain
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
@@ -116,8 +117,7 @@ def remember(
             raise
         path = state_dir / f"{name.replace(':', '-')}.json"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, text)
+            _write(path, text)
         except OSError as full:
             small = replace(untold, report=replace(report, profile=(), points=()))
             raise StoreError(
@@ -154,7 +154,7 @@ def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Pa
         except (StoreError, OSError) as error:
             log.warning("The cost kept in %s is not told yet: %s", where, error)
         except ValueError:  # its text may repeat what was read
-            log.warning("What is kept in %s is no cost that can be read: remove it.", where)
+            log.warning("What is kept in %s is no cost that this version can read.", where)
     return told
 
 
@@ -197,9 +197,21 @@ def _files(state_dir: Path | None) -> Iterator[_Kept]:
 
 
 def read_file(path: Path) -> str:
-    """Text of a file that keeps a cost. Raises OSError, or ValueError where it is none: a pipe, huge, no text, a link.
+    """Text of a file that keeps a cost. Raises OSError, or ValueError where it is none: a pipe, huge, no text."""
+    return read_plain(path, MOST_BYTES).decode()
 
-    It belongs to this user, or to the owner of its folder: what another user put there is no cost of ours.
-    """
-    owners = {os.geteuid(), path.parent.stat().st_uid}
-    return read_plain(path, MOST_BYTES, owners=owners).decode()
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a reader must never find half a document. Raises OSError, and leaves no file then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_suffix(".tmp")
+    try:
+        with half.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            half.unlink()
+        raise
