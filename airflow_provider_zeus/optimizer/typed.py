@@ -70,7 +70,8 @@ def check(name: str, kind: str, value: Any) -> None:
         _refuse_unless(isinstance(value, str), name, value, "no text")
         if name in _NAMES:  # kept as they are, or not at all
             _refuse_unless("\0" not in value.encode().decode(), name, value, "no text that can be kept")
-            _refuse_unless(name != "start_id" or len(value) <= _MOST_START_ID, name, value, "too long")
+            plain = len(value) <= _MOST_START_ID and value.isprintable()
+            _refuse_unless(plain or name != "start_id", name, value, "no name of a start")
     elif kind == "Mapping":
         _refuse_unless(isinstance(value, Mapping), name, value, "no object")
         for why in value.values() if name == "reasons" else ():

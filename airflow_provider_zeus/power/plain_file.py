@@ -31,15 +31,20 @@ def open_plain(
     :param folder: descriptor of the folder that ``path`` is relative to.
     :param owners: user ids that the file may belong to; it may have no second name then, as a hard link has.
     """
+    there: os.stat_result | None = None
     try:
-        _check(os.stat(path, dir_fd=folder, follow_symlinks=False), owners)  # opening a device may do something
+        there = os.stat(path, dir_fd=folder, follow_symlinks=False)
+        _check(there, owners)  # opening a device may do something
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
     descriptor = os.open(path, flags, 0o666, dir_fd=folder)
     try:
-        _check(os.fstat(descriptor), owners)  # of what was opened: it may have been swapped
+        opened = os.fstat(descriptor)
+        _check(opened, owners)  # it may have been swapped; a hard link that is gone by now counts as none
+        if there is not None and not os.path.samestat(there, opened):
+            raise ValueError("it is being replaced")
     except ValueError:
         os.close(descriptor)
         raise

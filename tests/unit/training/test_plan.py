@@ -51,7 +51,7 @@ observations = st.builds(
 lines = st.builds(
     Line,
     kind=st.sampled_from(["start", "attempt", "beat", "end", "final"]),
-    start_id=ids,
+    start_id=ids.filter(str.isprintable),
     attempt=maybe(counts),
     batch_size=maybe(counts),
     state=maybe(st.sampled_from([s for s in State if s is not State.RUNNING])),
