@@ -1,57 +1,106 @@
-"""What a training elsewhere left behind, a folder of result files or an XCom, and its way into the store."""
+"""What a training elsewhere left behind, a folder of result files or an XCom, and its way into the store.
+
+Whoever trains there may write anything there. So every part has a bound, what is no result is left out, and no warning
+repeats what was read.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.operators.teller import Teller
+from airflow_provider_zeus.optimizer.bounds import MOST_SAMPLES
 from airflow_provider_zeus.optimizer.trial import Observation, State
-from airflow_provider_zeus.power.plain_file import open_plain
+from airflow_provider_zeus.power.plain_file import named, names_in, open_plain, opened_folder
 from airflow_provider_zeus.training.environment import with_memory_of_others
-from airflow_provider_zeus.training.outbox import Outbox
+from airflow_provider_zeus.training.outbox import Outbox, folded
 from airflow_provider_zeus.training.plan import Line, Plan, read_lines
 
 Start = list[Line]  # the lines of one start of the plan, in order
 
 LOST = "retried, result lost"
 NO_RESULT = "no result"
-MOST_TRIES = 1000  # of one task; a higher number is a mistake, and each would be a line of the ledger
+MOST_STARTS = 100  # of one plan; each is a line of the ledger
+_MOST_KEPT = 1000  # lines of all starts of a result, beats that went into the next line apart
+_MOST_XCOM = 2**26  # characters of an XCom, the user's own value included
+_MOST_NAMES = 10_000  # looked at in a folder
+_MOST_BYTES = 2**28  # of all result files in a folder
 
 log = logging.getLogger(__name__)
 
 
 def starts_in_folder(folder: Path) -> list[Start]:
-    """Starts whose result files lie in a folder, the oldest first; what is no result is left out, with a warning."""
-    found = []
-    for path in folder.glob("*.jsonl"):
+    """Starts whose result files lie in a folder, the oldest first; what is no result is left out, with a warning.
+
+    Of the newest 100 starts. A result file is a plain file of the folder's owner with no second name. Neither it, nor
+    the folder, nor the folder that this one lies in may be a symbolic link.
+    """
+    try:
+        with opened_folder(folder) as descriptor:
+            found = _results(descriptor)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problem = f"{error.strerror}; it and the folder that it lies in must be folders, not links"
+        log.warning("Zeus: the results in %s cannot be read: %s.", named(folder), problem)
+        return []
+    return [start for _, _, starts in sorted(found, key=lambda f: f[:2]) for start in starts][-MOST_STARTS:]
+
+
+def _results(folder: int) -> list[tuple[float, str, list[Start]]]:
+    """(time of last change, name, starts) of each result file in an opened folder. Raises OSError: it has no names."""
+    found, left, owner = [], _MOST_BYTES, os.fstat(folder).st_uid
+    names = names_in(folder, ".jsonl", most_looked_at=_MOST_NAMES)
+    if len(names) > MOST_STARTS:
+        log.warning("Zeus: %d result files lie in one folder; %d are read.", len(names), MOST_STARTS)
+    for name in names[:MOST_STARTS]:
         try:
-            with open(open_plain(path), "rb") as file:
-                found.append((path.stat().st_mtime, path.name, by_start(read_lines(file.read()))))
-        except (OSError, ValueError, TypeError) as error:
-            log.warning("Zeus: %s is not a result that can be read: %s", path, error)
-    return [start for _, _, starts in sorted(found, key=lambda f: f[:2]) for start in starts]
+            with open(open_plain(name, folder=folder, owners={owner}), "rb") as file:
+                status = os.fstat(file.fileno())
+                left -= status.st_size
+                if left < 0:
+                    raise ValueError(f"the result files have more than {_MOST_BYTES} bytes")
+                found.append((status.st_mtime, name, by_start(read_lines(file))))
+        except (OSError, ValueError) as error:  # neither repeats what was read
+            said = error.strerror if isinstance(error, OSError) else error
+            log.warning("Zeus: %s is not a result that can be read: %s", named(name), said)
+    return found
 
 
 def starts_in_xcom(value: Any, result_key: str) -> list[Start]:
     """Starts in an XCom, the document ``{"zeus": {"lines": [...]}}`` or its text; empty where it is something else."""
     try:
+        if isinstance(value, str) and len(value) > _MOST_XCOM:
+            raise ValueError(f"longer than {_MOST_XCOM} characters")
         document = json.loads(value) if isinstance(value, str) else value
         lines = document[result_key]["lines"]
+        if not isinstance(lines, list) or len(lines) > _MOST_KEPT:
+            raise ValueError(f"no list of at most {_MOST_KEPT} lines")
         return by_start(Line.from_json(json.dumps(line)) for line in lines)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return []
 
 
 def by_start(lines: Iterable[Line]) -> list[Start]:
-    """Lines of each start together, in the order in which they began."""
+    """Lines of each start together, in the order in which they began; a beat goes into the next line of its attempt.
+
+    Raises ValueError: there are more starts, or more lines are left, than any training has.
+    """
     starts: dict[str, Start] = {}
+    kept = 0
     for line in lines:
-        starts.setdefault(line.start_id, []).append(line)
+        start = starts.setdefault(line.start_id, [])
+        before = len(start)
+        start[-1:] = folded([*start[-1:], line])
+        kept += len(start) - before
+        if len(starts) > MOST_STARTS or kept > _MOST_KEPT:
+            raise ValueError(f"it has more than {MOST_STARTS} starts or {_MOST_KEPT} lines")
     return list(starts.values())
 
 
@@ -83,14 +132,14 @@ def tell_all(
     :param folder: of the result files, where another process than rank 0 may have left that it ran out of memory.
     """
     outbox = Outbox(teller)
-    for start in starts:
+    for start in _few_samples(starts):
         for line in (known := _of_plan(start, plan)):
             outbox.put(line)
         for newest in (open_ones := unended(known)):
             reason = f"the process died: {NO_RESULT} after its last heartbeat"
             observation = newest.observation or Observation()
             end = replace(newest, kind="end", state=State.FAILED, reason=reason, observation=observation)
-            end = with_memory_of_others(end, folder, plan.ti_id)
+            end = with_memory_of_others(end, folder and f"{folder}/", plan.ti_id)  # a folder, whatever lies there
             outbox.put(replace(end, profile=(), points=()))  # they were told
         if not open_ones and not any(line.kind == "end" for line in known):
             outbox.put(_nothing(plan, start[0].start_id, "the process died before it trained"))
@@ -103,7 +152,7 @@ def tell_all(
 def starts_told(starts: Sequence[Start]) -> int | None:
     """Number of the newest start, counted by the task's tries under this plan; None where none told."""
     told = (line.try_number or 0 for start in starts for line in start)
-    return max((number for number in told if 0 < number <= MOST_TRIES), default=None)
+    return max((number for number in told if 0 < number <= MOST_STARTS), default=None)
 
 
 def _of_plan(start: Sequence[Line], plan: Plan) -> Start:
@@ -111,10 +160,13 @@ def _of_plan(start: Sequence[Line], plan: Plan) -> Start:
     attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
     ended: set[int | None] = set()
     known = []
+    unknown = {line.attempt for line in start if line.kind not in ("start", "final")}.difference(attempts)
+    if unknown:
+        of = f"{len(unknown)} attempts" if len(unknown) > 1 else f"attempt {unknown.pop()}"
+        log.warning("Zeus: lines of %s, which the plan does not have, are left out.", of)
     for line in start:
         if line.kind not in ("start", "final"):
             if line.attempt not in attempts:
-                log.warning("Zeus: a line of attempt %r, which the plan does not have, is left out.", line.attempt)
                 continue
             if line.attempt in ended:
                 continue
@@ -122,6 +174,18 @@ def _of_plan(start: Sequence[Line], plan: Plan) -> Start:
                 ended.add(line.attempt)
         known.append(line)
     return known
+
+
+def _few_samples(starts: Sequence[Start]) -> list[Start]:
+    """The starts with 1000 profile samples in all, the first ones."""
+    left, kept = MOST_SAMPLES, []
+    for start in starts:
+        lines = []
+        for line in start:
+            lines.append(replace(line, profile=line.profile[:left]))
+            left -= len(lines[-1].profile)
+        kept.append(lines)
+    return kept
 
 
 def _nothing(plan: Plan, start_id: str, reason: str) -> Line:

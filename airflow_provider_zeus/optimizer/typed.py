@@ -30,6 +30,7 @@ _NEEDED = ("batch_sizes", "default_batch_size", "target")
 _NAMES = ("start_id", "ti_id", "job_id")
 _COUNTS = ("attempt", "try_number", "map_index")  # 32 bits in a database
 _SUMS = ("samples", "steps")  # may be told as 5.0
+_MOST_START_ID = 100  # characters; ours has 32
 
 
 def check_fields(*parts: Any) -> None:
@@ -69,6 +70,8 @@ def check(name: str, kind: str, value: Any) -> None:
         _refuse_unless(isinstance(value, str), name, value, "no text")
         if name in _NAMES:  # kept as they are, or not at all
             _refuse_unless("\0" not in value.encode().decode(), name, value, "no text that can be kept")
+            plain = len(value) <= _MOST_START_ID and value.isprintable()
+            _refuse_unless(plain or name != "start_id", name, value, "no name of a start")
     elif kind == "Mapping":
         _refuse_unless(isinstance(value, Mapping), name, value, "no object")
         for why in value.values() if name == "reasons" else ():

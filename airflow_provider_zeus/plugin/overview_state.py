@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.bounds import brief
 from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin import words
 from airflow_provider_zeus.plugin.models import Row
@@ -20,6 +21,7 @@ LEAST_S = 3600.0  # a job that runs every minute is not stale after three
 BLOCKS = "▁▂▃▄▅▆▇█"
 STEADY = 0.05  # a change of less is none
 _WITHOUT = (State.FAILED, State.ABANDONED)
+_MOST_REASON = 300  # characters; the run's own page shows all of it
 _TRIES = (Phase.EXPLORE, Phase.RETURN)
 
 
@@ -49,7 +51,7 @@ def _failing(ended: Sequence[Sequence[Trial]]) -> JobState | None:
                 break
             gone += 1
         which = "Its newest run" if gone == 1 else f"Each of its newest {gone} runs"
-        reason = f": {last.reason}" if last.reason else ""
+        reason = f": {brief(last.reason, _MOST_REASON)}" if last.reason else ""
         return JobState(name="failing", why=f"{which} left no model{reason}".rstrip(".") + ".")
     below = [run[-1].state is State.EXHAUSTED for run in ended[-2:]]
     if len(below) == 2 and all(below):

@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, replace
 from typing import Any
 
+from airflow_provider_zeus.optimizer.bounds import bounded, few_points, few_samples
 from airflow_provider_zeus.optimizer.trial import Observation, ProfileSample
 from airflow_provider_zeus.optimizer.typed import NEVER_NEGATIVE
 from airflow_provider_zeus.store.base import Report
@@ -19,8 +20,10 @@ def merged(old: Observation, new: Observation) -> Observation:
     """Later sums over earlier ones.
 
     What the later report leaves out stays as it was, so that a death keeps what its heartbeats said; what it names a
-    reason for is missing. A number that is not finite is missing too, and one below 0 where there can be none.
+    reason for is missing. A number that is not finite is missing too, and one below 0 where there can be none. Long
+    texts are cut: a report may come from anywhere.
     """
+    new = bounded(new)
     said = dict(new.reasons)
     values: dict[str, Any] = {}
     for name in (f.name for f in fields(Observation)):
@@ -28,12 +31,10 @@ def merged(old: Observation, new: Observation) -> Observation:
         problem = _problem(name, value)
         if problem:
             value, said[name] = None, problem
-        elif isinstance(value, str):
-            value = storable(value)
         elif name in _DIFFERENCES and value is not None and abs(value) < _LEAST:
             value = 0.0
         values[name] = getattr(old, name) if value is None and name not in said else value
-    reasons = {**old.reasons, **{name: storable(why) for name, why in said.items()}}
+    reasons = {**old.reasons, **said}
     values["out_of_memory"] = old.out_of_memory or new.out_of_memory
     values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
     return Observation(**values)
@@ -57,20 +58,15 @@ def _problem(name: str, value: Any) -> str:
     return "" if value == 0 or least <= abs(value) <= _MOST else f"{value:g} was told, which nothing measures"
 
 
-def storable(text: str) -> str:
-    """The text with ``?`` for what no database takes: NUL, and bytes of a file name that are no UTF-8."""
-    return text.replace("\0", "?").encode(errors="replace").decode()
-
-
 def finite(report: Report) -> Report:
     """The report without samples and points that hold no number where one must be; a power or limit may be None.
 
-    Nor samples below 0.
+    Nor samples below 0. At most 1000 samples and 500 points are left, the newest.
     """
-    samples = [s for s in report.profile if usable(s)]
+    samples = few_samples([s for s in report.profile if usable(s)])
     points = [p for p in report.points if _measured(p.t_s)]
     points = [replace(p, power_w=_kept(p.power_w), limit_w=_kept(p.limit_w)) for p in points]
-    return replace(report, profile=samples, points=points)
+    return replace(report, profile=samples, points=few_points(points))
 
 
 def resolved(held: Observation, report: Report) -> Report:

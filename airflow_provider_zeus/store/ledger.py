@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.bounds import brief
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import (
     Decision,
@@ -20,7 +21,7 @@ from airflow_provider_zeus.optimizer.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.store.base import AskRequest
-from airflow_provider_zeus.store.figures import merged, storable
+from airflow_provider_zeus.store.figures import merged
 
 LEASE_EXPIRED = "lease expired"
 ANSWER_LOST = "its answer was lost: the run trained at the default batch size"
@@ -227,7 +228,7 @@ def settled(trial: Trial, state: State, news: Observation, reason: str | None, *
 
     ``running`` goes to ``state``; ``abandoned`` to its true state, its news used in full, and without a reason of its
     own it keeps the one of having been taken over. What a person closed gets its figures and stays closed; nothing else
-    moves. Raises ValueError for ``State.RUNNING``, which closes nothing.
+    moves. A long reason is cut. Raises ValueError for ``State.RUNNING``, which closes nothing.
     """
     if state is State.RUNNING:
         raise ValueError("tell() closes a trial: State.RUNNING is not an end; use heartbeat() for partial sums")
@@ -239,7 +240,7 @@ def settled(trial: Trial, state: State, news: Observation, reason: str | None, *
     return replace(
         trial,
         state=state,
-        reason=storable(reason) if reason is not None else trial.reason if lost_to(trial.reason) else None,
+        reason=brief(reason) if reason is not None else trial.reason if lost_to(trial.reason) else None,
         told_seq=seq,
         closed_at=_closing(trial, now),
         observation=merged(trial.observation, news),

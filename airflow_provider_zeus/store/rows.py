@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
 
+from airflow_provider_zeus.optimizer.bounds import bounded, brief
 from airflow_provider_zeus.optimizer.trial import (
     UNSAID_LEASE_S,
     Attempt,
@@ -73,18 +74,18 @@ def to_row(trial: Trial) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[Any, Any]) -> Trial:
-    """Read what :func:`to_row` wrote; columns that are not a trial's are ignored."""
+    """Read what :func:`to_row` wrote; columns that are not a trial's are ignored, and long texts are cut."""
     each = row["gpu_energy_j"]
     seen = {name: row[name] for name in OBSERVED} | {"gpu_energy_j": None if each is None else tuple(each)}
     return Trial(
-        **{name: row[name] for name in _AS_IS},
+        **{name: row[name] for name in _AS_IS} | {"reason": row["reason"] and brief(row["reason"])},
         key=TrialKey(row["ti_id"], row["attempt"]),
         origin=Origin(**{name: row[name] for name in ORIGIN}),
         spec=row["spec"],
         decision=_decision(row["decision"]),
         planned=_attempt(row["planned"]),
         state=state_of(row["state"]),
-        observation=Observation(**seen),
+        observation=bounded(Observation(**seen)),
     )
 
 

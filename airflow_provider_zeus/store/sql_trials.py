@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.optimizer.baseline import COMPLETE
+from airflow_provider_zeus.optimizer.bounds import MOST_SAMPLES
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.optimizer.typed import check_fields
@@ -116,6 +117,7 @@ _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     .where(*_by_device)
     .group_by(_S.c.batch_size, _S.c.limit_w)
     .order_by(_S.c.batch_size, _S.c.limit_w)
+    .limit(MOST_SAMPLES)
 )
 _FORGET_SAMPLES = sa.delete(_S).where(
     *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
@@ -274,7 +276,10 @@ def profile(
 
 
 def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
-    """Add profile samples measured on the trial's device to those there; a mark makes its batch size begin anew."""
+    """Add profile samples measured on the trial's device to those there; a mark makes its batch size begin anew.
+
+    A profile of 1000 limits and batch sizes takes no other.
+    """
     device, new = trial.observation.where, list(new)
     if device is None or not new:
         return
@@ -287,7 +292,8 @@ def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSa
         connection.execute(_FORGET_SAMPLES, _device(trial.job_id, device, version) | one)
     where = {"job_id": trial.job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
     where["job_version"] = version
-    rows = [where | _sample(s) for s in summed([*changed, *new])]
+    room = MOST_SAMPLES - len(held) + len(changed)
+    rows = [where | _sample(s) for s in summed([*changed, *new])[:room]]
     if rows:
         connection.execute(_INSERT_SAMPLES, rows)
 

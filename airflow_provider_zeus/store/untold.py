@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.optimizer.bounds import brief
 from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.typed import check_fields
 from airflow_provider_zeus.power.plain_file import named, read_plain
@@ -67,7 +68,7 @@ class Untold:
                 job_id=data["job_id"],
                 key=TrialKey(data["ti_id"], data["attempt"]),
                 state=State(data["state"]),
-                reason=data["reason"],
+                reason=data["reason"] and brief(data["reason"]),
                 report=report_from_dict(data["report"]),
                 trial=trial_from_dict(data["trial"]) if data["trial"] else None,
             )
@@ -151,8 +152,10 @@ def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Pa
                 untold.tell(store)
                 delete()
                 told += 1
-        except (StoreError, ValueError, OSError) as error:
+        except (StoreError, OSError) as error:
             log.warning("The cost kept in %s is not told yet: %s", where, error)
+        except ValueError:  # its text may repeat what was read
+            log.warning("What is kept in %s is no cost that this version can read.", where)
     return told
 
 

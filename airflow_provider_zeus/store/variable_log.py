@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
 from typing import Any, Self
 
+from airflow_provider_zeus.optimizer.bounds import MOST_SAMPLES, few_samples
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
@@ -83,7 +84,7 @@ class Beat:
         old = self.report
         report = Report(
             observation=merged(old.observation, news.observation),
-            profile=summed_with_marks((*old.profile, *news.profile)),
+            profile=few_samples(summed_with_marks((*old.profile, *news.profile))),
             points=thinned([*old.points, *news.points], KEPT_POINTS),
         )
         until, length_s = ledger.lease_after(self.lease_until, self.lease_s, now, lease_s)
@@ -249,7 +250,7 @@ class VariableBook:
         if device is None:
             return
         of = device, ledger.version_of(trial.spec)
-        self.samples[of] = list(summed([*self.samples.get(of, ()), *samples]))
+        self.samples[of] = list(summed([*self.samples.get(of, ()), *samples])[:MOST_SAMPLES])
 
     def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
         trial = self.find(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import re
 import select
@@ -12,11 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from airflow_provider_zeus.power.plain_file import open_plain
 from airflow_provider_zeus.training import leash
-from airflow_provider_zeus.training.plan import Line, read_lines
+from airflow_provider_zeus.training.plan import MOST_LINE_BYTES, Line, read_lines
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task, which has to tell the cost, after 5 s
 _LINE_MOST = 64 * 1024  # characters of output shown as one line
+_MOST_NEWS = 2**24  # bytes of a result read at once
 
 _ENDS = re.compile("\r\n|\r|\n")  # a progress bar's carriage return ends a line too
 
@@ -99,15 +102,27 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self._path, self._read = path, 0
+        self._spoilt = False  # nothing more is read of it
 
     def news(self) -> list[Line]:
         """New whole lines; none while the file is not there. Raises ValueError, once, for what is not a result."""
+        if self._spoilt:
+            return []
         try:
-            with self._path.open("rb") as file:
-                file.seek(self._read)
-                data = file.read()
+            data = self._unread()
         except FileNotFoundError:
             return []
+        except ValueError:  # a pipe, say
+            self._spoilt = True
+            raise
         whole = data[: data.rfind(b"\n") + 1]
+        if not whole and len(data) > MOST_LINE_BYTES:
+            self._spoilt = True
+            raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
         self._read += len(whole)
-        return list(read_lines(whole))
+        return list(read_lines(io.BytesIO(whole)))
+
+    def _unread(self) -> bytes:
+        with open(open_plain(self._path), "rb") as file:
+            file.seek(self._read)
+            return file.read(_MOST_NEWS)

@@ -17,7 +17,6 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,12 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.points import thinned
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.power.open import device_of
-from airflow_provider_zeus.power.plain_file import read_plain
+from airflow_provider_zeus.power.plain_file import opened_folder, read_plain, write_whole
 from airflow_provider_zeus.training.outbox import Sink, folded
 from airflow_provider_zeus.training.plan import Line, Plan, ResultWriter
 from airflow_provider_zeus.training.ranks import Ranks
@@ -41,7 +40,7 @@ BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
 ATTEMPT_ROOT = "ZEUS_ATTEMPT_ROOT"
 RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
 
-_MOST_SAID = 2**16  # bytes of what another process said of its memory
+_MOST_SAID = 2**16  # bytes of the line that another process leaves of its memory
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
 log = logging.getLogger(__name__)
@@ -90,7 +89,7 @@ def limits_of_plan(plan: Plan, job: ZeusJob, state_dir: str, device: Device, ran
 def try_of(environ: Mapping[str, str]) -> int | None:
     """The task's try number, None where nobody told."""
     text = environ.get(TRY, "").strip()
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 class Results:
@@ -108,7 +107,7 @@ class Results:
         if result := environ.get(RESULT):
             try:
                 self._sinks.append(ResultWriter(_file_of(result)))
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 log.error(
                     "Zeus: %s=%s cannot be written (%s): nobody will learn this run's cost.", RESULT, result, error
                 )
@@ -141,20 +140,30 @@ class OtherRank:
     def __call__(self, line: Line) -> None:
         """Take one line. Raises OSError where the file cannot be written."""
         if self._result and line.kind == "end" and line.observation is not None and line.observation.out_of_memory:
-            path = _memory_file(self._result, self._ti_id, line.attempt)
-            _write_whole(path, path.with_suffix(f".{self._rank}"), f"rank {self._rank}: {line.reason}")
+            said = replace(line, reason=f"rank {self._rank}: {line.reason}", notes={})
+            said = replace(said, observation=Observation(out_of_memory=True), profile=(), points=())
+            write_whole(_folder_of(self._result) / _memory_name(self._ti_id, line.attempt), said.to_json())
 
 
 def with_memory_of_others(line: Line, result: str | None, ti_id: str) -> Line:
-    """A line of a result; the end of an attempt that failed says so where another process of it ran out of memory."""
+    """A line of a result; the end of an attempt that failed says so where another process of it ran out of memory.
+
+    What that one left is a line of a result too, and is taken for nothing else. In a folder of results it belongs to
+    the folder's owner, beside a file to this process's user.
+    """
     seen = line.observation
     if not (result and ti_id and line.kind == "end" and line.state is State.FAILED) or seen is None:
         return line
     try:
-        said = read_plain(_memory_file(result, ti_id, line.attempt), _MOST_SAID).decode("utf-8", "replace")
+        with opened_folder(_folder_of(result)) as folder:
+            owner = os.fstat(folder).st_uid if _is_folder(result) else os.geteuid()
+            name = _memory_name(ti_id, line.attempt)
+            said = Line.from_json(read_plain(name, _MOST_SAID, folder=folder, owners={owner}).decode())
     except (OSError, ValueError):
         return line
-    return replace(line, reason=said, observation=replace(seen, out_of_memory=True))
+    if said.observation is None or not said.observation.out_of_memory or said.attempt != line.attempt:
+        return line
+    return replace(line, reason=said.reason, observation=replace(seen, out_of_memory=True))
 
 
 class Document:
@@ -187,28 +196,19 @@ class Document:
 
     def _write(self) -> None:
         lines = [json.loads(line.to_json()) for line in self._lines]
-        half = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        _write_whole(self._path, half, json.dumps({RESULT_KEY: {"lines": lines}, "value": self._value}))
-
-
-def _write_whole(path: Path, half: Path, text: str) -> None:
-    """Write a file by way of ``half``. Raises OSError, and leaves nothing of it then."""
-    try:
-        half.write_text(text, encoding="utf-8")
-        half.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            half.unlink()
-        raise
+        write_whole(self._path, json.dumps({RESULT_KEY: {"lines": lines}, "value": self._value}))
 
 
 def _file_of(result: str) -> Path:
     return Path(result) / f"{uuid4().hex}.jsonl" if _is_folder(result) else Path(result)
 
 
-def _memory_file(result: str, ti_id: str, attempt: int | None) -> Path:
-    folder = Path(result) if _is_folder(result) else Path(result).parent
-    return folder / f"memory-{uuid5(NAMESPACE_OID, ti_id).hex}-{attempt}"
+def _folder_of(result: str) -> Path:
+    return Path(result) if _is_folder(result) else Path(result).parent
+
+
+def _memory_name(ti_id: str, attempt: int | None) -> str:
+    return f"memory-{uuid5(NAMESPACE_OID, ti_id).hex}-{attempt}"
 
 
 def _is_folder(result: str) -> bool:

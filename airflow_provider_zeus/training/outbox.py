@@ -87,7 +87,8 @@ def folded(lines: Iterable[Line]) -> list[Line]:
         if before and before.kind == "beat" and line.kind in ("beat", "end") and _of_one_attempt(before, line):
             profile = summed_with_marks((*before.profile, *line.profile))
             points = thinned((*before.points, *line.points))
-            kept[-1] = replace(line, profile=profile, points=tuple(points))
+            observation = line.observation or before.observation
+            kept[-1] = replace(line, observation=observation, profile=profile, points=tuple(points))
         else:
             kept.append(line)
     return kept

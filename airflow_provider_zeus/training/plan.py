@@ -5,14 +5,16 @@ The plan is one JSON document. The result is JSON lines, each a :class:`Line`; t
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, get_args
+from typing import Any, BinaryIO, Literal, NoReturn, Self, get_args
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.optimizer.bounds import bounded, brief, few_points, few_samples
 from airflow_provider_zeus.optimizer.trial import (
     Attempt,
     Observation,
@@ -21,8 +23,13 @@ from airflow_provider_zeus.optimizer.trial import (
     State,
 )
 from airflow_provider_zeus.optimizer.typed import check, check_fields
+from airflow_provider_zeus.power.plain_file import open_plain, read_plain
 
 SCHEMA = 1
+MOST_PLAN_BYTES = 2**24
+MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
+MOST_LINES = 500_000  # of a result: a line every 15 s for three months
+_MOST_NOTES = 100
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
 
@@ -101,19 +108,19 @@ class Plan:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise JobSpecError.of(
                 "plan",
-                text[:80],
+                f"{len(text)} characters",
                 f"not a plan of version {SCHEMA} ({error})",
                 "use the same package version on both sides",
             ) from error
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The plan in a file. Raises JobSpecError: not to be read, or not a plan of this version."""
+        """The plan in a file. Raises JobSpecError: not to be read, not a plan of this version, above 16 MiB."""
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror}"
-            raise JobSpecError.of("plan", str(path), problem, "give the path of a plan") from error
+            text = read_plain(os.path.realpath(path), MOST_PLAN_BYTES).decode()  # a ConfigMap's files are links
+        except (OSError, ValueError) as error:
+            problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+            raise JobSpecError.of("plan", str(path)[:200], problem, "give the path of a plan") from error
         return cls.from_json(text)
 
 
@@ -124,6 +131,7 @@ class Line:
     ``start``: a process took the plan (``start_id`` is random: two starts under one key are two observations).
     ``attempt``: an attempt begins. ``beat``: partial sums, new profile samples, power points. ``end``: that attempt is
     over in ``state``. ``final``: ``attempt`` is the kept one, None when no model was kept; nothing follows it.
+    A line is small whatever a training tells: texts are cut, the newest samples are kept, points are thinned.
     """
 
     kind: Kind
@@ -138,6 +146,17 @@ class Line:
     points: tuple[PowerPoint, ...] = ()  # new since the last line
     notes: Mapping[str, float] = field(default_factory=dict)  # in ``end``: figures beside the observation
 
+    def __post_init__(self) -> None:
+        seen = self.observation
+        small = {
+            "reason": None if self.reason is None else brief(self.reason),
+            "observation": None if seen is None else bounded(seen),
+            "profile": few_samples(self.profile),
+            "points": few_points(self.points),
+        }
+        for name, value in small.items():
+            object.__setattr__(self, name, value)
+
     def to_json(self) -> str:
         """One line of JSON, without the line feed."""
         data = {k: v for k, v in asdict(self).items() if v is not None and v not in ((), {})}
@@ -147,46 +166,56 @@ class Line:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read one line. Raises ValueError when it is not a line of this version (cut off by a death, say)."""
+        """Read one line. Raises ValueError when it is not a line of this version (cut off by a death, say).
+
+        The error repeats nothing of the text, which may be of any file.
+        """
+        if len(text) > MOST_LINE_BYTES:
+            raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
         try:
             data = json.loads(text, parse_constant=_refused)
-        except RecursionError:
-            raise ValueError(f"not a result line, but nested without end: {text[:80]!r}") from None
-        if not isinstance(data, dict) or data.pop("v", None) != SCHEMA:
-            raise ValueError(f"not a result line of version {SCHEMA}: {text[:80]!r}")
-        try:
-            if "state" in data:
-                data["state"] = State(data["state"])
-            if "observation" in data:
-                data["observation"] = Observation.from_dict(data["observation"])
-            data["profile"] = tuple(ProfileSample(**s) for s in data.get("profile", ()))
-            data["points"] = tuple(PowerPoint(**p) for p in data.get("points", ()))
-            data["notes"] = {str(name): float(value) for name, value in data.get("notes", {}).items()}
-            line = cls(**data)
-            check_fields(line, line.observation or Observation(), *line.profile, *line.points)
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"not a result line: {error}") from error
+            if data.pop("v") != SCHEMA:
+                raise ValueError("another version")
+            return cls._of(data)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            raise ValueError(f"not a result line of version {SCHEMA}") from None
+
+    @classmethod
+    def _of(cls, data: dict[str, Any]) -> Self:
+        if "state" in data:
+            data["state"] = State(data["state"])
+        if "observation" in data:
+            data["observation"] = Observation.from_dict(data["observation"])
+        data["profile"] = tuple(ProfileSample(**s) for s in data.get("profile", ()))
+        data["points"] = tuple(PowerPoint(**p) for p in data.get("points", ()))
+        notes = list(data.get("notes", {}).items())[:_MOST_NOTES]
+        data["notes"] = {brief(name): float(value) for name, value in notes}
+        check("notes", "numbers", list(data["notes"].values()))
+        check_fields(*data["profile"], *data["points"])  # before they are thinned
+        line = cls(**data)
+        check_fields(line, line.observation or Observation())
         if line.kind not in get_args(Kind) or line.state is State.RUNNING:  # which is the end of nothing
-            raise ValueError(f"not a result line: {text[:80]!r}")
+            raise ValueError("no kind of line")
         return line
 
 
 class ResultWriter:
     """Appends lines to a result file, each at once: what is written survives the death of the process.
 
-    A line that an earlier death cut off is removed first, so that the file holds whole lines only.
+    A line that an earlier death cut off is removed first, so that the file holds whole lines only. A file that is there
+    is appended to only where it is this user's, or its folder's owner's, and no link. Raises OSError, ValueError.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._file = path.open("a+b", buffering=0)
-        self._file.truncate(_whole_lines(path.read_bytes()))
+        self._file = self._opened()
+        self._file.truncate(_end_of_lines(self._file.fileno()))
 
     def __call__(self, line: Line) -> None:
         """Write one line. Raises OSError when it does not fit, and leaves nothing of it, nor an empty file."""
         if self._file.closed:
-            self._file = self._path.open("a+b", buffering=0)
+            self._file = self._opened()
         data, before = line.to_json().encode() + b"\n", os.fstat(self._file.fileno()).st_size
         try:
             while data:
@@ -202,20 +231,45 @@ class ResultWriter:
         """Close the file."""
         self._file.close()
 
+    def _opened(self) -> io.FileIO:
+        owners = {os.geteuid(), self._path.parent.stat().st_uid}
+        return io.FileIO(open_plain(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, owners=owners), "ab+")
+
 
 def read_result(path: Path) -> Iterator[Line]:
     """Lines of a result file in order; a last line that is not (yet) whole is left out. Raises OSError, ValueError."""
-    yield from read_lines(path.read_bytes())
+    with open(open_plain(path), "rb") as file:
+        yield from read_lines(file)
 
 
-def read_lines(data: bytes) -> Iterator[Line]:
-    """Lines of a result as bytes; a last line that is not whole is left out. Raises ValueError."""
-    for text in data[: _whole_lines(data)].split(b"\n")[:-1]:
-        yield Line.from_json(text.decode())
+def read_lines(file: BinaryIO) -> Iterator[Line]:
+    """Lines of an opened result; a last line that is not whole is left out.
+
+    Raises ValueError, which repeats nothing of the file: one is no line, or too long, or there are too many.
+    """
+    for number in range(1, MOST_LINES + 2):
+        text = file.readline(MOST_LINE_BYTES + 1)
+        if not text.endswith(b"\n"):
+            if len(text) > MOST_LINE_BYTES:
+                raise ValueError(f"line {number} is longer than {MOST_LINE_BYTES} bytes")
+            return
+        if number > MOST_LINES:
+            raise ValueError(f"it has more than {MOST_LINES} lines")
+        try:
+            line = Line.from_json(text.decode())
+        except ValueError:
+            raise ValueError(f"line {number} is no result line of version {SCHEMA}") from None
+        yield line
 
 
-def _whole_lines(data: bytes) -> int:
-    return data.rfind(b"\n") + 1
+def _end_of_lines(descriptor: int) -> int:
+    """Where the last whole line of a file ends [bytes]. Raises ValueError where no line is that long."""
+    size = os.fstat(descriptor).st_size
+    begin = max(size - MOST_LINE_BYTES, 0)
+    end = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1
+    if begin and not end:
+        raise ValueError("it is there and is no result")
+    return begin + end
 
 
 def _refused(constant: str) -> NoReturn:

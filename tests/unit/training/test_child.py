@@ -289,7 +289,7 @@ class TestFollower:
         path = tmp_path / "result.jsonl"
         path.write_text("hello\n")
         follower = Follower(path)
-        with pytest.raises(ValueError, match="Expecting value"):
+        with pytest.raises(ValueError, match="line 1 is no result line"):
             follower.news()
         ResultWriter(path)(Line(kind="final", start_id="a"))
         assert [line.kind for line in follower.news()] == ["final"]

@@ -1,0 +1,54 @@
+"""How much a training may tell: what comes from elsewhere may be of any size. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from airflow_provider_zeus.optimizer.points import MAX_POINTS, thinned
+from airflow_provider_zeus.optimizer.trial import Observation, PowerPoint, ProfileSample
+
+MOST_TEXT = 1000  # characters of a text: why a training ended, the name of a device
+MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
+_MOST_GPUS = 1000
+_MOST_PHASE = 50  # characters
+_TEXTS = {"device_model": MOST_TEXT, "energy_source": MOST_TEXT, "gpu_uuid": 10_000}  # of all GPUs, joined
+_FIELDS = frozenset(f.name for f in fields(Observation))
+
+
+def brief(text: str, most: int = MOST_TEXT) -> str:
+    """A text of at most ``most`` characters, with ``?`` for control characters and for what no database takes."""
+    short = text if len(text) <= most else text[: most - 1] + "…"
+    return short if short.isprintable() else "".join(c if _is_kept(c) else "?" for c in short)
+
+
+def _is_kept(c: str) -> bool:
+    return c.isprintable() or c in "\n\t" or (c >= "\xa0" and c.isspace())
+
+
+def bounded(seen: Observation) -> Observation:
+    """The observation with brief texts, reasons of its own fields alone, and parts of at most 1000 GPUs."""
+    each = seen.gpu_energy_j
+    changed: dict[str, Any] = {}
+    for name, most in _TEXTS.items():
+        text = getattr(seen, name)
+        if text is not None and (short := brief(text, most)) != text:
+            changed[name] = short
+    reasons = {name: brief(why) for name, why in seen.reasons.items() if name in _FIELDS}
+    if reasons != seen.reasons:
+        changed["reasons"] = reasons
+    if each is not None and len(each) > _MOST_GPUS:
+        changed["gpu_energy_j"] = None
+    return replace(seen, **changed) if changed else seen
+
+
+def few_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...]:
+    """The newest 1000 samples."""
+    return tuple(samples[-MOST_SAMPLES:])
+
+
+def few_points(points: Sequence[PowerPoint]) -> tuple[PowerPoint, ...]:
+    """At most 500 points, each with a brief phase."""
+    few = points if len(points) <= MAX_POINTS else thinned(points)
+    return tuple(replace(p, phase=short) if (short := brief(p.phase, _MOST_PHASE)) != p.phase else p for p in few)
