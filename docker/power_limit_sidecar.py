@@ -48,7 +48,7 @@ from pathlib import PurePath
 from typing import Any
 
 MOST_BYTES = 16 * 1024  # of a request, and of a record
-MOST_CLIENTS = 64
+MOST_CLIENTS, MOST_ACCEPTED = 64, 16  # at once, and in one turn
 AGAIN_S = 1.0  # between attempts to give a limit back that the driver refused
 FIRST_LOOK_S = 5.0  # for the first look at all GPUs; a GPU that takes longer is served later
 END_S = 5.0  # for giving everything back at the end
@@ -451,13 +451,14 @@ class Sidecar:
             gpu.pay(time.monotonic())
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # it has left again
-            return
-        self._clients.append(Client(connection))
-        if len(self._clients) > MOST_CLIENTS:
-            self._drop(self._greediest())
+        for _ in range(MOST_ACCEPTED):
+            try:
+                connection, _address = self._listener.accept()
+            except OSError:  # there are no more, or it has left again
+                return
+            self._clients.append(Client(connection))
+            if len(self._clients) > MOST_CLIENTS:
+                self._drop(self._greediest())
 
     def _greediest(self) -> Client:
         """Of those that hold no GPU: of the user, then the process, with most connections the one longest unused."""
