@@ -93,7 +93,7 @@ def fetch(root: Path) -> None:
         files = _files(Path(folder) / "node_modules")
     if not _is_pinned(files):
         raise ChartLibraryError(
-            "The chart library that npm brought is not the one pinned by PINNED in hatch_build.py. Do not use it. Where "
+            "npm brought another chart library than the one of PINNED in hatch_build.py. Do not use it. Where "
             f"package-lock.json was changed on purpose, read the new files and pin them: {_checksums(files)}"
         )
     stamp = {**locked(root), "files": _checksums(files)}

@@ -103,7 +103,7 @@ def test_git_ignores_them() -> None:
 
 
 def is_sent(name: str, patterns: list[str]) -> bool:
-    """Whether a file goes to the container engine: the last pattern of .dockerignore that fits it, or a folder of it."""
+    """Whether a file goes to the container engine: the last pattern of .dockerignore that fits it or a folder of it."""
     sent = True
     for pattern in patterns:
         body = pattern.lstrip("!").strip("/")
