@@ -269,7 +269,7 @@ class Request:
             raise RefusedError(f"not a request: {error!r}") from None
         if self.what not in ("limits", "set", "restore") or not is_list or (self.what != "limits" and not uuids):
             raise RefusedError("not a request: do is limits, set or restore, and gpus a list of UUIDs")
-        self.uuids: list[str] = list(dict.fromkeys(uuids))
+        self.uuids: list[str] = [] if self.what == "limits" else list(dict.fromkeys(uuids))
         self.since_s = time.monotonic()
         self.taken: list[str] = []  # GPUs that this request made the client's
         self.works: dict[str, Future[Any]] = {}  # UUID -> what its GPU does for it, once begun
@@ -661,7 +661,8 @@ def main() -> int:
     sidecar.start()
     say(f"serving {', '.join(uuids)} on {options.socket}")
     status = sidecar.run()
-    os.unlink(options.socket)
+    with contextlib.suppress(OSError):
+        os.unlink(options.socket)
     return status
 
 

@@ -230,6 +230,18 @@ def test_waiting_for_a_gpu_is_served_in_turn(card: Gpu, sidecar: Running) -> Non
             thread.join()
 
 
+def test_no_request_but_its_own_ends_a_hold(card: Gpu, sidecar: Running) -> None:
+    with Peer(sidecar.socket) as holder, Peer(sidecar.socket) as other:
+        assert holder.ask(set_to(card, 150.0))["ok"]
+        assert holder.ask({"do": "limits", "gpus": [uuid(card)]})["ok"]
+        assert not holder.ask(set_to(card, 99.0))["ok"]
+        assert not holder.ask({"do": "restore", "gpus": [uuid(card), "GPU-unknown"]})["ok"]
+        for request in ({"do": "restore", "gpus": [uuid(card)]}, set_to(card, 200.0), set_to(card, 99.0)):
+            assert "held by process" in other.ask(request)["error"]
+        assert card.limit_w == 150.0
+        assert sidecar.ask({"do": "limits"})["gpus"][uuid(card)]["held_by"] == os.getpid()
+
+
 def test_an_administrators_lowest_limit_holds(card: Gpu, nvml: FakeNvml, serve: Serve) -> None:
     running = serve("--lowest-share", "0.6")
     assert running.ask({"do": "limits"})["gpus"][uuid(card)]["min_w"] == 150.0
