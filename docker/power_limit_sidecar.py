@@ -295,7 +295,7 @@ class Client:
     @property
     def is_gone(self) -> bool:
         poll = select.poll()
-        poll.register(self.connection, 0)  # told all the same: that it hung up
+        poll.register(self.connection, 0)  # a hang-up is reported in any case
         if self.pidfd is not None:
             poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))
@@ -388,7 +388,7 @@ class Sidecar:
         self._gpus = {limit.uuid: Gpu(limit, wakes) for limit in limits}
         self._listener, self._wake = listener, wake
         self._clients: list[Client] = []
-        self._is_told_to_stop = False
+        self._is_stopping = False
 
     def start(self) -> None:
         """Look at every GPU and give back what an earlier process left; a slow one is served once it has answered."""
@@ -397,7 +397,7 @@ class Sidecar:
 
     def run(self) -> int:
         """Serve; then give back what is held. The status to exit with: 1 where a limit could not be given back."""
-        while not self._is_told_to_stop:
+        while not self._is_stopping:
             self._turn()
         for client in list(self._clients):
             self._drop(client)
@@ -410,7 +410,7 @@ class Sidecar:
         """The dead first, then what is owed, then one request of each client, the oldest first."""
         ready = self._wait()
         if self._wake in ready:
-            self._is_told_to_stop |= bool(os.read(self._wake, 4096).strip(b"\0"))
+            self._is_stopping |= bool(os.read(self._wake, 4096).strip(b"\0"))
         for client in list(self._clients):
             events = ready.get(client.connection.fileno(), 0)
             if client.pidfd in ready or events & ~select.POLLIN or (events and not client.read()):
@@ -433,7 +433,7 @@ class Sidecar:
         """What there is to do: descriptor -> events. A client with a request is not read."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
-        if not self._is_told_to_stop:
+        if not self._is_stopping:
             poll.register(self._listener, select.POLLIN)
         for client in self._clients:
             poll.register(client.connection, 0 if client.request or client.has_line else select.POLLIN)
@@ -442,7 +442,7 @@ class Sidecar:
         due_s = [gpu.again_s for gpu in self._gpus.values() if gpu.owed and gpu.work is None]
         if any(client.has_line and not client.request for client in self._clients):
             due_s.append(0.0)
-        if self._is_told_to_stop:
+        if self._is_stopping:
             due_s.append(time.monotonic() + AGAIN_S)
         return dict(poll.poll(max(0.0, min(due_s) - time.monotonic()) * 1000 if due_s else None))
 

@@ -84,11 +84,11 @@ class Sidecar:
 
     def _exchange(self, request: Mapping[str, Any], end_s: float) -> bytes:
         connection = self._connected()
-        connection.settimeout(_left_s(end_s))
+        connection.settimeout(left_s(end_s, ANSWER_S))
         connection.sendall(json.dumps(request).encode() + b"\n")
         answer = b""
         while not answer.endswith(b"\n"):
-            connection.settimeout(_left_s(end_s))
+            connection.settimeout(left_s(end_s, ANSWER_S))
             part = connection.recv(65536)
             if not part:
                 raise ConnectionResetError("it closed the connection")
@@ -112,8 +112,9 @@ class Sidecar:
         return self._connection
 
 
-def _left_s(end_s: float) -> float:
-    left_s = end_s - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError(f"no answer within {ANSWER_S:g} s")
-    return left_s
+def left_s(end_s: float, of_s: float) -> float:
+    """Seconds left until ``end_s``, by ``time.monotonic()``. Raises TimeoutError where all ``of_s`` are over."""
+    seconds = end_s - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError(f"no answer within {of_s:g} s")
+    return seconds

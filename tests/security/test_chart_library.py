@@ -1,4 +1,4 @@
-"""Attacks on the chart library: whoever can write a checkout's ignored files would have a script on every page."""
+"""Attacks on the chart library: a writer of ignored files in a checkout would have a script on every page."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -18,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.power import sidecar as client_module
+from airflow_provider_zeus.power.helper import Helper
 from airflow_provider_zeus.power.sidecar import Sidecar
+from airflow_provider_zeus.power.zeusd import Zeusd
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import wait_for
 from tests.unit.power.test_sidecar import Peer, Running, card, serve, set_to, sidecar, uuid  # noqa: F401
@@ -254,12 +256,16 @@ def test_an_administrators_lowest_limit_holds(card: Gpu, nvml: FakeNvml, serve: 
 # --- the training's side
 
 
-@pytest.mark.parametrize("part", [b"", b" "], ids=["silence", "drops"])
+@pytest.mark.parametrize(
+    ("helper", "part"),
+    [(Sidecar, b""), (Sidecar, b" "), (Zeusd, b""), (Zeusd, b"H"), (Zeusd, b"HTTP/1.1 200 OK\r\n")],
+    ids=["silent sidecar", "sidecar in drops", "silent zeusd", "zeusd in drops", "zeusd in lines"],
+)
 def test_a_socket_that_never_answers_holds_no_training_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: Callable[..., Helper], part: bytes
 ) -> None:
     """One time limit for the whole request, not one for each of its bytes; and no second attempt."""
-    monkeypatch.setattr(client_module, "ANSWER_S", 0.5)
+    monkeypatch.setattr(importlib.import_module(helper.__module__), "ANSWER_S", 0.5)
     connections = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "silent.sock"))
@@ -278,7 +284,7 @@ def test_a_socket_that_never_answers_holds_no_training_up(
         server = threading.Thread(target=drip, daemon=True)
         server.start()
         with pytest.raises(OSError, match="cannot be reached"):
-            Sidecar(str(tmp_path / "silent.sock"), ["GPU-x"]).set_limit_w(150.0)
+            helper(str(tmp_path / "silent.sock"), ["GPU-x"]).set_limit_w(150.0)
         assert len(connections) == 1
         listener.shutdown(socket.SHUT_RDWR)
         server.join()
