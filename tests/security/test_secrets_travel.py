@@ -211,7 +211,7 @@ def test_the_broker_takes_its_password_by_standard_input(tmp_path: Path) -> None
             assert SECRET not in Path(f"/proc/{server.pid}/cmdline").read_text()
         finally:
             server.terminate()
-        assert server.wait(60) == 0, "the server itself is the container's first process, and ends when it is told to"
+        assert server.wait(60) == 0, "the server itself is the container's first process, and ends when it is asked to"
 
 
 def test_the_readme_makes_each_secret_for_its_owner_alone(tmp_path: Path) -> None:

@@ -165,7 +165,9 @@ def test_many_processes_of_one_user_push_out_no_other_user(
             run(running.socket, user=65534, connections=40)
         assert idle.ask({"do": "limits"})["ok"], "the same connection still"
         assert holder.ask(set_to(card, 125.0))["ok"]
-        assert run(running.socket, ask={"do": "limits"}).answer["ok"]
+        answer = run(running.socket, ask={"do": "limits"}).answer
+        assert answer is not None
+        assert answer["ok"]
         assert card.limit_w == 125.0
 
 
