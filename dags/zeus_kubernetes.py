@@ -40,6 +40,6 @@ else:
             do_xcom_push=True,  # the result comes back by itself
             container_resources=k8s.V1ResourceRequirements(limits={"nvidia.com/gpu": "1"}),
             volumes=[k8s.V1Volume(name="zeus", host_path=k8s.V1HostPathVolumeSource(path="/run/zeus"))],
-            volume_mounts=[k8s.V1VolumeMount(name="zeus", mount_path="/run/zeus")],
+            volume_mounts=[k8s.V1VolumeMount(name="zeus", mount_path="/run/zeus", read_only=True)],
             pool="gpu",
         )

@@ -2,20 +2,26 @@
 """Sets GPU power limits as root for workers that are not, and gives back the limits it found.
 
 One file, Python 3.9 or newer, standard library and NVIDIA's driver library only; the provider need not be installed.
-Whoever may write to the socket (its group, see --group) may, for the GPUs named by --gpus and nothing else, lower the
-limit within the driver's range and have it given back. A limit above the one found is refused, so that a cap of the
-host's administrator holds.
+A process that may write to the socket (its group, see --group) may lower the limit of the GPUs named by --gpus within
+the driver's range and have it given back; nothing else. A limit above the one found is refused, and so is one above the
+limit found at the first start since the host was booted: a cap of the host's administrator holds.
 
 One JSON object per line, one answer per line, ``{"ok": true, ...}`` or ``{"ok": false, "error": "..."}``::
 
     {"do": "limits"}                                         every GPU served: min_w, max_w, limit_w, held_by
-    {"do": "set", "gpus": ["GPU-..."], "limit_w": 150.0}     from here on these GPUs are held by this connection
-    {"do": "restore", "gpus": ["GPU-..."]}                   by the holder, or by anybody once the holder is gone
+    {"do": "set", "gpus": ["GPU-..."], "limit_w": 150.0}     once granted, this connection holds these GPUs
+    {"do": "restore", "gpus": ["GPU-..."]}                   by the holder, or by any client once the holder is gone
+
+``limit_w`` is the limit as last read or set here; it is null, as the range is, until the driver has answered.
 
 The limit found comes back when the holder says so, when its connection ends, when its process ends (a pidfd of the
 process that connected, so children that inherited the connection hide nothing), and when this process is told to end
 (SIGTERM, SIGINT). Killed, it restores at its next start, from one record per GPU in the folder --state. A limit that
 somebody else has set meanwhile is left alone.
+
+No client waits for another one's flood or slow GPU. In each turn of the loop dead clients come first, then limits that
+are to be given back, then one request of each client, the oldest first. The driver is called in one thread per GPU.
+Where all places for clients are taken, the user with most connections loses one that holds no GPU.
 """
 
 from __future__ import annotations
@@ -26,17 +32,26 @@ import ctypes
 import fcntl
 import grp
 import json
+import math
 import os
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import PurePath
 from typing import Any
 
-MOST_BYTES = 16 * 1024  # of a request
-MOST_CLIENTS = 64
+MOST_BYTES = 16 * 1024  # of a request, and of a record
+MOST_CLIENTS, MOST_ACCEPTED = 64, 16  # at once, and in one turn
 AGAIN_S = 1.0  # between attempts to give a limit back that the driver refused
+FIRST_LOOK_S = 5.0  # for the first look at all GPUs; a GPU that takes longer is served later
+END_S = 5.0  # for giving everything back at the end
 SAME_W = 0.5  # drivers round
 SO_PEERPIDFD = 77  # Linux 6.5
 
@@ -91,96 +106,225 @@ class Nvml:
             raise OSError(f"{function}: {words.get(code, f'NVML error {code}')}")
 
 
-class Gpus:
-    """Limits found and set, each with a record on disk that is written before the limit is changed."""
+class Records:
+    """JSON files in a folder that this user alone may enter. Raises OSError where the folder is not safe."""
 
-    def __init__(self, nvml: Nvml, uuids: list[str], folder: str) -> None:
-        self._nvml, self.uuids, self._folder = nvml, uuids, folder
-        records = {uuid: self._read(uuid) for uuid in uuids}  # uuid -> {boot_id, found_w, set_w}
-        self.changed = {uuid: record for uuid, record in records.items() if record is not None}
+    def __init__(self, folder: str) -> None:
+        self.folder, self._descriptor = folder, own_folder(folder, 0o700)
 
-    def limits(self) -> dict[str, dict[str, float]]:
-        said = {}
-        for uuid in self.uuids:
-            low, high = self._nvml.range_w(uuid)
-            said[uuid] = {"min_w": low, "max_w": high, "limit_w": self._nvml.limit_w(uuid)}
-        return said
+    def lock(self) -> bool:
+        """Whether no other sidecar uses this folder; held until this process ends."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open("lock", flags, 0o600, dir_fd=self._descriptor)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
-    def change(self, uuid: str, limit_w: float) -> None:
-        low, high = self._nvml.range_w(uuid)
-        present_w = self._nvml.limit_w(uuid)
-        record = self.changed.get(uuid)
+    def read(self, name: str) -> dict[str, Any] | None:
+        """The record, None where there is none that can be believed."""
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:
+                found = os.fstat(file.fileno())
+                is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+                if not is_plain or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                    raise ValueError("it is no plain file, or other users may write it")
+                text = file.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                raise ValueError("it is too long")
+            record = json.loads(text)
+            watts = [record[key] for key in ("found_w", "limit_w") if key in record] + list(record.get("set_w", []))
+            if not watts or not all(math.isfinite(watt) for watt in watts):
+                raise ValueError("it names no limit")
+            return {"boot_id": record["boot_id"], **record}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            say(f"{self.folder}/{name} is no record of a limit and is ignored: {error!r}")
+            return None
+
+    def write(self, name: str, record: dict[str, Any]) -> None:
+        half = f"{name}.new"
+        self.remove(half)  # of a process that was killed
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(half, flags, 0o600, dir_fd=self._descriptor), "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(half, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._descriptor)
+
+
+class Limit:
+    """The limit of one GPU, with a record on disk that is written before the limit is changed.
+
+    Its methods call the driver and raise OSError where that refuses: they run in this GPU's thread, one at a time.
+    """
+
+    def __init__(self, nvml: Nvml, uuid: str, records: Records, lowest_share: float) -> None:
+        self._nvml, self.uuid, self._records, self._lowest_share = nvml, uuid, records, lowest_share
+        self._name, self._first = f"{uuid}.json", f"first-{uuid}.json"
+        self.range_w: tuple[float, float] | None = None  # lowest and highest that may be set; None: not known yet
+        self.limit_w: float | None = None  # as last read or set
+        self.record: dict[str, Any] | None = None  # {boot_id, found_w, set_w}: what is to be given back
+
+    def check(self, limit_w: float, found_w: float = math.inf) -> None:
+        """Raises RefusedError out of the range that is known."""
+        if self.range_w is None:
+            return
+        low_w, high_w = self.range_w[0], min(self.range_w[1], found_w)
+        if not low_w - SAME_W < limit_w < high_w + SAME_W:
+            raise RefusedError(
+                f"power limit = {limit_w:g} W of {self.uuid}: out of range. Use {low_w:g} to {high_w:g} W, "
+                "the limit found"
+            )
+
+    def change(self, limit_w: float) -> None:
+        """Set it. Raises RefusedError out of range, or where an administrator's limit is in the way."""
+        range_w = self._look()
+        present_w = self.limit_w = self._nvml.limit_w(self.uuid)
+        record = self.record
         if record is not None and not is_one_of(present_w, record["set_w"]):
             record = None  # somebody else's limit: it is the one found from now on
         found_w = record["found_w"] if record else present_w
-        if not low - SAME_W < limit_w < min(high, found_w) + SAME_W:
+        if found_w >= range_w[1] + SAME_W:
             raise RefusedError(
-                f"power limit = {limit_w:g} W of {uuid}: out of range. Use {low:g} to {min(high, found_w):g} W, "
-                "the limit found"
+                f"{self.uuid} has a limit of {found_w:g} W, above the {range_w[1]:g} W found at the first start since "
+                "the host was booted. Where an administrator raised it: stop the sidecar, remove "
+                f"{self._records.folder}/{self._first} and start it again"
             )
+        self.check(limit_w, found_w)
+        limit_w = min(limit_w, found_w)  # drivers' rounding was granted above
         record = {"boot_id": boot_id(), "found_w": found_w, "set_w": [present_w, limit_w]}
-        self._write(uuid, record)
-        self.changed[uuid] = record
-        self._nvml.set_limit_w(uuid, limit_w)
+        self._records.write(self._name, record)
+        self.record = record
+        self._nvml.set_limit_w(self.uuid, limit_w)
+        self.limit_w = limit_w
 
-    def restore(self, uuid: str) -> str:
-        """What was done, in words. Raises OSError where the driver refuses; the record stays then."""
-        record = self.changed.get(uuid)
-        if record is None:
+    def restore(self) -> str:
+        """What was done, in words. The record stays where the driver refuses."""
+        self._look()
+        if self.record is None:
             return "nothing to restore"
-        present_w, found_w = self._nvml.limit_w(uuid), record["found_w"]
+        found_w = self.record["found_w"]
+        present_w = self.limit_w = self._nvml.limit_w(self.uuid)
         done = f"{found_w:g} W, as it was found"
-        if record["boot_id"] != boot_id():
-            done = "the host was booted since: left alone"
-        elif not is_one_of(present_w, [*record["set_w"], found_w]):
+        if not is_one_of(present_w, [*self.record["set_w"], found_w]):
             done = f"{present_w:g} W, which was not set here: left alone"
         elif abs(present_w - found_w) >= SAME_W:
-            self._nvml.set_limit_w(uuid, found_w)
+            self._nvml.set_limit_w(self.uuid, found_w)
+            self.limit_w = found_w
             done = f"restored {found_w:g} W from {present_w:g} W"
-        self.changed.pop(uuid, None)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(uuid))
-        say(f"{uuid}: {done}")
+        self._records.remove(self._name)
+        self.record = None
+        say(f"{self.uuid}: {done}")
         return done
 
-    def _path(self, uuid: str) -> str:
-        return os.path.join(self._folder, f"{uuid}.json")
+    def _look(self) -> tuple[float, float]:
+        """The range that may be set, read once, with what an earlier process of this boot has left."""
+        if self.range_w is None:
+            low_w, high_w = self._nvml.range_w(self.uuid)
+            self.limit_w = self._nvml.limit_w(self.uuid)
+            high_w = min(high_w, self._found_first(self.limit_w))
+            self.record = self._left_behind(high_w)
+            self.range_w = max(low_w, self._lowest_share * high_w), high_w
+        return self.range_w
 
-    def _read(self, uuid: str) -> dict[str, Any] | None:
+    def _found_first(self, present_w: float) -> float:
+        """The limit at the first start since the host was booted [W]: no higher one is ever set."""
+        first = self._records.read(self._first)
+        if first is None or first["boot_id"] != boot_id() or "limit_w" not in first:
+            first = {"boot_id": boot_id(), "limit_w": present_w}
+            self._records.write(self._first, first)
+        return float(first["limit_w"])
+
+    def _left_behind(self, high_w: float) -> dict[str, Any] | None:
+        record = self._records.read(self._name)
+        if record is None:
+            return None
+        if record["boot_id"] != boot_id():
+            why = "the host was booted since"
+        elif "found_w" not in record or "set_w" not in record or record["found_w"] >= high_w + SAME_W:
+            why = f"it asks for more than the {high_w:g} W found at the first start"
+        else:
+            return record
+        say(f"{self.uuid}: the record of an earlier process is dropped: {why}")
+        self._records.remove(self._name)
+        return None
+
+
+class Request:
+    """What a client asks for. Raises RefusedError: not a request."""
+
+    def __init__(self, line: bytes) -> None:
         try:
-            with open(self._path(uuid), encoding="utf-8") as file:
-                record = json.load(file)
-            return {"boot_id": record["boot_id"], "found_w": float(record["found_w"]), "set_w": list(record["set_w"])}
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            say(f"{self._path(uuid)} is no record of a limit and is ignored: {error!r}")
-            return None
-
-    def _write(self, uuid: str, record: dict[str, Any]) -> None:
-        half = f"{self._path(uuid)}.new"
-        with open(half, "w", encoding="utf-8") as file:
-            json.dump(record, file)
-        os.replace(half, self._path(uuid))
+            asked = json.loads(line)
+            self.what, uuids = asked["do"], asked.get("gpus", [])
+            self.limit_w = float(asked["limit_w"]) if self.what == "set" else 0.0
+            is_list = isinstance(uuids, list) and all(isinstance(uuid, str) for uuid in uuids)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise RefusedError(f"not a request: {error!r}") from None
+        if self.what not in ("limits", "set", "restore") or not is_list or (self.what != "limits" and not uuids):
+            raise RefusedError("not a request: do is limits, set or restore, and gpus a list of UUIDs")
+        self.uuids: list[str] = [] if self.what == "limits" else list(dict.fromkeys(uuids))
+        self.since_s = time.monotonic()
+        self.taken: list[str] = []  # GPUs that this request made the client's
+        self.works: dict[str, Future[Any]] = {}  # UUID -> what its GPU does for it, once begun
 
 
 class Client:
     """One connection and the process at its other end, as far as the kernel tells it."""
 
     def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
         self.connection, self.text = connection, b""
-        self.holds: set[str] = set()  # UUIDs
-        self.pid: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self.request: Request | None = None  # not answered yet
+        self.used_s = time.monotonic()
+        self.pid, self.uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        self.process = (self.uid, self.pid or id(self))  # pid 0: in a PID namespace that is not seen from here
         self.pidfd = self._pidfd()
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a whole line of it waits behind the one being answered, if any."""
+        return b"\n" in self.text
 
     @property
     def is_gone(self) -> bool:
         poll = select.poll()
-        if self.pidfd is None:
-            poll.register(self.connection, select.POLLHUP | select.POLLERR)
-        else:
+        poll.register(self.connection, 0)  # a hang-up is reported in any case
+        if self.pidfd is not None:
             poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))
+
+    def read(self) -> bool:
+        """Take some of what it says; False where it ended, or talks nonsense without end."""
+        try:
+            part = self.connection.recv(MOST_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.text += part
+        return bool(part) and (self.has_line or len(self.text) <= MOST_BYTES)
+
+    def next_request(self) -> None:
+        """Make its next line its request. Raises RefusedError."""
+        line, _, self.text = self.text.partition(b"\n")
+        self.used_s = time.monotonic()
+        self.request = Request(line)
+
+    def answer(self, said: dict[str, Any]) -> bool:
+        """False where it left, or does not read its answers."""
+        text = json.dumps(said).encode() + b"\n"
+        self.request = None
+        try:
+            return self.connection.send(text) == len(text)
+        except OSError:
+            return False
 
     def close(self) -> None:
         self.connection.close()
@@ -190,131 +334,215 @@ class Client:
     def _pidfd(self) -> int | None:
         with contextlib.suppress(OSError):  # of the very process that connected, whatever became of its number
             return int(struct.unpack("i", self.connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))[0])
-        with contextlib.suppress(OSError, AttributeError):  # pid 0: in a PID namespace that is not seen from here
+        with contextlib.suppress(OSError, AttributeError):
             return os.pidfd_open(self.pid) if self.pid > 0 else None
         return None
+
+
+class Gpu:
+    """Who holds a GPU, whether its limit is owed, and the thread that calls its driver, one call at a time."""
+
+    def __init__(self, limit: Limit, wake: Callable[[], None]) -> None:
+        self.limit, self._wake = limit, wake
+        self._thread = ThreadPoolExecutor(1)
+        self.holder: Client | None = None
+        self.owed = True  # the limit found is to be given back; at the start, what an earlier process left
+        self.again_s = 0.0  # when, after the driver refused
+        self.work: Future[Any] | None = None  # what its thread does now
+        self.is_paying = False  # and whether that is giving the limit back
+
+    def take(self, client: Client, limit_w: float) -> Future[Any]:
+        self.holder, self.owed = client, False
+        return self._do(self.limit.change, limit_w)
+
+    def let_go(self) -> None:
+        self.holder, self.owed, self.again_s = None, True, 0.0
+
+    def pay(self, now_s: float) -> None:
+        """Give the limit back where that is owed, and see what became of the last attempt."""
+        if self.work is not None and self.work.done():
+            error = self.work.exception()
+            if self.is_paying:
+                self.owed = error is not None
+            if self.is_paying and error is not None:
+                say(f"{self.limit.uuid}: the limit found could not be given back and is tried again: {error}")
+                self.again_s = now_s + AGAIN_S
+            self.work, self.is_paying = None, False
+        if self.owed and self.work is None and now_s >= self.again_s:
+            self.is_paying = True
+            self._do(self.limit.restore)
+
+    def _do(self, what: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        self.work = self._thread.submit(what, *arguments)
+        self.work.add_done_callback(lambda _: self._wake())
+        return self.work
 
 
 class Sidecar:
     """Serves one socket until it is told to stop."""
 
-    def __init__(self, gpus: Gpus, listener: socket.socket, wake: int) -> None:
-        self._gpus, self._listener, self._wake = gpus, listener, wake
-        self._clients: dict[int, Client] = {}  # descriptor of the connection or of the pidfd -> client
-        self._owed = set(gpus.changed)  # GPUs whose limit is to be given back
-        self._poll = select.poll()
-        for descriptor in (listener.fileno(), wake):
-            self._poll.register(descriptor, select.POLLIN)
+    def __init__(self, limits: list[Limit], listener: socket.socket, wake: int, woken: int) -> None:
+        def wakes() -> None:
+            os.write(woken, b"\0")  # signals write their numbers
+
+        self._gpus = {limit.uuid: Gpu(limit, wakes) for limit in limits}
+        self._listener, self._wake = listener, wake
+        self._clients: list[Client] = []
+        self._is_stopping = False
+
+    def start(self) -> None:
+        """Look at every GPU and give back what an earlier process left; a slow one is served once it has answered."""
+        self._pay()
+        wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], FIRST_LOOK_S)
 
     def run(self) -> int:
-        while True:
-            self._pay()
-            ready = [d for d, _ in self._poll.poll(AGAIN_S * 1000 if self._owed else None)]
-            for client in {self._clients[d] for d in ready if d in self._clients}:
-                self._look_at(client)
-            if self._listener.fileno() in ready:
-                self._accept()
-            if self._wake in ready:
-                break
-        self._owed.update(self._gpus.changed)
+        """Serve; then give back what is held. The status to exit with: 1 where a limit could not be given back."""
+        while not self._is_stopping:
+            self._turn()
+        for client in list(self._clients):
+            self._drop(client)
+        end_s = time.monotonic() + END_S
+        while any(gpu.owed for gpu in self._gpus.values()) and time.monotonic() < end_s:
+            self._turn()
+        return 1 if any(gpu.owed for gpu in self._gpus.values()) else 0
+
+    def _turn(self) -> None:
+        """The dead first, then what is owed, then one request of each client, the oldest first."""
+        ready = self._wait()
+        if self._wake in ready:
+            self._is_stopping |= bool(os.read(self._wake, 4096).strip(b"\0"))
+        for client in list(self._clients):
+            events = ready.get(client.connection.fileno(), 0)
+            if client.pidfd in ready or events & ~select.POLLIN or (events and not client.read()):
+                self._drop(client)
         self._pay()
-        return 1 if self._owed else 0
+        for client in list(self._clients):
+            if client.request is None and client.has_line:
+                try:
+                    client.next_request()
+                except RefusedError as error:
+                    self._say_to(client, {"ok": False, "error": str(error)})
+        asking = [(client.request.since_s, client) for client in self._clients if client.request is not None]
+        for _, client in sorted(asking, key=lambda pair: pair[0]):
+            if client in self._clients and client.request is not None:
+                self._serve(client, client.request)
+        if self._listener.fileno() in ready:
+            self._accept()
+
+    def _wait(self) -> dict[int, int]:
+        """What there is to do: descriptor -> events. A client with a request is not read."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        if not self._is_stopping:
+            poll.register(self._listener, select.POLLIN)
+        for client in self._clients:
+            poll.register(client.connection, 0 if client.request or client.has_line else select.POLLIN)
+            if client.pidfd is not None:
+                poll.register(client.pidfd, select.POLLIN)
+        due_s = [gpu.again_s for gpu in self._gpus.values() if gpu.owed and gpu.work is None]
+        if any(client.has_line and not client.request for client in self._clients):
+            due_s.append(0.0)
+        if self._is_stopping:
+            due_s.append(time.monotonic() + AGAIN_S)
+        return dict(poll.poll(max(0.0, min(due_s) - time.monotonic()) * 1000 if due_s else None))
 
     def _pay(self) -> None:
-        for uuid in sorted(self._owed):
-            try:
-                self._gpus.restore(uuid)
-                self._owed.discard(uuid)
-            except OSError as error:
-                say(f"{uuid}: the limit found could not be given back and is tried again: {error}")
+        for gpu in self._gpus.values():
+            gpu.pay(time.monotonic())
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # it has left again
-            return
-        if len(set(self._clients.values())) >= MOST_CLIENTS:
-            connection.close()
-            return
-        connection.setblocking(False)
-        client = Client(connection)
-        for descriptor in (connection.fileno(), *([] if client.pidfd is None else [client.pidfd])):
-            self._clients[descriptor] = client
-            self._poll.register(descriptor, select.POLLIN)
+        for _ in range(MOST_ACCEPTED):
+            try:
+                connection, _address = self._listener.accept()
+            except OSError:  # there are no more, or it has left again
+                return
+            self._clients.append(Client(connection))
+            if len(self._clients) > MOST_CLIENTS:
+                self._drop(self._greediest())
 
-    def _look_at(self, client: Client) -> None:
-        """Take what it says; a client that ended, or talks nonsense without end, is dropped."""
-        alive = True
-        try:
-            while alive and (part := client.connection.recv(65536)):
-                client.text += part
-                alive = len(client.text) <= MOST_BYTES
-            alive = False  # end of file
-        except BlockingIOError:
-            pass
-        except OSError:
-            alive = False
-        *lines, client.text = client.text.split(b"\n")
-        for line in lines:
-            self._answer(client, line)
-        if not alive or client.is_gone:
-            self._drop(client)
+    def _greediest(self) -> Client:
+        """Of those that hold no GPU: of the user, then the process, with most connections the one longest unused."""
+        holders = [gpu.holder for gpu in self._gpus.values()]
+        of_user = Counter(client.uid for client in self._clients)
+        of_process = Counter(client.process for client in self._clients)
+        return max(
+            (client for client in self._clients if client not in holders),
+            key=lambda client: (of_user[client.uid], of_process[client.process], -client.used_s),
+        )
 
-    def _answer(self, client: Client, line: bytes) -> None:
+    def _serve(self, client: Client, request: Request) -> None:
+        """Begin its request and, once its GPUs have done their work, answer."""
         try:
-            answer = {"ok": True, **self._do(client, line)}
+            if not request.works and not self._begin(client, request):
+                return  # it waits for a GPU that is at work for another request
+            if not all(work.done() for work in request.works.values()):
+                return
+            answer = {"ok": True, **self._result(request)}
         except Exception as error:  # whatever a client may say, the limits of the others are still to be given back
+            for uuid in request.taken:
+                self._gpus[uuid].let_go()
             answer = {"ok": False, "error": str(error) or repr(error)}
-        with contextlib.suppress(OSError):  # it left without waiting
-            client.connection.send(json.dumps(answer).encode() + b"\n")
+        self._say_to(client, answer)
 
-    def _do(self, client: Client, line: bytes) -> dict[str, Any]:
-        try:
-            request = json.loads(line)
-            what, uuids = request["do"], request.get("gpus", [])
-            limit_w = float(request["limit_w"]) if what == "set" else 0.0
-            is_list = isinstance(uuids, list) and all(isinstance(uuid, str) for uuid in uuids)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise RefusedError(f"not a request: {error!r}") from None
-        if what == "limits":
-            pids = {uuid: c.pid for c in set(self._clients.values()) if not c.is_gone for uuid in c.holds}
-            return {"gpus": {u: {**gpu, "held_by": pids.get(u)} for u, gpu in self._gpus.limits().items()}}
-        if what not in ("set", "restore") or not is_list or not uuids:
-            raise RefusedError("not a request: do is limits, set or restore, and gpus a list of UUIDs")
-        for uuid in uuids:
-            if uuid not in self._gpus.uuids:
-                raise RefusedError(f"{uuid} is not served here (--gpus {','.join(self._gpus.uuids)})")
-            holder = self._holder(uuid)
+    def _begin(self, client: Client, request: Request) -> bool:
+        """False where it has to wait. Raises RefusedError."""
+        for uuid in request.uuids:
+            if uuid not in self._gpus:
+                raise RefusedError(f"{uuid} is not served here (--gpus {','.join(self._gpus)})")
+            holder = self._gpus[uuid].holder
             if holder not in (None, client):
-                raise RefusedError(f"{uuid} is held by process {holder.pid}")
-        return self._set(client, uuids, limit_w) if what == "set" else self._restore(uuids)
+                if not holder.is_gone:
+                    raise RefusedError(f"{uuid} is held by process {holder.pid}")
+                self._drop(holder)
+        gpus = [self._gpus[uuid] for uuid in request.uuids]
+        if request.what == "set":
+            return self._begin_set(client, request, gpus)
+        for gpu in gpus:  # restore
+            if gpu.holder is client:
+                gpu.let_go()
+            gpu.pay(time.monotonic())
+        if any(gpu.owed and not gpu.is_paying for gpu in gpus):
+            return False
+        request.works = {gpu.limit.uuid: gpu.work for gpu in gpus if gpu.work is not None}
+        return True
 
-    def _set(self, client: Client, uuids: list[str], limit_w: float) -> dict[str, Any]:
-        for uuid in uuids:
-            self._owed.discard(uuid)
-            client.holds.add(uuid)
-            self._gpus.change(uuid, limit_w)
+    def _begin_set(self, client: Client, request: Request, gpus: list[Gpu]) -> bool:
+        for gpu in gpus:
+            gpu.limit.check(request.limit_w)
+        if any(gpu.work is not None for gpu in gpus):
+            return False
+        request.taken = [gpu.limit.uuid for gpu in gpus if gpu.holder is not client]
+        request.works = {gpu.limit.uuid: gpu.take(client, request.limit_w) for gpu in gpus}
+        return True
+
+    def _result(self, request: Request) -> dict[str, Any]:
+        done = {uuid: work.result() for uuid, work in request.works.items()}
+        if request.what == "limits":
+            return {"gpus": {uuid: self._said_of(gpu) for uuid, gpu in self._gpus.items()}}
+        if request.what == "restore":
+            return {"gpus": {uuid: done.get(uuid, "nothing to restore") for uuid in request.uuids}}
+        for uuid in request.taken:
+            holder = self._gpus[uuid].holder
+            if holder is not None:
+                say(f"{uuid}: held by process {holder.pid} of user {holder.uid}")
         return {}
 
-    def _restore(self, uuids: list[str]) -> dict[str, Any]:
-        for uuid in uuids:
-            for other in set(self._clients.values()):
-                other.holds.discard(uuid)
-            self._owed.add(uuid)
-        done = {uuid: self._gpus.restore(uuid) for uuid in uuids}
-        self._owed.difference_update(uuids)
-        return {"gpus": done}
+    def _said_of(self, gpu: Gpu) -> dict[str, Any]:
+        low_w, high_w = gpu.limit.range_w or (None, None)
+        held_by = gpu.holder.pid if gpu.holder is not None and not gpu.holder.is_gone else None
+        return {"min_w": low_w, "max_w": high_w, "limit_w": gpu.limit.limit_w, "held_by": held_by}
 
-    def _holder(self, uuid: str) -> Client | None:
-        """The living client that holds a GPU."""
-        return next((c for c in set(self._clients.values()) if uuid in c.holds and not c.is_gone), None)
+    def _say_to(self, client: Client, said: dict[str, Any]) -> None:
+        if not client.answer(said):
+            self._drop(client)
 
     def _drop(self, client: Client) -> None:
-        for descriptor in [d for d, c in self._clients.items() if c is client]:
-            self._poll.unregister(descriptor)
-            del self._clients[descriptor]
-        client.close()
-        self._owed.update(client.holds)
+        if client in self._clients:
+            self._clients.remove(client)
+            client.close()
+        for gpu in self._gpus.values():
+            if gpu.holder is client:
+                gpu.let_go()
 
 
 def is_one_of(limit_w: float, limits_w: list[float]) -> bool:
@@ -333,21 +561,64 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def own_folder(path: str, mode: int) -> int:
+    """The descriptor of a folder in which this user alone can put a name; it is made where it is missing.
+
+    Raises OSError where it, or a folder above it, belongs to another user or may be written by others.
+    """
+    above, name = os.path.split(os.path.abspath(path))
+    os.makedirs(above, 0o755, exist_ok=True)
+    above = os.path.realpath(above)
+    for folder in (above, *map(str, PurePath(above).parents)):
+        found = os.stat(folder)
+        check_safe(folder, found, found.st_uid in (0, os.geteuid()), bool(found.st_mode & stat.S_ISVTX))
+    path = os.path.join(above, name)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    found = os.fstat(descriptor)
+    check_safe(path, found, found.st_uid == os.geteuid(), False)
+    os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & mode)
+    return descriptor
+
+
+def check_safe(folder: str, found: os.stat_result, is_owner_right: bool, is_sticky: bool) -> None:
+    if not is_owner_right or (found.st_mode & 0o022 and not is_sticky):
+        raise OSError(
+            f"{folder} is not safe: it belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}, so "
+            "others could put files there. Look at what it holds, then remove it or let its owner, this sidecar's "
+            "user, alone write it (chown, chmod go-w); or name another folder by --socket or --state"
+        )
+
+
 def listen(path: str, group: str | None) -> socket.socket:
     """A socket that root and the group may connect to."""
+    folder, name = own_folder(os.path.dirname(path) or ".", 0o755), os.path.basename(path)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # of an earlier process: this one alone holds the lock of the state folder
+        if not stat.S_ISSOCK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(
+                f"{path} is no socket and is left alone: look at it and remove it, or name another by --socket"
+            )
+        os.unlink(name, dir_fd=folder)  # of an earlier process: this one alone holds the lock of the records
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
+    before = os.umask(0o177 if group is None else 0o117)
     try:
-        listener.bind(path)
+        listener.bind(f"/proc/self/fd/{folder}/{name}")
     finally:
         os.umask(before)
     if group is not None:
-        os.chown(path, -1, int(group) if group.isdigit() else grp.getgrnam(group).gr_gid)
-        os.chmod(path, 0o660)
+        gid = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+        os.chown(name, -1, gid, dir_fd=folder, follow_symlinks=False)
+    os.close(folder)
+    listener.setblocking(False)
     listener.listen(socket.SOMAXCONN)
     return listener
+
+
+def share(text: str) -> float:
+    if not 0 <= (value := float(text)) <= 1:
+        raise ValueError
+    return value
 
 
 def arguments() -> argparse.Namespace:
@@ -355,41 +626,46 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gpus", required=True, help="UUIDs of the GPUs to serve, with commas between; or all")
     parser.add_argument("--group", help="group (name or number) that may connect (default: root alone)")
     parser.add_argument("--socket", default="/run/zeus/power.sock", help="default: %(default)s")
-    parser.add_argument("--state", default="/run/zeus/limits", help="folder of records (default: %(default)s)")
+    parser.add_argument("--state", default="/run/zeus-limits", help="folder of records (default: %(default)s)")
+    parser.add_argument(
+        "--lowest-share",
+        type=share,
+        default=0.0,
+        help="no limit below this share (0 to 1) of the limit found first is set (default: the driver's lowest)",
+    )
     return parser.parse_args()
 
 
 def main() -> int:
     options = arguments()
-    for folder in (os.path.dirname(options.socket) or ".", options.state):
-        os.makedirs(folder, mode=0o755, exist_ok=True)
-    lock = os.open(os.path.join(options.state, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(f"another sidecar serves with the records in {options.state}")
-        return 1
     wake, woken = os.pipe()
-    os.set_blocking(woken, False)
+    for descriptor in (wake, woken):
+        os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(woken)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     try:
+        records = Records(options.state)
+        if not records.lock():
+            raise OSError(f"another sidecar serves with the records in {options.state}")
         nvml = Nvml()
         here = nvml.uuids()
         uuids = here if options.gpus == "all" else [uuid.strip() for uuid in options.gpus.split(",")]
         if missing := [uuid for uuid in uuids if uuid not in here]:
             raise OSError(f"no such GPU here: {', '.join(missing)} (there are: {', '.join(here) or 'none'})")
-        gpus = Gpus(nvml, uuids, options.state)
-        sidecar = Sidecar(gpus, listen(options.socket, options.group), wake)
+        limits = [Limit(nvml, uuid, records, options.lowest_share) for uuid in uuids]
+        sidecar = Sidecar(limits, listen(options.socket, options.group), wake, woken)
     except (OSError, KeyError) as error:
         say(f"cannot start: {error}")
         return 1
+    sidecar.start()
     say(f"serving {', '.join(uuids)} on {options.socket}")
     status = sidecar.run()
-    os.unlink(options.socket)
+    with contextlib.suppress(OSError):
+        os.unlink(options.socket)
     return status
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    code = main()
+    os._exit(code)  # a driver that never answers keeps no process alive

@@ -10,11 +10,13 @@ import contextlib
 import json
 import os
 import socket
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-ANSWER_S = 5.0  # the driver's own call takes up to some 100 ms
+ANSWER_S = 5.0  # for a whole request: the driver's own call takes up to some 100 ms
+MOST_BYTES = 1024 * 1024  # of an answer
 
 _connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -59,11 +61,14 @@ class Sidecar:
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
+            end_s = time.monotonic() + ANSWER_S
             try:
-                answer = self._exchange(request)
-            except OSError:  # it may have been started anew since; by then it has given the limit back
+                answer = self._exchange(request, end_s)
+            except TimeoutError:
+                raise
+            except OSError:  # restarted since, so the limit was given back; or it needed our place for another client
                 self.close()
-                answer = self._exchange(request)
+                answer = self._exchange(request, end_s)
             said = json.loads(answer)
             if not isinstance(said, dict):
                 raise ValueError("not a JSON object")
@@ -77,15 +82,19 @@ class Sidecar:
             raise OSError(f"the sidecar at {self._path} refused: {said.get('error', said)}")
         return said
 
-    def _exchange(self, request: Mapping[str, Any]) -> bytes:
+    def _exchange(self, request: Mapping[str, Any], end_s: float) -> bytes:
         connection = self._connected()
+        connection.settimeout(left_s(end_s, ANSWER_S))
         connection.sendall(json.dumps(request).encode() + b"\n")
         answer = b""
         while not answer.endswith(b"\n"):
+            connection.settimeout(left_s(end_s, ANSWER_S))
             part = connection.recv(65536)
             if not part:
                 raise ConnectionResetError("it closed the connection")
             answer += part
+            if len(answer) > MOST_BYTES:
+                raise ValueError(f"its answer is longer than {MOST_BYTES} bytes")
         return answer
 
     def _connected(self) -> socket.socket:
@@ -101,3 +110,11 @@ class Sidecar:
             _connections.add(connection)
             self._connection = connection
         return self._connection
+
+
+def left_s(end_s: float, of_s: float) -> float:
+    """Seconds left until ``end_s``, by ``time.monotonic()``. Raises TimeoutError where all ``of_s`` are over."""
+    seconds = end_s - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError(f"no answer within {of_s:g} s")
+    return seconds

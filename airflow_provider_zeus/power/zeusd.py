@@ -10,11 +10,14 @@ import http.client
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-ANSWER_S = 5.0
+from airflow_provider_zeus.power.sidecar import left_s
+
+ANSWER_S = 5.0  # for a whole request
 TOKEN = "ZEUSD_TOKEN"  # noqa: S105  name of the environment variable that its own client reads too
 
 
@@ -77,6 +80,16 @@ class Zeusd:
         return body
 
 
+class _TimedSocket(socket.socket):
+    """A socket with one time limit for all that is read from it."""
+
+    end_s = 0.0
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        self.settimeout(left_s(self.end_s, ANSWER_S))
+        return super().recv_into(buffer, nbytes, flags)
+
+
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=ANSWER_S)
@@ -84,8 +97,9 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         """Connect to the socket in place of a host."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = _TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(self.timeout)
+        connection.end_s = time.monotonic() + ANSWER_S
         try:
             connection.connect(self._path)
         except OSError:

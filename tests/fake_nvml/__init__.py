@@ -31,7 +31,7 @@ class Gpu(ctypes.Structure):
             (name, ctypes.c_double)
             for name in (
                 *("min_w", "max_w", "default_w", "limit_w", "cap_w", "floor_w", "idle_w", "demand_w"),
-                *("in_force_w", "energy_mj", "counter_mj", "at_s", "tick_s", "settle_s"),
+                *("in_force_w", "energy_mj", "counter_mj", "at_s", "tick_s", "settle_s", "slow_s"),
             )
         ],
         *[

@@ -36,6 +36,7 @@ struct gpu {
     double idle_w, demand_w;
     double in_force_w, energy_mj, counter_mj, at_s; /* as of at_s */
     double tick_s, settle_s;
+    double slow_s;      /* how long each call on this GPU takes */
     /* may_set 0: nobody, 1: everybody, 2: processes with FAKE_NVML_ROOT in their environment */
     int32_t may_set, has_counter, has_power, mig_enabled, processes, lost, deaf, has_mig_mode;
 };
@@ -132,6 +133,7 @@ static int begin_ready(const char *function) {
 
 static int begin_on(const char *function, device d, struct gpu **g) {
     if (!state || !opened) return UNINITIALIZED;
+    if (state->gpu[d->index].slow_s > 0) usleep((useconds_t)(state->gpu[d->index].slow_s * 1e6)); /* others go on */
     int code = begin_ready(function);
     if (code) return code;
     if (d->pid != getpid()) {

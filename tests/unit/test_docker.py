@@ -25,20 +25,31 @@ DOCKER = ROOT / "docker"
 SERVICE_KEYS = {
     "build",
     "cap_add",
+    "cap_drop",
     "command",
     "depends_on",
     "deploy",
     "environment",
     "healthcheck",
     "image",
+    "network_mode",
     "pid",
     "ports",
     "profiles",
+    "read_only",
     "restart",
+    "security_opt",
+    "tmpfs",
+    "user",
     "volumes",
 }
 CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
-SET = {"JWT_SECRET": "j" * 64, "POSTGRES_PASSWORD": "secret"}
+SET = {
+    "JWT_SECRET": "j" * 64,
+    "FERNET_KEY": "f" * 43 + "=",
+    "POSTGRES_PASSWORD": "database-secret",
+    "REDIS_PASSWORD": "broker-secret",
+}
 
 
 @cache
@@ -64,7 +75,7 @@ def airflow_services() -> dict[str, dict[str, Any]]:
 
 
 def test_it_is_of_composes_form() -> None:
-    assert set(compose()) == {"name", "services", "volumes", "x-airflow"}
+    assert set(compose()) == {"name", "services", "volumes", "x-airflow", "x-confined"}
     for name, service in services().items():
         assert set(service) <= SERVICE_KEYS, name
         assert isinstance(service["image"], str)
@@ -106,7 +117,7 @@ def test_every_airflow_option_exists() -> None:
     described = conf.configuration_description
     for service in airflow_services().values():
         for name in service["environment"]:
-            if name == "AIRFLOW_CONN_ZEUS_DEFAULT":
+            if name in ("AIRFLOW_CONN_ZEUS_DEFAULT", "CONNECTION_CHECK_MAX_COUNT"):  # the latter is the image's
                 continue
             section, option = name.removeprefix("AIRFLOW__").lower().split("__")
             known = ours if section == "zeus" else _celery() if section == "celery" else described[section]["options"]
@@ -156,7 +167,8 @@ def test_the_gpu_worker_has_queue_pool_devices_and_sidecar() -> None:
         (device,) = service["deploy"]["resources"]["reservations"]["devices"]
         assert (device["driver"], device["count"]) == ("nvidia", "all")
         assert "gpu" in device["capabilities"]
-        assert "/run/zeus:/run/zeus" in service["volumes"]
+    assert "/run/zeus:/run/zeus:ro" in worker["volumes"], "who can write there can put another socket in its place"
+    assert {"/run/zeus:/run/zeus", "/run/zeus-limits:/run/zeus-limits"} < set(sidecar["volumes"])
     assert worker["environment"]["AIRFLOW__ZEUS__POWER_SOCKET"] == "/run/zeus/power.sock"
     assert any(mount.endswith(f":{worker['environment']['AIRFLOW__ZEUS__STATE_DIR']}") for mount in worker["volumes"])
     assert set(services()["worker"]["environment"]) < set(worker["environment"])
@@ -174,6 +186,7 @@ def test_the_sidecar_takes_its_arguments() -> None:
     default = re.search(r"--socket \S+\s+default: (\S+)", helped.stdout)
     assert default
     assert default[1] == services()["gpu-worker"]["environment"]["AIRFLOW__ZEUS__POWER_SOCKET"]
+    assert "/run/zeus-limits)" in helped.stdout
 
 
 def test_the_readme_names_what_there_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -14,14 +15,17 @@ ROOT = Path(hatch_build.__file__).parent
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the lock, and static files as ``fetch`` leaves them."""
     (tmp_path / "package-lock.json").write_bytes((ROOT / "package-lock.json").read_bytes())
     static = tmp_path / hatch_build.STATIC
     static.mkdir(parents=True)
-    (static / "echarts.common.min.js").write_bytes(b"charts")
-    files = {"echarts.common.min.js": hatch_build._sha256(b"charts")}
-    (static / hatch_build.STAMP).write_text(json.dumps({**hatch_build.locked(tmp_path), "files": files}))
+    files = {hatch_build.SCRIPT: b"charts", hatch_build.ZIPPED: gzip.compress(b"charts")}
+    for name, data in files.items():
+        (static / name).write_bytes(data)
+    stamp = {**hatch_build.locked(tmp_path), "files": hatch_build._checksums(files)}
+    (static / hatch_build.STAMP).write_text(json.dumps(stamp))
+    monkeypatch.setattr(hatch_build, "PINNED", hatch_build._checksums({hatch_build.SCRIPT: b"charts"}))
     return tmp_path
 
 
@@ -29,7 +33,7 @@ def test_what_agrees_with_the_lock_is_kept(checkout: Path) -> None:
     assert hatch_build.is_current(checkout)
 
 
-@pytest.mark.parametrize("name", ["echarts.common.min.js", hatch_build.STAMP])
+@pytest.mark.parametrize("name", [hatch_build.SCRIPT, hatch_build.ZIPPED, hatch_build.STAMP])
 @pytest.mark.parametrize("damage", [Path.unlink, lambda p: p.write_bytes(p.read_bytes()[:-1])], ids=["gone", "cut"])
 def test_what_is_damaged_is_fetched_again(checkout: Path, name: str, damage: object) -> None:
     assert callable(damage)

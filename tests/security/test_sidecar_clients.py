@@ -1,0 +1,312 @@
+"""Attacks on the power limit sidecar by those who may connect: none may delay or deny the others."""
+
+# ruff: noqa: F811  # fixtures are imported and named by arguments
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.power.helper import Helper
+from airflow_provider_zeus.power.sidecar import Sidecar
+from airflow_provider_zeus.power.zeusd import Zeusd
+from tests.fake_nvml import FakeNvml, Gpu
+from tests.unit.power.conftest import wait_for
+from tests.unit.power.test_sidecar import Peer, Running, card, serve, set_to, sidecar, uuid  # noqa: F401
+
+PROMISED_S = 2.0
+BUSY_S = 20.0  # for a round in which the host itself was late
+ROUNDS = 3
+Serve = Callable[..., Running]
+
+# A process that connects, as user and with as many connections as it is asked to, sends a line on each and stays.
+PROCESS = """
+import os, socket, sys, time
+path, line, flood = sys.argv[1], sys.argv[4].encode(), sys.argv[5]
+user, connections = int(sys.argv[2]), int(sys.argv[3])
+if user:
+    os.setgroups([]); os.setgid(4242); os.setuid(user)
+peers = []
+for _ in range(connections):
+    peer = socket.socket(socket.AF_UNIX)
+    peer.settimeout(30)
+    peer.connect(path)
+    peers.append(peer)
+said = b""
+if line:
+    peers[0].sendall(line + b"\\n")
+    said = peers[0].recv(65536)
+print(said.decode().strip(), flush=True)
+while flood == "flood":
+    for peer in peers:
+        peer.setblocking(False)
+        try:
+            peer.send(b'{"do": "limits"}\\n' * 200)
+            peer.recv(65536)
+        except OSError:
+            pass
+time.sleep(600)
+"""
+
+
+class Process:
+    """A client in a process of its own."""
+
+    def __init__(
+        self, path: Path, *, user: int = 0, connections: int = 1, ask: Any = None, flood: bool = False
+    ) -> None:
+        line = json.dumps(ask) if ask is not None else ""
+        arguments = [str(path), str(user), str(connections), line, "flood" if flood else ""]
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", PROCESS, *arguments], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout
+        said = self.process.stdout.readline().strip()
+        self.answer = json.loads(said) if said else None
+
+    def die(self) -> None:
+        self.process.kill()
+        self.process.wait(60)
+        assert self.process.stdout
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def run(path: Path, **keywords: Any) -> Process:
+        started.append(Process(path, **keywords))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.die()
+
+
+def give_back_times(card: Gpu, sidecar: Running, run: Callable[..., Process]) -> list[float]:
+    """How long it takes from a holder's death until its limit is back [s], in some rounds."""
+    taken_s = []
+    for _ in range(ROUNDS):
+        holder = run(sidecar.socket, ask=set_to(card, 150.0))
+        assert holder.answer == {"ok": True}
+        assert card.limit_w == 150.0
+        os.kill(holder.process.pid, signal.SIGKILL)
+        taken_s.append(wait_for(lambda: card.limit_w == 250.0, BUSY_S))
+        if taken_s[-1] <= PROMISED_S:
+            break
+    return taken_s
+
+
+# --- time
+
+
+@pytest.mark.parametrize("slow_s", [0.0, 0.1], ids=["fast driver", "slow driver"])
+def test_a_flood_delays_no_restore(card: Gpu, sidecar: Running, run: Callable[..., Process], slow_s: float) -> None:
+    run(sidecar.socket, connections=4, flood=True)
+    run(sidecar.socket, connections=1, flood=True)
+    card.slow_s = slow_s
+    assert min(give_back_times(card, sidecar, run)) <= PROMISED_S
+
+
+@pytest.mark.parametrize("slow_s", [0.1, 600.0], ids=["slow", "hangs"])
+def test_the_slow_driver_of_one_gpu_delays_no_other(
+    card: Gpu, nvml: FakeNvml, serve: Serve, run: Callable[..., Process], slow_s: float
+) -> None:
+    other = nvml.add(may_set=2)
+    running = serve()
+    with Peer(running.socket) as one, Peer(running.socket) as two, Peer(running.socket) as three:
+        assert one.ask(set_to(other, 150.0))["ok"]
+        other.slow_s = slow_s
+        one.connection.sendall(json.dumps(set_to(other, 125.0)).encode() + b"\n")
+        for waiting in (two, three):
+            waiting.connection.sendall(json.dumps({"do": "restore", "gpus": [uuid(other)]}).encode() + b"\n")
+        assert min(give_back_times(card, running, run)) <= PROMISED_S
+        assert running.ask({"do": "limits"})["ok"]
+    assert running.end() == (0 if slow_s < 1 else 1)
+
+
+# --- places
+
+
+@pytest.mark.parametrize("connections", [64, 200])
+def test_many_connections_of_one_process_lock_no_other_out(
+    card: Gpu, sidecar: Running, run: Callable[..., Process], connections: int
+) -> None:
+    run(sidecar.socket, connections=connections)
+    with Peer(sidecar.socket) as peer:
+        assert peer.ask({"do": "limits"})["ok"]
+    assert run(sidecar.socket, ask=set_to(card, 150.0)).answer == {"ok": True}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_many_processes_of_one_user_push_out_no_other_user(
+    card: Gpu, serve: Serve, run: Callable[..., Process], tmp_path: Path
+) -> None:
+    running = serve("--group", "4242")
+    for each in (tmp_path, *tmp_path.parents):
+        each.chmod(each.stat().st_mode | 0o005)
+    with Peer(running.socket) as idle, Peer(running.socket) as holder:
+        assert idle.ask({"do": "limits"})["ok"]
+        assert holder.ask(set_to(card, 150.0))["ok"]
+        for _ in range(4):
+            run(running.socket, user=65534, connections=40)
+        assert idle.ask({"do": "limits"})["ok"], "the same connection still"
+        assert holder.ask(set_to(card, 125.0))["ok"]
+        answer = run(running.socket, ask={"do": "limits"}).answer
+        assert answer is not None
+        assert answer["ok"]
+        assert card.limit_w == 125.0
+
+
+def test_a_training_that_lost_its_place_goes_on(card: Gpu, sidecar: Running, run: Callable[..., Process]) -> None:
+    training = Sidecar(str(sidecar.socket), [uuid(card)])
+    training.check()
+    with contextlib.ExitStack() as crowd:
+        for _ in range(80):  # of this very process
+            crowd.enter_context(Peer(sidecar.socket))
+        training.set_limit_w(150.0)
+        assert card.limit_w == 150.0
+        training.restore_w(250.0)
+    training.close()
+    assert card.limit_w == 250.0
+
+
+# --- holds
+
+
+@pytest.mark.parametrize("limit_w", [99.0, 300.0, float("nan")])
+def test_a_refused_set_takes_no_hold(card: Gpu, sidecar: Running, limit_w: float) -> None:
+    with Peer(sidecar.socket) as greedy, Peer(sidecar.socket) as training:
+        assert not greedy.ask(set_to(card, limit_w))["ok"]
+        assert sidecar.ask({"do": "limits"})["gpus"][uuid(card)]["held_by"] is None
+        assert training.ask(set_to(card, 150.0))["ok"]
+    wait_for(lambda: card.limit_w == 250.0, BUSY_S)
+
+
+def test_a_set_that_fails_at_one_gpu_holds_none_and_leaves_none_changed(
+    card: Gpu, nvml: FakeNvml, serve: Serve
+) -> None:
+    other = nvml.add(may_set=2)
+    running = serve()
+    nvml.fail("nvmlDeviceSetPowerManagementLimit", 999, times=1)
+    with Peer(running.socket) as greedy, Peer(running.socket) as training:
+        for gpus in ([uuid(card), uuid(other)], [uuid(card), "GPU-unknown"]):
+            assert not greedy.ask({"do": "set", "gpus": gpus, "limit_w": 150.0})["ok"]
+            wait_for(lambda: (card.limit_w, other.limit_w) == (250.0, 250.0), BUSY_S)
+        for gpu in (card, other):
+            assert training.ask(set_to(gpu, 150.0))["ok"]
+
+
+def test_waiting_for_a_gpu_is_served_in_turn(card: Gpu, sidecar: Running) -> None:
+    """Two connections that ask without end for the same GPU keep no third from having it."""
+    stop = threading.Event()
+
+    def grab() -> None:
+        with Peer(sidecar.socket) as peer:
+            while not stop.is_set():
+                peer.ask(set_to(card, 125.0))
+                peer.ask({"do": "restore", "gpus": [uuid(card)]})
+
+    greedy = [threading.Thread(target=grab) for _ in range(2)]
+    for thread in greedy:
+        thread.start()
+    try:
+        with Peer(sidecar.socket) as training:
+            wait_for(lambda: training.ask(set_to(card, 150.0))["ok"], BUSY_S)
+            time.sleep(0.1)
+            assert card.limit_w == 150.0
+    finally:
+        stop.set()
+        for thread in greedy:
+            thread.join()
+
+
+def test_no_request_but_its_own_ends_a_hold(card: Gpu, sidecar: Running) -> None:
+    with Peer(sidecar.socket) as holder, Peer(sidecar.socket) as other:
+        assert holder.ask(set_to(card, 150.0))["ok"]
+        assert holder.ask({"do": "limits", "gpus": [uuid(card)]})["ok"]
+        assert not holder.ask(set_to(card, 99.0))["ok"]
+        assert not holder.ask({"do": "restore", "gpus": [uuid(card), "GPU-unknown"]})["ok"]
+        for request in ({"do": "restore", "gpus": [uuid(card)]}, set_to(card, 200.0), set_to(card, 99.0)):
+            assert "held by process" in other.ask(request)["error"]
+        assert card.limit_w == 150.0
+        assert sidecar.ask({"do": "limits"})["gpus"][uuid(card)]["held_by"] == os.getpid()
+
+
+def test_an_administrators_lowest_limit_holds(card: Gpu, nvml: FakeNvml, serve: Serve) -> None:
+    running = serve("--lowest-share", "0.6")
+    assert running.ask({"do": "limits"})["gpus"][uuid(card)]["min_w"] == 150.0
+    with Peer(running.socket) as peer:
+        assert "Use 150 to 250 W" in peer.ask(set_to(card, 100.0))["error"]
+        assert nvml.sets == []
+        assert peer.ask(set_to(card, 150.0))["ok"]
+
+
+# --- the training's side
+
+
+@pytest.mark.parametrize(
+    ("helper", "part"),
+    [(Sidecar, b""), (Sidecar, b" "), (Zeusd, b""), (Zeusd, b"H"), (Zeusd, b"HTTP/1.1 200 OK\r\n")],
+    ids=["silent sidecar", "sidecar in drops", "silent zeusd", "zeusd in drops", "zeusd in lines"],
+)
+def test_a_socket_that_never_answers_holds_no_training_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: Callable[..., Helper], part: bytes
+) -> None:
+    """One time limit for the whole request, not one for each of its bytes; and no second attempt."""
+    monkeypatch.setattr(importlib.import_module(helper.__module__), "ANSWER_S", 0.5)
+    connections = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "silent.sock"))
+        listener.listen()
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connections.append(connection)
+                    with contextlib.suppress(OSError):
+                        while part:
+                            connection.sendall(part)
+                            time.sleep(0.05)
+
+        server = threading.Thread(target=drip, daemon=True)
+        server.start()
+        with pytest.raises(OSError, match="cannot be reached"):
+            helper(str(tmp_path / "silent.sock"), ["GPU-x"]).set_limit_w(150.0)
+        assert len(connections) == 1
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
+    for connection in connections:
+        connection.close()
+
+
+def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "endless.sock"))
+        listener.listen()
+
+        def pour() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                while True:
+                    connection.sendall(b"x" * 65536)
+
+        server = threading.Thread(target=pour)
+        server.start()
+        with pytest.raises(OSError, match="is no power limit sidecar"):
+            Sidecar(str(tmp_path / "endless.sock"), ["GPU-x"]).check()
+        server.join()
