@@ -68,6 +68,10 @@ class ZeusCommandOperator(BaseOperator):
         super().__init__(**kwargs)
         job = job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
         self.job = job.to_dict()
+        if not isinstance(inherit_env, bool | None):
+            raise JobSpecError.of(
+                "ZeusCommandOperator.inherit_env", inherit_env, "none of these", "None, True or False"
+            )
         self.command = command
         self.env = env
         self.cwd = cwd

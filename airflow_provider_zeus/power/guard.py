@@ -103,13 +103,10 @@ class Guard:
     def finish(self) -> None:
         """The limit has been given back: the record goes and the guardian ends."""
         try:
-            self._stdin.write(guardian.DONE)
-            ended = self._ended(_FINISH_S)
-        except OSError:  # it is gone
-            ended = False
-        try:
-            if not ended:
-                self._kill()
+            with suppress(OSError):  # it is gone
+                self._stdin.write(guardian.DONE)
+                self._ended(_FINISH_S)
+            self._kill()  # what is left of it
         finally:
             self._let_go()
 
