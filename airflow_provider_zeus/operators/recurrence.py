@@ -82,8 +82,8 @@ class Settings:
 
     def share_folders(self) -> None:
         """Make the folders of ``shared_group``, before they are made for this user alone. Raises nothing."""
-        folders = (self.state_dir, *([self.attempt_root] if self.attempt_root else []))
-        for folder in folders if self.shared_group else ():
+        folders = [self.state_dir, Path(self.attempt_root)] if self.attempt_root else [self.state_dir]
+        for folder in folders if self.shared_group else []:
             try:
                 make_folder(folder, self.shared_group)
                 if not is_shared(folder):
