@@ -119,6 +119,15 @@ def _running() -> dict[str, Any]:
             "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
             "/var/lib/zeus",
         ),
+        "shared_group": _option(
+            "string",
+            "",
+            "Group that shares ``state_dir`` and ``attempt_root``, for tasks that run as different users of one host "
+            "(``run_as_user``): both folders are made with mode 2770, what is made inside with 2770 and 0660. Folders "
+            "that are there keep their modes: share them, and ``$AIRFLOW_HOME`` for ``zeus.db``, by chgrp and chmod "
+            "2770. Its members trust each other. Empty: folders have mode 0700 and files 0600.",
+            "airflow",
+        ),
         "attempt_root": _option(
             "string",
             "",

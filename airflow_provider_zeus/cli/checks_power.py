@@ -57,7 +57,9 @@ def restore(state_dir: Path) -> Finding:
     if not left:
         return ok("restore", said)
     return warning(
-        "restore", f"{said}, {len(left)} left: {', '.join(left)}", "see the log above; run it as root, or as its user"
+        "restore",
+        f"{said}, {len(left)} left: {', '.join(left)}",
+        "see the log above; run it as the owner of the record",
     )
 
 

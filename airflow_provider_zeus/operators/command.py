@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,12 @@ from airflow_provider_zeus.training.ranks import Ranks
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+_OF_AIRFLOW = re.compile("_+AIRFLOW|AIRFLOW__|AIRFLOW_(CONN|VAR)_", re.IGNORECASE)
+_OF_ANY_PROGRAM = re.compile(
+    "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|"
+    "NVIDIA_VISIBLE_DEVICES"
+)
+
 
 class ZeusCommandOperator(BaseOperator):
     """Runs a command with a batch size from the bandit, and tells the bandit what it cost.
@@ -32,8 +39,12 @@ class ZeusCommandOperator(BaseOperator):
     ``zeus_cost``. Raises AirflowException when the command fails, BelowTargetError where the job requires its target.
 
     :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs.
-    :param command: a list of arguments, or a text for ``bash -c``; templated.
-    :param env: added to the worker's environment; templated.
+    :param command: a list of arguments, or a text for ``bash -c``; templated. A text that a template fills with what a
+        user gave (``dag_run.conf``, ``params``) runs what that user likes, as a shell injection: use a list there.
+    :param env: variables to add, templated; they are handed on whatever their names are.
+    :param inherit_env: None: the command gets the worker's environment without Airflow's settings, Connections and
+        Variables (``AIRFLOW__*``, ``AIRFLOW_CONN_*``, ``AIRFLOW_VAR_*``, ``_AIRFLOW*``). True: all of it. False: what a
+        program needs to start and to find its GPU. No boundary: the same user may read ``airflow.cfg``.
     :param cwd: folder to run in, templated; default: the DAG file's.
     :param zeus_conn_id: Connection of the trial log.
     """
@@ -50,15 +61,21 @@ class ZeusCommandOperator(BaseOperator):
         command: str | Sequence[str],
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        inherit_env: bool | None = None,
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         job = job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
         self.job = job.to_dict()
+        if not isinstance(inherit_env, bool | None):
+            raise JobSpecError.of(
+                "ZeusCommandOperator.inherit_env", inherit_env, "none of these", "None, True or False"
+            )
         self.command = command
         self.env = env
         self.cwd = cwd
+        self.inherit_env = inherit_env
         self.zeus_conn_id = zeus_conn_id
         parts = command if isinstance(command, list | tuple) else [command]
         if not any(is_deferred(part) for part in parts):  # else it is looked at when it is known
@@ -69,7 +86,8 @@ class ZeusCommandOperator(BaseOperator):
         from airflow_provider_zeus.operators.recurrence import Recurrence
         from airflow_provider_zeus.operators.supervise import supervise
 
-        command, environ = arguments(self.command), {"PYTHONUNBUFFERED": "1", **os.environ, **variables(self.env)}
+        handed_on = inherited(os.environ, self.inherit_env)
+        command, environ = arguments(self.command), {"PYTHONUNBUFFERED": "1", **handed_on, **variables(self.env)}
         job = ZeusJob.from_dict(self.job)
         check_shares(command, job)
         recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id)
@@ -124,6 +142,13 @@ def variables(env: Any) -> dict[str, str]:
         "not a mapping",
         'give a dict, as {"DATA": "/data"}; its values may be templates',
     )
+
+
+def inherited(environ: Mapping[str, str], inherit_env: bool | None) -> dict[str, str]:
+    """The part of a worker's environment that a command gets; see ``inherit_env`` of :class:`ZeusCommandOperator`."""
+    if inherit_env is None:
+        return {name: value for name, value in environ.items() if not _OF_AIRFLOW.match(name)}
+    return {name: value for name, value in environ.items() if inherit_env or _OF_ANY_PROGRAM.fullmatch(name)}
 
 
 def _folder(context: Context) -> str | None:

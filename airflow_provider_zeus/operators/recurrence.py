@@ -19,6 +19,7 @@ from airflow_provider_zeus.optimizer.trial import DeviceInfo, Origin, State, Tri
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.gpu_lock import held_here
 from airflow_provider_zeus.power.open import GPU_LOCK_WAIT_S, device_of
+from airflow_provider_zeus.private import is_shared, make_folder
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run, supervisor
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
 from airflow_provider_zeus.store.open import SETTINGS_S, open_store
@@ -45,6 +46,7 @@ class Settings:
     power_socket: str = ""  # of the helper that sets power limits
     attempt_root: str | None = None  # folder of what run.attempt_dir makes
     gpu_lock_wait_s: float = GPU_LOCK_WAIT_S
+    shared_group: str = ""  # of the folders that are made here; empty: they are this user's alone
 
     @classmethod
     def read(cls) -> Settings:
@@ -75,7 +77,23 @@ class Settings:
             power_socket=conf.get("zeus", "power_socket", fallback="").strip(),
             attempt_root=conf.get("zeus", "attempt_root", fallback="").strip() or None,
             gpu_lock_wait_s=conf.getfloat("zeus", "gpu_lock_wait_s", fallback=GPU_LOCK_WAIT_S),
+            shared_group=conf.get("zeus", "shared_group", fallback="").strip(),
         )
+
+    def share_folders(self) -> None:
+        """Make the folders of ``shared_group``, before they are made for this user alone. Raises nothing."""
+        folders = [self.state_dir, Path(self.attempt_root)] if self.attempt_root else [self.state_dir]
+        for folder in folders if self.shared_group else []:
+            try:
+                make_folder(folder, self.shared_group)
+                if not is_shared(folder):
+                    log.warning(
+                        "%s was there before [zeus] shared_group = %s and is not shared: chgrp it, and chmod 2770.",
+                        folder,
+                        self.shared_group,
+                    )
+            except OSError as error:
+                log.warning("%s cannot be made for [zeus] shared_group = %s: %s", folder, self.shared_group, error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +114,7 @@ class Recurrence:
         if supervisor() is not None and not is_test_run():  # else its parent is whoever called dag.test()
             die_with_parent()
         settings = Settings.read()
+        settings.share_folders()
         job = job.check(rendered=True)
         device = device_of(
             job,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -13,8 +12,20 @@ from airflow_provider_zeus.optimizer.trial import DeviceInfo
 
 
 def default_state_dir() -> str:
-    """Where limit records and simulated devices lie by default: ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``."""
-    return os.environ.get("ZEUS_STATE_DIR") or str(Path.home() / ".local" / "state" / "zeus")
+    """Where limit records, GPU locks and simulated devices lie by default.
+
+    ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``, else, for a user without a home to write to, ``zeus-<uid>`` in the
+    folder for temporary files.
+    """
+    if named := os.environ.get("ZEUS_STATE_DIR"):
+        return named
+    folder = os.path.join(os.path.expanduser("~"), ".local", "state", "zeus")
+    there = folder
+    while not os.path.exists(there) and os.path.dirname(there):
+        there = os.path.dirname(there)
+    if os.path.isabs(folder) and os.access(there, os.W_OK | os.X_OK):
+        return folder
+    return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"zeus-{os.geteuid()}")  # noqa: S108  its owner is checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

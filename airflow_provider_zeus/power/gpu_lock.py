@@ -2,7 +2,8 @@
 
 Without it the driver tells of another training only once that computes, and two that begin together would each take the
 other's energy for theirs. Whoever holds ``gpu-<uuid>.lock`` has its name in the first bytes; whoever trains beside it
-(``gpu_lock="share"``, or tired of waiting) appends one byte, by which the holder knows.
+(``gpu_lock="share"``, or tired of waiting) appends one byte, by which the holder knows. A GPU whose lock
+cannot be opened may be in use: it is not taken for this training's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
+from airflow_provider_zeus import private
+
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
@@ -30,7 +33,7 @@ _held: weakref.WeakValueDictionary[str, GpuLock] = weakref.WeakValueDictionary()
 
 
 class GpuLock:
-    """The lock of one or several GPUs, or word that another training has one of them.
+    """The lock of one or several GPUs, or word that another training has one of them, or may have.
 
     :param state_dir: a path of the host, shared by its containers.
     :param how: ``wait`` for at most ``wait_s`` seconds, or ``share`` at once.
@@ -82,34 +85,39 @@ class GpuLock:
         self._let_go()
 
     def _take(self, path: str) -> str:
-        """Take the lock; empty when it is taken, or cannot be for want of locks here; else who holds it."""
+        """Take the lock; empty when it is taken, or cannot be and ``why_shared`` says so; else who holds it."""
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            private.make_folder(os.path.dirname(path))
+            descriptor = private.open_file(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            log.warning("Whether another training uses the GPU cannot be known: %s.", error)
+            self._cannot_know(path, error)
             return ""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             holder = ""
-            with contextlib.suppress(OSError):  # something else than a file lies there
-                holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace").strip()
+            if isinstance(error, BlockingIOError):
+                holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace").strip() or "another training"
+            else:  # a file system without locks
+                self._cannot_know(path, error)
             os.close(descriptor)
-            return holder or "another training"
-        except OSError as error:  # a file system without locks
-            log.warning("Whether another training uses the GPU cannot be known: %s: %s.", path, error)
-            os.close(descriptor)
-            return ""
-        with contextlib.suppress(OSError):  # the disk is full, or something else than a file lies there: locked it is
+            return holder
+        with contextlib.suppress(OSError):  # the disk is full: locked it is
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, _own_name().encode()[:_NAME_BYTES].ljust(_NAME_BYTES), 0)
         self._files[path] = descriptor
         return ""
 
+    def _cannot_know(self, path: str, error: OSError) -> None:
+        self.why_shared = (
+            f"whether another training of this host uses the GPU is not known ({path}: {error.strerror}): to have "
+            "energy measured and power limits set, let [zeus] state_dir name a folder that this user can write to"
+        )
+        log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
+
     def _share(self, path: str, uuid: str) -> None:
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            descriptor = private.open_file(path, os.O_WRONLY | os.O_APPEND)
             os.write(descriptor, b"+")
             os.close(descriptor)
         self.why_shared = f"another training of this host uses {uuid}: {_ALONE}, or set gpu_lock='wait'"

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import uuid
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any
 
+from airflow_provider_zeus import private
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power import guardian, record
 
 START_S = 5.0  # a start takes some 50 ms; a host under load needs longer
 _FINISH_S = 5.0
+_KILLED_S = 1.0
 
 _pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
@@ -61,7 +63,7 @@ class Guard:
             "record": self._record,
         }
         try:
-            Path(state_dir).mkdir(parents=True, exist_ok=True)
+            private.make_folder(state_dir)
             self._process = subprocess.Popen(  # noqa: S603  this package's own file, no shell
                 [sys.executable, "-I", "-S", guardian.__file__],
                 bufsize=0,
@@ -72,12 +74,13 @@ class Guard:
             )
         except OSError as error:
             raise DeviceError(f"the guardian of the power limit cannot start: {error}") from error
+        self._pidfd = _pidfd(self._process.pid)
         self._shake_hands(json.dumps(request).encode() + b"\n")
 
     @property
     def alive(self) -> bool:
         """Whether it still watches."""
-        return self._process.poll() is None and os.path.exists(self._path)
+        return not self._ended(0.0) and os.path.exists(self._path)
 
     def restarted(self) -> Guard:
         """Another guardian with the record of this one, which is dead. Raises DeviceError: the record stays then."""
@@ -85,13 +88,13 @@ class Guard:
             self._state_dir, self._record["restore"], self._record["limit_found_w"], self._record["limits_set_w"]
         )
         self._kill()
-        self._stdin.close()
+        self._let_go()
         return another
 
     def note(self, *limits_w: float) -> None:
         """Write down the limits one of which will be in force from now on: the present and the next [W]."""
         self._record["limits_set_w"] = list(limits_w)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = private.open_file(self._path, os.O_RDWR)
         try:
             record.write(descriptor, self._record)
         finally:
@@ -100,12 +103,18 @@ class Guard:
     def finish(self) -> None:
         """The limit has been given back: the record goes and the guardian ends."""
         try:
-            self._stdin.write(guardian.DONE)
-            self._process.wait(_FINISH_S)
-        except (OSError, subprocess.TimeoutExpired):  # it is gone, or stuck
-            self._kill()
+            with suppress(OSError):  # it is gone
+                self._stdin.write(guardian.DONE)
+                self._ended(_FINISH_S)
+            self._kill()  # what is left of it
         finally:
-            self._stdin.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._stdin.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
 
     @property
     def _stdin(self) -> IO[bytes]:
@@ -128,14 +137,43 @@ class Guard:
             answers.close()
         if answer != guardian.READY:
             self._kill()
-            self._stdin.close()
+            self._let_go()
             raise DeviceError(
                 f"the guardian of the power limit did not start (is state_dir writable, and the GPU's driver within "
                 f"reach?): {answer!r}"
             )
 
     def _kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        """End the guardian. One that hangs in the driver is not waited for: it ends as soon as that lets go of it."""
+        with suppress(OSError):
+            if self._pidfd is None:
+                self._process.kill()
+            else:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._ended(_KILLED_S)
         with suppress(OSError):  # it was never made, or its folder is gone
             os.unlink(self._path)
+
+    def _ended(self, within_s: float) -> bool:
+        """Whether the guardian ends in that time. By its pidfd: the training may collect any child process, and the pid
+        may be another one's after that.
+        """
+        if self._pidfd is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(within_s)
+            return self._process.returncode is not None
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        if not poll.poll(within_s * 1000):
+            return False
+        with suppress(OSError):  # collected already
+            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+        self._process.returncode = 0
+        return True
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):  # the kernel has none, or a container forbids it
+        return None

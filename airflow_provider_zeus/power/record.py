@@ -7,7 +7,8 @@ its ``flock``; a record that nobody holds is an orphan (its host or container we
 nothing in another container. A record may name the boot of the host that it was made in (``restore["boot_id"]``): after
 another one the driver has its own limit again, and nothing is to be given back.
 
-A file of that name that is no record (a folder, a pipe, text that cannot be read) is named in the log and left alone.
+A file of that name that is no record (a folder, a pipe, text that cannot be read) is named in the log and left alone;
+so is one of another user, unless a group shares the folder: it would set limits with this user's rights.
 
 Standard library only: the guardian uses it.
 """
@@ -25,7 +26,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from airflow_provider_zeus.power.plain_file import named, open_plain
+from airflow_provider_zeus import private
+from airflow_provider_zeus.power.plain_file import named
 from airflow_provider_zeus.power.state_file import StateFile
 
 log = logging.getLogger(__name__)
@@ -87,7 +89,7 @@ def create(path: str, record: dict[str, Any]) -> int:
     Raises OSError, where the disk is full too; then no file stays behind.
     """
     temporary = f"{path}.new"
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = private.open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write(descriptor, record)
@@ -169,12 +171,13 @@ def restore_orphans(state_dir: str | os.PathLike[str]) -> int:
 
 def _served(path: str) -> bool:
     try:
-        descriptor = open_plain(path, os.O_RDWR)
-    except ValueError as error:
-        log.warning("%s is no limit record (%s) and is left alone: remove it.", named(path), error)
+        descriptor = private.open_file(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False  # just served by another process
+    except OSError as error:
+        level = logging.DEBUG if error.errno == errno.EACCES else logging.WARNING  # another user's training may live
+        log.log(level, "%s is no limit record for this user (%s) and is left alone.", named(path), error.strerror)
         return False
-    except OSError:
-        return False  # just served by another process, or another user's
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return bool(os.fstat(descriptor).st_nlink) and _serve_orphan(descriptor, path)  # 0: served while we opened it

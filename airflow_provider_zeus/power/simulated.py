@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_zeus import private
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.optimizer.trial import DeviceInfo
 from airflow_provider_zeus.power import state_file
@@ -55,7 +56,8 @@ class SimulatedGpu:
         )
         self.missing: dict[str, str] = {}
         self._may_set_limit = may_set_limit
-        self._path = os.path.realpath(state_file or _state_file(default_state_dir(), gpu, load))
+        folder, name = os.path.split(state_file or _state_file(default_state_dir(), gpu, load))
+        self._path = os.path.join(os.path.realpath(folder), name)
         self._state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
         self._slots = self._state.slots
@@ -141,7 +143,7 @@ def open_simulated(name: str, state_dir: str | os.PathLike[str], number: int = 1
 
 def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str, number: int = 1) -> Path:
     with suppress(OSError):  # said when the file is opened
-        Path(state_dir).mkdir(parents=True, exist_ok=True)
+        private.make_folder(state_dir)
     return Path(state_dir) / f"simulated-{gpu}-{load}{f'-{number}' if number > 1 else ''}.gpu"
 
 

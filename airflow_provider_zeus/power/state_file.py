@@ -16,11 +16,14 @@ only: the guardian uses it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
 from array import array
 from typing import Self
+
+from airflow_provider_zeus import private
 
 MAGIC = b"ZEUSGPU1"
 LIMIT_W, EFFECTIVE_W, CLOCK_S, ENERGY_J, COUNTER_MJ = range(5)
@@ -31,7 +34,7 @@ class StateFile:
     """An existing state file, mapped. Raises OSError (cannot be opened) or ValueError (not of this layout)."""
 
     def __init__(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = private.open_file(path, os.O_RDWR)
         try:
             if os.fstat(descriptor).st_size != SIZE:
                 raise ValueError(f"{path} is not a simulated GPU's state: not {SIZE} bytes long")
@@ -66,8 +69,10 @@ def create(path: str, limit_w: float, *, replace: bool = False) -> None:
     Raises OSError, where the disk is full too; then no file stays behind.
     """
     temporary = f"{path}.{os.getpid()}.new"
+    with contextlib.suppress(FileNotFoundError):  # of a process that died while it wrote
+        os.unlink(temporary)
     try:
-        with open(temporary, "wb") as file:
+        with open(private.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
         if replace:
             os.replace(temporary, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from airflow_provider_zeus import private
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.schema import HEAD, VERSION_TABLE
@@ -92,8 +94,8 @@ def _use_wal(engine: sa.Engine, path: Path) -> None:
     Neither can be set inside a transaction; ``auto_vacuum`` only before the first table is made.
     """
     try:
-        if not path.exists():
-            path.touch(mode=0o644)  # the engine opens a file that is there, and makes none
+        if not path.exists():  # the engine opens a file that is there, and makes none
+            os.close(private.open_file(path, os.O_RDWR | os.O_CREAT))
         with closing(engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
             raw.cursor().execute("PRAGMA journal_mode = WAL")
@@ -104,10 +106,12 @@ def _use_wal(engine: sa.Engine, path: Path) -> None:
 @contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_name(path.name + ".lock").open("a")
+        private.make_folder(path.parent)
+        lock = private.open_file(f"{path}.lock", os.O_RDONLY | os.O_CREAT)
     except OSError as error:
         raise StoreError(f"The trial log at {path} cannot be made ({error.strerror}); make it writable.") from None
-    with lock:
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)

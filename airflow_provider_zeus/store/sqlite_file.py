@@ -7,6 +7,7 @@ thrown away; where no file is left, none is made.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ def watch(engine: sa.Engine, path: Path) -> None:
 
 def _remember(record: Any, path: Path) -> None:
     """Before a connection opens the file. Were it replaced in between, :func:`_compare` opens the new one."""
+    _refuse_links_of_others(path)
     record.info["file"] = _there(path)
 
 
@@ -35,6 +37,17 @@ def _compare(record: Any, path: Path) -> None:
     if here != record.info["file"]:
         _drop_old_wal(record, path)
         raise sa.exc.DisconnectionError(f"{path} was replaced")  # the pool opens the file that is there now
+
+
+def _refuse_links_of_others(path: Path) -> None:
+    """Raises StoreError where another user's symbolic link stands for the file, or for what SQLite writes beside it."""
+    real = Path(os.path.realpath(path))
+    for each in (path, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
+        if each.is_symlink() and each.lstat().st_uid not in (0, os.geteuid(), each.parent.stat().st_uid):
+            raise StoreError(
+                f"The trial log at sqlite:{path} is not opened: {each} is a symbolic link that user "
+                f"{each.lstat().st_uid} made. Remove it, and keep the log in a folder where no other user may write."
+            )
 
 
 def _there(path: Path) -> Identity:

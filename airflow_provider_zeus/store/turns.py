@@ -3,7 +3,8 @@
 SQLite's own waiting writers sleep and try again, the longer the later they come, so that one of them may lose for a
 minute. A writer therefore queues first for a lock of a file beside the database. The kernel hands it on in the order of
 arrival, and takes it back from a process that dies. It brings order and nothing else: where there is no such lock (a
-folder that cannot be written to, a file system without locks, a holder that is suspended) SQLite's waiting remains.
+folder that cannot be written to, another user's lock, a file system without locks, a holder that is suspended) SQLite's
+waiting remains.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from airflow_provider_zeus import private
+
 
 @contextmanager
 def turn(database: Path, most_s: float) -> Iterator[None]:
     """Wait for this process's turn, for ``most_s`` seconds at most, and keep it. Raises nothing."""
     lock = None
     with suppress(OSError, ValueError):
-        lock = os.open(f"{database}.turn", os.O_RDONLY | os.O_CREAT, 0o660)
+        lock = private.open_file(f"{database}.turn", os.O_RDONLY | os.O_CREAT)
     try:
         if lock is not None:
             _queue(lock, most_s)

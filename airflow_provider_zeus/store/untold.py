@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from airflow_provider_zeus import private
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.bounds import brief
 from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.typed import check_fields
-from airflow_provider_zeus.power.plain_file import named, read_plain
+from airflow_provider_zeus.power.plain_file import named
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
@@ -198,16 +199,21 @@ def _files(state_dir: Path | None) -> Iterator[_Kept]:
 
 
 def read_file(path: Path) -> str:
-    """Text of a file that keeps a cost. Raises OSError, or ValueError where it is none: a pipe, huge, no text."""
-    return read_plain(path, MOST_BYTES).decode()
+    """Text of a file that keeps a cost. Raises OSError (a pipe, another user's) or ValueError (huge, no text)."""
+    with open(private.open_file(path, os.O_RDONLY), "rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"longer than {MOST_BYTES} bytes")
+    return data.decode()
 
 
 def _write(path: Path, text: str) -> None:
     """Whole or not at all: a reader must never find half a document. Raises OSError, and leaves no file then."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private.make_folder(path.parent)
     half = path.with_suffix(".tmp")
+    half.unlink(missing_ok=True)  # of a process that died while it wrote
     try:
-        with half.open("w") as file:
+        with open(private.open_file(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

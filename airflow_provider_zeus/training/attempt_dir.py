@@ -15,6 +15,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from airflow_provider_zeus import private
 from airflow_provider_zeus.errors import JobSpecError
 
 _PREFIX, _MARKER = "zeus-attempt-", ".lock"
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class AttemptDir:
-    """A folder of this process alone, mode 0700, under ``root``.
+    """A folder of this process alone, under ``root``: mode 0700, or 2770 where ``root`` is shared by a group.
 
     Raises JobSpecError where none can be made.
 
@@ -34,7 +35,7 @@ class AttemptDir:
     def __init__(self, root: str | None) -> None:
         place = Path(root or tempfile.gettempdir())
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            private.make_folder(place)
             remove_orphans(place)
             self._lock, marker = tempfile.mkstemp(_MARKER, _PREFIX, place)  # private: O_EXCL, mode 0600
             self._marker = Path(marker)
@@ -42,7 +43,7 @@ class AttemptDir:
             os.write(self._lock, _host().encode())
             self.kept = False  # its model is kept: the folder is the caller's
             self.path = self._marker.with_suffix("")
-            self.path.mkdir(mode=0o700)
+            private.new_folder(self.path)
         except OSError as error:
             raise JobSpecError.of(
                 "[zeus] attempt_root",

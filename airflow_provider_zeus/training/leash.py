@@ -53,16 +53,21 @@ class Tree:
 
     def end(self, grace_s: float) -> None:
         """SIGTERM to all that is left, SIGKILL to what outlives it."""
-        start_s, asked = time.monotonic(), set[int]()
+        start_s, asked = time.monotonic(), set[tuple[int, int]]()
         while self.reap():
             late_s = time.monotonic() - start_s - grace_s
-            left = _descendants() if os.path.isdir("/proc/self") else [self._process.pid]
+            left = self._left()
             if late_s >= 0:
-                _signal([pid for pid in left if late_s >= _GUARDIAN_S or not _is_guardian(pid)], signal.SIGKILL)
+                _signal([each for each in left if late_s >= _GUARDIAN_S or not _is_guardian(each[0])], signal.SIGKILL)
             else:
-                _signal([pid for pid in left if pid not in asked], signal.SIGTERM)
+                _signal([each for each in left if each not in asked], signal.SIGTERM)
                 asked.update(left)
             time.sleep(_LOOK_S)
+
+    def _left(self) -> list[tuple[int, int]]:
+        if os.path.isdir("/proc/self"):
+            return _descendants()
+        return [] if self.status is not None else [(self._process.pid, 0)]  # not collected yet: the pid is its own
 
 
 def main() -> int:
@@ -113,24 +118,36 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
-def _descendants() -> list[int]:
-    """Processes below this one. One whose parent died has become our child; one that looks dead may still be a parent:
-    it is until its last thread has ended.
+def _descendants() -> list[tuple[int, int]]:
+    """(pid, start) of the processes below this one. One whose parent died has become our child; one that looks dead may
+    still be a parent: it is until its last thread has ended.
     """
-    parents: dict[int, int] = {}
+    parents: dict[int, tuple[int, int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-    found = [os.getpid()]
-    for above in found:  # grows while it is walked
-        found += [pid for pid, parent in parents.items() if parent == above]
+        with contextlib.suppress(OSError):
+            parents[int(name)] = _parent_and_start(int(name))
+    found = [(os.getpid(), 0)]
+    for above, _ in found:  # grows while it is walked
+        found += [(pid, start) for pid, (parent, start) in parents.items() if parent == above]
     return found[1:]
 
 
-def _signal(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+def _parent_and_start(pid: int) -> tuple[int, int]:
+    """The parent of a process, and when it started [ticks since boot]. Raises OSError: it is gone."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return int(fields[1]), int(fields[19])
+
+
+def _signal(processes: list[tuple[int, int]], number: signal.Signals) -> None:
+    """Signal those that are still the ones seen: a process that ended meanwhile may have left its pid to another."""
+    for pid, start in processes:
+        pidfd = _pidfd(pid)
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if not start or start == _parent_and_start(pid)[1]:
+                os.kill(pid, number) if pidfd is None else signal.pidfd_send_signal(pidfd, number)
+        if pidfd is not None:
+            os.close(pidfd)
 
 
 def _is_guardian(pid: int) -> bool:

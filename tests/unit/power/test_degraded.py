@@ -92,6 +92,7 @@ CASES: dict[str, Callable[[World], object]] = {
     "GPU cut into slices": lambda w: setattr(w.card, "mig_enabled", 1),
     "another process": lambda w: setattr(w.card, "processes", 1),
     "another training": World.hold_lock,
+    "lock out of reach": lambda w: (w.tmp / f"gpu-{w.card.uuid.decode()}.lock").mkdir(),
     "no processor counters": lambda w: w.show(""),
 }
 

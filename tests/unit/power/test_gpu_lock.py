@@ -210,8 +210,9 @@ def test_being_told_to_stop_while_waiting_holds_nothing(lock, other) -> None:
 def test_where_there_can_be_no_lock_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     lock = GpuLock(tmp_path / "file", UUIDS, how="wait", wait_s=60.0)
-    assert (lock.why_shared, lock.look()) == ("", "")
-    assert caplog.text.count("cannot be known") == 2
+    assert "is not known" in lock.why_shared, "the GPU may be another training's"
+    assert lock.look() == lock.why_shared
+    assert "energy is not measured" in caplog.text
     assert held_here() == ()
 
 
