@@ -1,0 +1,50 @@
+"""Statements of the SQL store that only pages and files for people need: reading in pieces, the version of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.store import schema
+from airflow_provider_zeus.store.rows import read_row
+from airflow_provider_zeus.store.sql_trials import NEWEST_RUNS, SHOWN, Found
+
+AT_ONCE = 250  # trials in one piece
+
+_T = schema.trial
+_job: sa.BindParameter[Any] = sa.bindparam("job")
+_NUMBERS = (
+    sa.select(_T.c.number)
+    .where(_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job, _T.c.run_id.in_(NEWEST_RUNS))
+    .order_by(_T.c.number)
+)
+_NUMBERED = (
+    sa.select(*SHOWN)
+    .where(_T.c.job_id == _job, _T.c.number.in_(sa.bindparam("numbers", expanding=True)))
+    .order_by(_T.c.number)
+)
+_lapsed = sa.case((sa.and_(_T.c.state == State.RUNNING.value, _T.c.lease_until <= sa.bindparam("now")), 1), else_=0)
+_CHANGE = ("number", "told_seq", "opened_at", "lease_until", "closed_at", "epochs", "time_s", "energy_j")
+_VERSION = sa.select(
+    sa.func.count(), sa.func.sum(_lapsed), *(sa.func.sum(sa.cast(_T.c[name], sa.Double)) for name in _CHANGE)
+).where(_T.c.job_id == _job)
+
+
+def numbers(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Sequence[int]]:
+    """Numbers of the trials that :func:`sql_trials.of_runs` reads, in order, :data:`AT_ONCE` of them at a time."""
+    found = list(connection.scalars(_NUMBERS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
+    return [found[i : i + AT_ONCE] for i in range(0, len(found), AT_ONCE)]
+
+
+def numbered(connection: sa.Connection, job_id: str, wanted: Sequence[int]) -> Iterator[Found]:
+    """The trials of these numbers that are still there, in order of number."""
+    rows = connection.execute(_NUMBERED, {"job": job_id, "numbers": wanted}).mappings()
+    return (read_row(row) for row in rows)
+
+
+def version(connection: sa.Connection, job_id: str, now: float) -> tuple[object, ...]:
+    """Sums that change with each change of a job's trials, and when a lease ends by ``now`` [s since the epoch]."""
+    return tuple(connection.execute(_VERSION, {"job": job_id, "now": now}).one())
