@@ -109,7 +109,8 @@ def _what_if(dag_id: str, job_id: str | None, wish: dag_what_if.Wish) -> WhatIfA
     store, _, job_id, note = _which(dag_id, job_id)
     if store is None or job_id is None:
         return WhatIfAnswer(note=note)
-    factors, version = prices.configured(), store.version(job_id)  # before the trials: never newer than they are
+    factors = prices.configured()
+    version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # before the trials: never newer than they are
     make = partial(_what_if_of, store, dag_id, job_id, wish, factors)
     if version is None:
         return make()

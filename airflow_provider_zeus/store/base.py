@@ -138,8 +138,8 @@ class Store(Protocol):
         What is pruned while they are read is left out. Not one transaction: each piece is.
         """
 
-    def version(self, job_id: str) -> Hashable:
-        """Equal only while nothing of the job's trials and profile changed; None where the store cannot tell."""
+    def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
+        """Equal only while :meth:`runs` and :meth:`profile` answer the same; None where the store cannot tell."""
 
     def latest(self, *, last: int) -> list[Trial]:
         """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number.

@@ -122,10 +122,10 @@ class SqlStore:
                 piece = self._read(connection, sql_pages.numbered(connection, job_id, numbers))
             yield piece
 
-    def version(self, job_id: str) -> Hashable:
-        """Another value after each change of the job's trials."""
+    def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
+        """Another value after each change of what :meth:`runs` and :meth:`profile` answer."""
         with transaction(self._engine) as connection:
-            return sql_pages.version(connection, job_id, self._now(connection))
+            return sql_pages.version(connection, dag_id, job_id, last, self._now(connection))
 
     def latest(self, *, last: int) -> list[Trial]:
         """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""

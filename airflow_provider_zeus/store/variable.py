@@ -140,7 +140,7 @@ class VariableStore:
         """The trials of :meth:`runs` in one piece: there are 500 at most."""
         yield self.runs(dag_id, job_id, last=last, skip=skip)
 
-    def version(self, job_id: str) -> Hashable:
+    def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
         """None: heartbeats lie in Variables of their own."""
         return None
 
