@@ -56,6 +56,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(
             AIRFLOW_HOME=folder,
+            AIRFLOW__API_AUTH__JWT_SECRET="a secret of this benchmark " * 4,
             AIRFLOW__CORE__LOAD_EXAMPLES="False",
             AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS="vic:viewer",
             AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{folder}/airflow.db",

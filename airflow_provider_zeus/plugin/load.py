@@ -7,11 +7,12 @@ its threads nor more than a quarter of its connections: one of our threads uses 
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from threading import Lock
 from typing import TypeVar
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -20,6 +21,7 @@ from fastapi import HTTPException  # noqa: TID253 - loaded by the api-server alo
 T = TypeVar("T")
 
 THREADS = 2  # Python computes in one thread at a time: more would only take turns with Airflow's more often
+REST = 1.0  # times as long as it computed rests a thread of ours before its next job, so that Airflow's get their turn
 RETRY_S = 2  # what a refused browser waits
 BUSY = "Airflow is busy with other Zeus pages. Try again in a minute."
 
@@ -28,7 +30,7 @@ class Bound:
     """Counts what is under way, of all users and of each."""
 
     def __init__(self, most: int, most_each: int) -> None:
-        self._most, self._most_each, self._lock = most, most_each, Lock()
+        self._most, self._most_each, self._lock = most, most_each, threading.Lock()
         self._under_way: Counter[str] = Counter()
 
     def enter(self, user: BaseUser) -> Callable[[], None]:
@@ -93,4 +95,16 @@ async def each(pieces: Iterator[T]) -> AsyncIterator[T]:
 
 
 def _submitted(job: Callable[[], T]) -> Future[T]:
-    return _threads.submit(copy_context().run, job)
+    return _threads.submit(copy_context().run, _rested, job)
+
+
+_rest = threading.local()
+
+
+def _rested(job: Callable[[], T]) -> T:
+    time.sleep(max(0.0, getattr(_rest, "until_s", 0.0) - time.monotonic()))
+    began_s = time.thread_time()
+    try:
+        return job()
+    finally:
+        _rest.until_s = time.monotonic() + REST * (time.thread_time() - began_s)

@@ -12,7 +12,7 @@ from airflow_provider_zeus.store import schema
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql_trials import NEWEST_RUNS, SHOWN, Found
 
-AT_ONCE = 250  # trials in one piece
+AT_ONCE = 50  # trials in one piece
 
 _T, _S = schema.trial, schema.profile
 _job: sa.BindParameter[Any] = sa.bindparam("job")
