@@ -52,9 +52,8 @@ def measured(folder: Path, dag_id: str, seconds: float) -> bool:
     for name, times in looks.items():
         p95_ms = sorted(times)[int(0.95 * (len(times) - 1))]
         more = f"{grown[name]:+10.0f}" if name in grown else ""
-        print(
-            f"{name:<22} {statistics.median(times):10.0f} {statistics.fmean(times):9.0f} {p95_ms:9.0f} {len(times):6} {more}"
-        )
+        figures = f"{statistics.median(times):10.0f} {statistics.fmean(times):9.0f} {p95_ms:9.0f} {len(times):6}"
+        print(f"{name:<22} {figures} {more}")
     ratio = statistics.median(looks["exports"]) / statistics.median(looks["Airflow's own lists"])
     print(f"exports / lists: {ratio:.2f} (at most {MOST_RATIO:g}); memory: at most {MOST_GROWTH_MB:+g} MB")
     return ratio <= MOST_RATIO and grown["exports"] <= MOST_GROWTH_MB

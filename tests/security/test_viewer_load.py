@@ -236,7 +236,7 @@ HUGE = "x" * 3_000_000
 def test_a_reason_of_megabytes_stays_on_the_page_of_its_run(viewer: Any, store: Store, home: Path) -> None:
     filled(store, home / "zeus.db", 30)
     ran(store, 31, run_id="run31", state=State.FAILED, reason="it died")
-    execute(f"sqlite:///{home / 'zeus.db'}", f"UPDATE zeus_trial SET reason = '{HUGE}' WHERE number > 10")  # noqa: S608
+    execute(f"sqlite:///{home / 'zeus.db'}", f"UPDATE zeus_trial SET reason = '{HUGE}' WHERE number > 10")
     for path in HEAVY[:5]:
         answer = viewer.get(path)
         assert answer.status_code == 200, path
