@@ -21,7 +21,8 @@ from fastapi import HTTPException  # noqa: TID253 - loaded by the api-server alo
 T = TypeVar("T")
 
 THREADS = 2  # Python computes in one thread at a time: more would only take turns with Airflow's more often
-REST = 1.0  # times as long as it computed rests a thread of ours before its next job, so that Airflow's get their turn
+SHARE = 0.5  # of its time a thread of ours computes, so that Airflow's threads get their turn ...
+BURST_S = 2.0  # ... once it was busy for about so long: who opens one page waits for no rest
 RETRY_S = 2  # what a refused browser waits
 BUSY = "Airflow is busy with other Zeus pages. Try again in a minute."
 
@@ -98,13 +99,16 @@ def _submitted(job: Callable[[], T]) -> Future[T]:
     return _threads.submit(copy_context().run, _rested, job)
 
 
-_rest = threading.local()
+_used = threading.local()
 
 
 def _rested(job: Callable[[], T]) -> T:
-    time.sleep(max(0.0, getattr(_rest, "until_s", 0.0) - time.monotonic()))
+    """What ``job`` returns, begun when this thread has rested from what it computed before."""
+    until_s: float = getattr(_used, "until_s", 0.0)
+    time.sleep(max(0.0, until_s - time.monotonic()))
     began_s = time.thread_time()
+    until_s = max(until_s, time.monotonic() - BURST_S)
     try:
         return job()
     finally:
-        _rest.until_s = time.monotonic() + REST * (time.thread_time() - began_s)
+        _used.until_s = until_s + (time.thread_time() - began_s) / SHARE
