@@ -83,14 +83,15 @@ def _asked(url: str, path: str, token: str) -> int:
 
 
 def _looks(url: str, token: str, seconds: float) -> list[float]:
-    """How long each look at ``/api/v2/dags`` took [ms], one after the other."""
+    """How long each look at ``/api/v2/dags`` took [ms], one after the other; those that failed took as long, too.
+
+    Forty clients of Airflow's own lists exhaust its pool of connections: then it answers with 500 after 30 s.
+    """
     times: list[float] = []
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s or len(times) < 5:
         began = time.perf_counter()
-        status = _asked(url, "/api/v2/dags", token)
-        if status != 200:
-            raise RuntimeError(f"/api/v2/dags was answered with {status}")
+        _asked(url, "/api/v2/dags", token)
         times.append((time.perf_counter() - began) * 1e3)
     return times
 
@@ -98,7 +99,7 @@ def _looks(url: str, token: str, seconds: float) -> list[float]:
 def _memory_mb(pid: int) -> float:
     """Of a process and its children."""
     found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    return sum(process.memory_info().rss for process in found) / 1e6
+    return float(sum(process.memory_info().rss for process in found)) / 1e6
 
 
 @contextmanager
