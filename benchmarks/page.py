@@ -10,6 +10,9 @@ folded this log before.
 Then, where a Chromium is found, the DAG's tab in it inside Airflow's own page, as a real api-server sends it: from the
 charts' data to all four of them drawn (budget: 1 s), and from the click to all drawn, as a multiple of Airflow's own
 tab of the same runs. Cold: nothing is in the browser's cache.
+
+``--hostile`` measures something else instead: forty viewers who export without a pause; see
+:mod:`benchmarks.page_hostile`.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import AskRequest, Report, Store
-from benchmarks import page_drawn
+from benchmarks import page_drawn, page_hostile
 
 BUDGET_MS, BUDGET_LONG_MS = 300.0, 600.0
 LONG = 1000  # runs above which the second budget counts
@@ -47,10 +50,13 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--loads", type=int, default=5, help="of each page in the browser")
+    parser.add_argument("--hostile", action="store_true", help="measure what viewers who only export cost the others")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each load, with --hostile")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(
             AIRFLOW_HOME=folder,
+            AIRFLOW__API_AUTH__JWT_SECRET="a secret of this benchmark " * 4,
             AIRFLOW__CORE__LOAD_EXAMPLES="False",
             AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS="vic:viewer",
             AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{folder}/airflow.db",
@@ -59,6 +65,9 @@ def main() -> int:
         browser = _browser()
         trials = _fill(args.runs)
         _runs(args.runs)
+        if args.hostile:
+            print(f"runs, trials logged {args.runs:,}, {trials:,}")
+            return 0 if page_hostile.measured(Path(folder), DAG, args.seconds) else 1
         api, limit = f"/zeus/api/dags/{DAG}", min(args.runs, 1000)
         first = _measured(browser, f"{api}/charts", 0)
         told = {

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from fastapi import FastAPI, HTTPException, Request, Response  # noqa: TID253 - see above
-from fastapi.responses import JSONResponse  # noqa: TID253
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.plugin import assets, routes_actions, routes_dag, routes_overview, routes_run
 from airflow_provider_zeus.plugin.auth import EVERYWHERE
-from airflow_provider_zeus.plugin.models import Problem
-
-log = logging.getLogger(__name__)
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -48,21 +41,14 @@ app = FastAPI(title="Zeus cost", dependencies=EVERYWHERE, openapi_url=None, docs
 app.add_middleware(Strict)
 
 
-@app.exception_handler(ZeusError)
-def unreadable(_request: Request, error: ZeusError) -> JSONResponse:
-    """The trial log cannot be read: 503, with the remedy."""
-    log.warning("The cost page cannot read the trial log: %s", error)
-    return JSONResponse(Problem(problem=str(error)).model_dump(), status_code=503)
-
-
 @app.get("/page")
-def page() -> Response:
+async def page() -> Response:
     """The page of all jobs, of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no data."""
     return Response(assets.page(), media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
 @app.get("/static/{tag}/{name}")
-def static(tag: str, name: str, request: Request) -> Response:
+async def static(tag: str, name: str, request: Request) -> Response:
     """A file of the page, compressed where the browser takes it."""
     found = assets.asset(name)
     if found is None:

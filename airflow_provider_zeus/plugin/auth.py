@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, HTTPException, Request  # noqa: TID253 - loaded by the api-server alone
+from fastapi.params import Depends as Dependency  # noqa: TID253
 
-__all__ = ["EVERYWHERE", "FROM_OUR_PAGE", "MAY_EDIT", "MAY_READ_RUNS", "GetUserDep", "editable_dags", "readable_dags"]
+from airflow_provider_zeus.plugin import load
+from airflow_provider_zeus.store.base import Store
+
+__all__ = [
+    "EVERYWHERE",
+    "FROM_OUR_PAGE",
+    "MAY_EDIT",
+    "MAY_READ_RUNS",
+    "GetUserDep",
+    "editable_dags",
+    "readable_dags",
+    "sees_addresses",
+    "store_name",
+]
 
 LONGEST_ID = 250  # characters that Airflow's tables hold
 
 
-def _real_ids(request: Request) -> None:
+async def _logged_in(user: GetUserDep) -> None:
+    """401 without a login. As Airflow's ``requires_authenticated``, which takes one of Airflow's threads for it."""
+
+
+async def _real_ids(request: Request) -> None:
     """404 for what can be no id of Airflow's: too long, with control characters, or ``~``.
 
     Airflow's check takes ``~`` for "any DAG", and PostgreSQL's driver raises on a null byte.
@@ -25,13 +46,23 @@ def _real_ids(request: Request) -> None:
             raise HTTPException(404, "No such address.")
 
 
-EVERYWHERE = [Depends(requires_authenticated()), Depends(_real_ids)]  # Airflow itself lets anybody in
-MAY_READ_RUNS = Depends(requires_access_dag("GET", DagAccessEntity.RUN))  # of the DAG named in the path
-MAY_EDIT = Depends(requires_access_dag("PUT"))  # the DAG named in the path
+def _in_our_threads(check: Callable[..., None]) -> Dependency:
+    """One of Airflow's checks as a dependency that takes none of Airflow's threads. It may ask the database."""
+
+    async def checked(request: Request, user: GetUserDep) -> None:
+        await load.work(user, lambda: check(request=request, user=user))
+
+    found: Dependency = Depends(checked)
+    return found
+
+
+EVERYWHERE = [Depends(_logged_in), Depends(_real_ids)]  # Airflow itself lets anybody in
+MAY_READ_RUNS = _in_our_threads(requires_access_dag("GET", DagAccessEntity.RUN))  # of the DAG named in the path
+MAY_EDIT = _in_our_threads(requires_access_dag("PUT"))  # the DAG named in the path
 _OURS = "same-origin"
 
 
-def _from_our_page(request: Request) -> None:
+async def _from_our_page(request: Request) -> None:
     """Refuses what another site's page makes a logged-in browser send, and any body that is no JSON.
 
     A browser says where a request comes from (``Sec-Fetch-Site``, ``Origin``); what says neither is no browser, and
@@ -65,3 +96,23 @@ def readable_dags(user: BaseUser) -> set[str]:
 def editable_dags(user: BaseUser) -> set[str]:
     """DAGs that a user may change."""
     return get_auth_manager().get_authorized_dag_ids(user=user, method="PUT")
+
+
+def sees_addresses(user: BaseUser) -> bool:
+    """Whether a user may know where the trial log lies: who may edit Connections, where its address stands."""
+    return get_auth_manager().is_authorized_connection(method="PUT", user=user)
+
+
+def store_name(user: BaseUser, store: Store | None) -> str:
+    """Where the trial log lies, for those who may know; for others a name that tells one log from another.
+
+    Empty where there is no log.
+    """
+    if store is None:
+        return ""
+    if sees_addresses(user):
+        return store.identity
+    from airflow.configuration import conf
+
+    key = conf.get("api", "secret_key", fallback="") or ""  # else a guess at the address could be tried out
+    return f"log {hmac.new(key.encode(), store.identity.encode(), hashlib.sha256).hexdigest()[:8]}"

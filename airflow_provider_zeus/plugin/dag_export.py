@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from typing import Any
 
@@ -16,31 +16,26 @@ from airflow_provider_zeus.store.rows import to_row
 MOST = 10_000  # runs in one file
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would compute such a text
-_AT_ONCE = 200  # trials written between two pieces
 
 
-def csv_of(trials: Sequence[Trial]) -> Iterator[str]:
+def csv_of(pieces: Iterable[Sequence[Trial]]) -> Iterator[str]:
     """A line per trial, in order of number; what is None is empty, a nested field is JSON in its cell.
 
     A text that a spreadsheet would take for a formula has an apostrophe before it.
     """
-    out = io.StringIO()
+    out, head = io.StringIO(), True
     writer = csv.writer(out)
-    for i, trial in enumerate(trials):
-        row = to_row(trial)
-        if i == 0:
-            writer.writerow(row)
-        writer.writerow([_cell(value) for value in row.values()])
-        if i % _AT_ONCE == 0:
-            yield _taken(out)
-    yield _taken(out)
-
-
-def _taken(out: io.StringIO) -> str:
-    text = out.getvalue()
-    out.seek(0)
-    out.truncate()
-    return text
+    for trials in pieces:
+        for row in map(to_row, trials):
+            if head:
+                writer.writerow(row)
+                head = False
+            writer.writerow([_cell(value) for value in row.values()])
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+    if head:
+        yield ""
 
 
 def _cell(value: Any) -> Any:
@@ -49,13 +44,14 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def json_of(trials: Sequence[Trial], *, job_id: str, store: str, more: bool) -> Iterator[str]:
+def json_of(pieces: Iterable[Sequence[Trial]], *, job_id: str, store: str, more: bool) -> Iterator[str]:
     """One document, its ``trials`` in order of number, as the store holds them."""
     head = {"job_id": job_id, "store": store, "more": more}
-    yield f'{json.dumps(head)[:-1]}, "trials": ['
-    for i, trial in enumerate(trials):
-        yield f"{',' if i else ''}\n{json.dumps(to_row(trial))}"
-    yield "\n]}\n"
+    before = f'{json.dumps(head)[:-1]}, "trials": [\n'
+    for trials in filter(None, pieces):
+        yield before + ",\n".join(json.dumps(to_row(trial)) for trial in trials)
+        before = ",\n"
+    yield "\n]}\n" if before == ",\n" else f"{before}]}}\n"
 
 
 def file_name(job_id: str, day: date, kind: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from airflow_provider_zeus.optimizer.trial import Observation, State, Trial
 from airflow_provider_zeus.plugin.figures import COLOURS, Option, base, number, plain, scale
-from airflow_provider_zeus.plugin.models import Chart, Table
+from airflow_provider_zeus.plugin.models import LONGEST, Chart, Table
 from airflow_provider_zeus.plugin.words import energy, source
 
 TITLE = "Energy per GPU"
@@ -60,7 +60,7 @@ def each_of(seen: Observation) -> dict[str, float]:
 
 def why_not(seen: Observation) -> str:
     """Why the energy of each GPU is not known."""
-    return seen.reasons.get("gpu_energy_j") or "its log line was written without it"
+    return seen.reasons.get("gpu_energy_j", "")[:LONGEST] or "its log line was written without it"
 
 
 def _numbered(count: int) -> list[str]:

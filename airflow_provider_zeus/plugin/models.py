@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 UNKNOWN = "–"
+LONGEST, LONGEST_ON_ITS_PAGE = 500, 20_000  # characters of a text from the log: in lists, and on a run's own page
+
+
+def _at_most(most: int) -> BeforeValidator:
+    def cut(text: Any) -> Any:
+        return f"{text[:most]} …" if isinstance(text, str) and len(text) > most else text
+
+    return BeforeValidator(cut)
+
+
+Short = Annotated[str, _at_most(LONGEST)]  # a training may have written it, as long as it liked
+Long = Annotated[str, _at_most(LONGEST_ON_ITS_PAGE)]
 
 
 class Figure(BaseModel):
@@ -14,14 +26,14 @@ class Figure(BaseModel):
 
     value: float | None = None
     text: str = UNKNOWN
-    exact: str = ""
+    exact: Short = ""
 
 
 class Source(BaseModel):
     """Where figures come from: the badge beside them. Figures of different sources are never added."""
 
-    name: str | None = None  # as in the log; None: nothing measures energy
-    text: str = ""  # empty: nothing was measured yet
+    name: Short | None = None  # as in the log; None: nothing measures energy
+    text: Short = ""  # empty: nothing was measured yet
     kind: str = "source"  # source | estimate | simulated | no-source
     why: str = ""  # what the badge means, on hover
 
@@ -61,8 +73,8 @@ class Row(BaseModel):
     task_id: str
     map_index: int | None = None  # None: the task is not mapped
     run_type: str
-    data_slice: str | None
-    slice_text: str  # the same for people; empty: none
+    data_slice: Short | None
+    slice_text: Short  # the same for people; empty: none
     began_at: float  # seconds since the epoch
     attempts: list[Tried]
     limit: Figure  # of the last attempt
@@ -73,10 +85,10 @@ class Row(BaseModel):
     unit: str  # of the cost: J, or s where time alone counts
     phase: str  # of the first attempt: why this run was what it was
     explored: bool = False  # its first attempt was one at a batch size not yet proven, or might have been given up
-    why: str
+    why: Short
     state: str  # of the last attempt
     state_text: str
-    state_why: str
+    state_why: Short
     source: Source
 
 
@@ -98,15 +110,15 @@ class Detail(BaseModel):
     state: str
     state_text: str
     phase: str
-    why: str  # why it was chosen
-    ended: str  # why it ended
+    why: Long  # why it was chosen
+    ended: Long  # why it ended
     limit: Figure
     epochs: Figure
     energy: Figure
     time: Figure
     cost: Figure
     excess: Figure  # part of the cost that profiling took
-    device: str
+    device: Short
     source: Source
 
 

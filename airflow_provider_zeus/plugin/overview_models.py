@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_provider_zeus.plugin.models import Figure, Source
+from airflow_provider_zeus.plugin.models import Figure, Long, Short, Source
 
 
 class JobState(BaseModel):
     """How a job stands, with a sentence why."""
 
     name: str  # exploring | settled | drifted | stale | failing
-    why: str
+    why: Short
 
 
 class Trend(BaseModel):
@@ -37,8 +37,8 @@ class JobRow(BaseModel):
     source: Source
     trend: Trend
     state: JobState
-    settings: list[str] = []  # live settings in words
-    changed: str = ""  # who changed them last in the UI, and when
+    settings: list[Short] = []  # live settings in words
+    changed: Short = ""  # who changed them last in the UI, and when
 
 
 class JobsAnswer(BaseModel):
@@ -56,7 +56,7 @@ class JobSaved(BaseModel):
     word: str  # Saved | Lost | Undecided | Not known
     kind: str  # good | bad | warn
     figure: Figure
-    text: str  # the whole of it in a sentence
+    text: Short  # the whole of it in a sentence
     of: str = ""  # "newest 1,000 runs" where the log holds older ones
     source: Source
     state: JobState | None = None  # what only the whole log tells: the data changed
@@ -71,8 +71,8 @@ class Controls(BaseModel):
     default_batch_size: int
     paused: bool
     pinned: int | None
-    changed: str  # who changed them last in the UI, and when; empty: nobody
-    problem: str  # why no live setting is used; empty: they are, or there is none
+    changed: Short  # who changed them last in the UI, and when; empty: nobody
+    problem: Long  # why no live setting is used; empty: they are, or there is none
     may_edit: bool
     pause_text: str  # what pausing, or resuming, does
     pin_text: str  # what pinning does; the page puts no figure into it

@@ -91,7 +91,7 @@ def _kept_texts() -> list[tuple[str, str]]:
         files = []
     for path in files:
         with suppress(OSError, ValueError):  # told meanwhile, or no such file: the next question of its job warns
-            texts.append((f"file {path}", read_file(path)))
+            texts.append((_in_file(path), read_file(path)))
     return [(where, text) for where, text in texts if text]
 
 
@@ -100,6 +100,11 @@ def _state_dir() -> Path:
     from airflow.configuration import conf
 
     return Path(conf.get("zeus", "state_dir", fallback="") or embedded_path().parent / "zeus")
+
+
+def _in_file(path: Path) -> str:
+    """Where a kept cost is, without the folder: paths of this host are not for all readers."""
+    return f"file {path.name} in [zeus] state_dir"
 
 
 def heartbeat_s() -> float:
@@ -122,6 +127,6 @@ def _files(waiting: dict[str, TrialKey]) -> dict[TrialKey, str]:
     """Costs kept in files."""
     names = {f"{name.replace(':', '-')}.json": name for name in waiting}
     try:
-        return {waiting[names[p.name]]: f"file {p}" for p in _state_dir().glob(f"{PREFIX}-*.json") if p.name in names}
+        return {waiting[names[p.name]]: _in_file(p) for p in _state_dir().glob(f"{PREFIX}-*.json") if p.name in names}
     except OSError:
         return {}

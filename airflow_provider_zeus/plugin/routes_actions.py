@@ -1,27 +1,60 @@
 """What may be changed from the cost page: exploration paused, a batch size pinned. Loaded by the api-server alone."""
 
 # No "from __future__ import annotations": FastAPI would take its dependencies for query parameters.
+from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from fastapi import APIRouter, HTTPException, Request, Response  # noqa: TID253 - see above
+from fastapi.exceptions import RequestValidationError  # noqa: TID253
+from pydantic import ValidationError
 
 from airflow_provider_zeus.optimizer.trial import Trial
-from airflow_provider_zeus.plugin import auth, live_settings, overview_state, overview_view, reading
+from airflow_provider_zeus.plugin import answers, auth, live_settings, overview_state, overview_view, reading
 from airflow_provider_zeus.plugin.overview_models import Change, Controls
 
 router = APIRouter(prefix="/api/dags/{dag_id}/settings")
 
+LONGEST_BODY = 16 * 1024  # bytes
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": Change.model_json_schema()}}}}
+
 
 @router.get("", dependencies=[auth.MAY_READ_RUNS])
-def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Controls:
+async def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
     """Live settings of a job of a DAG, and whether this user may change them."""
+    return await answers.answer(user, partial(_settings, user, dag_id, job_id))
+
+
+@router.post("", dependencies=[auth.MAY_EDIT, auth.MAY_READ_RUNS, auth.FROM_OUR_PAGE], openapi_extra=_BODY)
+async def change(dag_id: str, request: Request, user: auth.GetUserDep) -> Response:
+    """Pause or resume exploration, pin or unpin a batch size. It holds from the job's next run on."""
+    asked = await _asked(request)
+    return await answers.answer(user, partial(_change, user, dag_id, asked))
+
+
+async def _asked(request: Request) -> Change:
+    """The body, read here and not by FastAPI, which would read it before it knows who sends it.
+
+    Raises HTTPException 413 where it is too long, RequestValidationError (422) where it is no change.
+    """
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LONGEST_BODY:
+            raise HTTPException(413, f"The body is longer than {LONGEST_BODY:,} bytes.")
+    try:
+        return Change.model_validate_json(body)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**p, "loc": ("body", *p["loc"])} for p in problems]) from None
+
+
+def _settings(user: BaseUser, dag_id: str, job_id: str) -> Controls:
     newest, sharing = _job(dag_id, job_id)
     return _controls(newest, may_edit=sharing <= auth.editable_dags(user))
 
 
-@router.post("", dependencies=[auth.MAY_EDIT, auth.MAY_READ_RUNS, auth.FROM_OUR_PAGE])
-def change(dag_id: str, asked: Change, user: auth.GetUserDep) -> Controls:
-    """Pause or resume exploration, pin or unpin a batch size. It holds from the job's next run on."""
+def _change(user: BaseUser, dag_id: str, asked: Change) -> Controls:
     newest, sharing = _job(dag_id, asked.job_id)
     if not sharing <= auth.editable_dags(user):
         raise HTTPException(403, "Another DAG, which you may not change, shares this job.")

@@ -1,49 +1,100 @@
 """The data routes of a DAG's tab. Loaded by the api-server alone."""
 
 # No "from __future__ import annotations": FastAPI would take its dependencies for query parameters.
+import json
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Literal, NamedTuple
 
-from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
-from fastapi.responses import StreamingResponse  # noqa: TID253
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.optimizer.trial import Trial
-from airflow_provider_zeus.plugin import dag_export, dag_view, dag_what_if, prices, reading, words
-from airflow_provider_zeus.plugin.auth import MAY_READ_RUNS
+from airflow_provider_zeus.plugin import answers, auth, dag_export, dag_view, dag_what_if, prices, reading, words
 from airflow_provider_zeus.plugin.dag_known import Known, job_of
 from airflow_provider_zeus.plugin.dag_models import DagAnswer, DagCharts, WhatIfAnswer
+from airflow_provider_zeus.plugin.kept import Kept
 from airflow_provider_zeus.store.base import Store
 
-router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[MAY_READ_RUNS])
+router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
 Price = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_PRICE, allow_inf_nan=False)]
 Eta = Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)]
 Carbon = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_CARBON, allow_inf_nan=False)]
 
+_what_ifs: Kept[WhatIfAnswer] = Kept(64)
+
+
+class _Page(NamedTuple):
+    """So many runs, behind so many newer ones."""
+
+    limit: int
+    skip: int
+
 
 @router.get("/costs")
-def dag_costs(
+async def dag_costs(
+    user: auth.GetUserDep,
     dag_id: str,
     job_id: str | None = None,
     limit: int = Query(dag_view.RUNS, ge=1, le=reading.MOST_RUNS),
     skip: int = Query(0, ge=0, le=1_000_000),
-) -> DagAnswer:
+) -> Response:
     """What runs of one Zeus job of a DAG cost, newest first; of its first job where none is named."""
+    return await answers.answer(user, partial(_costs, user, dag_id, job_id, _Page(limit, skip)))
+
+
+@router.get("/charts")
+async def dag_charts(user: auth.GetUserDep, dag_id: str, job_id: str | None = None) -> Response:
+    """What the newest runs say together: saved or lost, and the charts."""
+    return await answers.answer(user, partial(_charts, dag_id, job_id))
+
+
+@router.get("/what-if")
+async def dag_what_if_(
+    user: auth.GetUserDep,
+    dag_id: str,
+    job_id: str | None = None,
+    eta: Eta = None,
+    price_per_kwh: Price = None,
+    price_per_gpu_hour: Price = None,
+    g_co2e_per_kwh: Carbon = None,
+) -> Response:
+    """What the log says would be chosen and spent under other weights and prices. Nothing is trained or written."""
+    wish = dag_what_if.Wish(
+        eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
+    )
+    return await answers.answer(user, partial(_what_if, dag_id, job_id, wish))
+
+
+@router.get("/export")
+async def dag_export_(
+    request: Request,
+    user: auth.GetUserDep,
+    dag_id: str,
+    kind: Literal["csv", "json"],
+    job_id: str | None = None,
+    limit: int = Query(dag_export.MOST, ge=1, le=dag_export.MOST),
+    skip: int = Query(0, ge=0, le=1_000_000),
+) -> Response:
+    """The trials of the newest runs as the store holds them, as a file."""
+    return await answers.file(request, user, partial(_export, user, dag_id, job_id, kind, _Page(limit, skip)))
+
+
+def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagAnswer:
     store, jobs, job_id, note = _which(dag_id, job_id)
-    answer = DagAnswer(store=store.identity if store else "", jobs=jobs, note=note)
+    answer = DagAnswer(store=auth.store_name(user, store), jobs=jobs, note=note)
     if store is None or job_id is None:
         return answer
-    trials = store.runs(dag_id, job_id, last=limit + 1, skip=skip)
+    trials = store.runs(dag_id, job_id, last=page.limit + 1, skip=page.skip)
     answer.left_out = words.left_out(store.unreadable)
     if not trials:
         return answer.model_copy(update={"note": answer.left_out or "There is no older run."})
     untold = reading.untold(trials)
-    return dag_view.filled(answer, trials, store.settings(job_id), untold, limit=limit, skip=skip)
+    return dag_view.filled(answer, trials, store.settings(job_id), untold, limit=page.limit, skip=page.skip)
 
 
-@router.get("/charts")
-def dag_charts(dag_id: str, job_id: str | None = None) -> DagCharts:
-    """What the newest runs say together: saved or lost, and the charts."""
+def _charts(dag_id: str, job_id: str | None) -> DagCharts:
     store, _, job_id, note = _which(dag_id, job_id)
     if store is None or job_id is None:
         return DagCharts(note=note)
@@ -54,50 +105,41 @@ def dag_charts(dag_id: str, job_id: str | None = None) -> DagCharts:
     return dag_view.charts(trials, _known(store, dag_id, job_id, trials), prices.configured(), more=more)
 
 
-@router.get("/what-if")
-def dag_what_if_(
-    dag_id: str,
-    job_id: str | None = None,
-    eta: Eta = None,
-    price_per_kwh: Price = None,
-    price_per_gpu_hour: Price = None,
-    g_co2e_per_kwh: Carbon = None,
-) -> WhatIfAnswer:
-    """What the log says would be chosen and spent under other weights and prices. Nothing is trained or written."""
+def _what_if(dag_id: str, job_id: str | None, wish: dag_what_if.Wish) -> WhatIfAnswer:
     store, _, job_id, note = _which(dag_id, job_id)
     if store is None or job_id is None:
         return WhatIfAnswer(note=note)
+    factors = prices.configured()
+    version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # before the trials: never newer than they are
+    make = partial(_what_if_of, store, dag_id, job_id, wish, factors)
+    if version is None:
+        return make()
+    live = json.dumps(store.settings(job_id), sort_keys=True)
+    return _what_ifs.of((store.identity, dag_id, job_id, version, live, wish, factors), make)
+
+
+def _what_if_of(
+    store: Store, dag_id: str, job_id: str, wish: dag_what_if.Wish, factors: prices.Factors
+) -> WhatIfAnswer:
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
     if not trials:
         return WhatIfAnswer(note=words.left_out(store.unreadable) or dag_view.NO_JOB)
-    wish = dag_what_if.Wish(
-        eta=eta, price_per_kwh=price_per_kwh, price_per_gpu_hour=price_per_gpu_hour, g_co2e_per_kwh=g_co2e_per_kwh
-    )
-    return dag_what_if.answered(_known(store, dag_id, job_id, trials), wish, prices.configured())
+    return dag_what_if.answered(_known(store, dag_id, job_id, trials), wish, factors)
 
 
-@router.get("/export")
-def dag_export_(
-    dag_id: str,
-    kind: Literal["csv", "json"],
-    job_id: str | None = None,
-    limit: int = Query(dag_export.MOST, ge=1, le=dag_export.MOST),
-    skip: int = Query(0, ge=0, le=1_000_000),
-) -> StreamingResponse:
-    """The trials of the newest runs as the store holds them, as a file."""
+def _export(user: BaseUser, dag_id: str, job_id: str | None, kind: Literal["csv", "json"], page: _Page) -> answers.File:
     store, _, job_id, note = _which(dag_id, job_id)
     if store is None or job_id is None:
         raise HTTPException(404, note)
-    trials = store.runs(dag_id, job_id, last=limit, skip=skip)
-    more = bool(store.runs(dag_id, job_id, last=1, skip=skip + limit))
+    pieces = store.pieces(dag_id, job_id, last=page.limit, skip=page.skip)
+    more = bool(store.runs(dag_id, job_id, last=1, skip=page.skip + page.limit))
     name = dag_export.file_name(job_id, datetime.now(UTC).date(), kind)
-    body = (
-        dag_export.csv_of(trials)
+    text = (
+        dag_export.csv_of(pieces)
         if kind == "csv"
-        else dag_export.json_of(trials, job_id=job_id, store=store.identity, more=more)
+        else dag_export.json_of(pieces, job_id=job_id, store=auth.store_name(user, store), more=more)
     )
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(body, media_type=dag_export.TYPES[kind], headers=headers)
+    return answers.File(name, dag_export.TYPES[kind], text)
 
 
 def _which(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str | None, str | None]:

@@ -2,18 +2,30 @@
 
 # No "from __future__ import annotations": FastAPI would take its dependencies for query parameters.
 import time
+from functools import partial
 
-from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from fastapi import APIRouter, HTTPException, Response  # noqa: TID253 - see above
 
-from airflow_provider_zeus.plugin import auth, live_settings, overview_state, overview_view, reading, words
+from airflow_provider_zeus.plugin import answers, auth, live_settings, overview_state, overview_view, reading, words
 from airflow_provider_zeus.plugin.overview_models import JobsAnswer, JobSaved
 
 router = APIRouter(prefix="/api/jobs")
 
 
 @router.get("")
-def jobs(user: auth.GetUserDep) -> JobsAnswer:
+async def jobs(user: auth.GetUserDep) -> Response:
     """Every job of the DAGs that this user may read, by its newest trials."""
+    return await answers.answer(user, partial(_jobs, user))
+
+
+@router.get("/{dag_id}/saved", dependencies=[auth.MAY_READ_RUNS])
+async def saved(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
+    """What one job saved in one DAG so far: read apart, since it takes the log of the job."""
+    return await answers.answer(user, partial(_saved, dag_id, job_id))
+
+
+def _jobs(user: BaseUser) -> JobsAnswer:
     store = reading.open_log()
     if store is None:
         return JobsAnswer(store="", note=overview_view.NO_JOBS)
@@ -23,12 +35,10 @@ def jobs(user: auth.GetUserDep) -> JobsAnswer:
     rows = overview_view.rows(trials, allowed, live, time.time())
     left_out = words.left_out([damage for damage in store.unreadable if damage.dag_id in allowed])
     note = None if rows else left_out or overview_view.NO_JOBS
-    return JobsAnswer(store=store.identity, note=note, left_out=left_out, jobs=rows)
+    return JobsAnswer(store=auth.store_name(user, store), note=note, left_out=left_out, jobs=rows)
 
 
-@router.get("/{dag_id}/saved", dependencies=[auth.MAY_READ_RUNS])
-def saved(dag_id: str, job_id: str) -> JobSaved:
-    """What one job saved in one DAG so far: read apart, since it takes the log of the job."""
+def _saved(dag_id: str, job_id: str) -> JobSaved:
     store = reading.open_log()
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS) if store and job_id in store.jobs(dag_id) else []
     if store is None or not trials:

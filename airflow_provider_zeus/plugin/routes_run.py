@@ -2,12 +2,16 @@
 
 # No "from __future__ import annotations": FastAPI would take its dependencies for query parameters.
 import random
+from functools import partial
 
-from fastapi import APIRouter  # noqa: TID253 - see above
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from fastapi import APIRouter, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.optimizer.run_saving import RunSaving, Yardstick
 from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.plugin import (
+    answers,
+    auth,
     costs,
     figures_run,
     figures_run_curve,
@@ -17,20 +21,31 @@ from airflow_provider_zeus.plugin import (
     run_view,
     words,
 )
-from airflow_provider_zeus.plugin.auth import MAY_READ_RUNS
 from airflow_provider_zeus.plugin.run_models import RunAnswer, RunCharts
 from airflow_provider_zeus.store.base import Store
 
-router = APIRouter(prefix="/api/dags/{dag_id}/runs/{run_id}", dependencies=[MAY_READ_RUNS])
+router = APIRouter(prefix="/api/dags/{dag_id}/runs/{run_id}", dependencies=[auth.MAY_READ_RUNS])
 
 
 @router.get("/costs")
-def run_costs(dag_id: str, run_id: str, job_id: str | None = None) -> RunAnswer:
+async def run_costs(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str | None = None) -> Response:
     """What one run of a DAG cost, attempt by attempt, in every Zeus job of it or in one."""
+    return await answers.answer(user, partial(_costs, user, dag_id, run_id, job_id))
+
+
+@router.get("/charts")
+async def run_charts(
+    user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1
+) -> Response:
+    """Power over time and power-limit curves of one part of a run."""
+    return await answers.answer(user, partial(_charts, dag_id, run_id, (job_id, task_id, map_index)))
+
+
+def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunAnswer:
     store = reading.open_log()
     trials, kept = _trials(store, dag_id, run_id)
     jobs = sorted({t.job_id for t in trials})
-    answer = RunAnswer(store=store.identity if store else "", jobs=jobs, job_id=job_id)
+    answer = RunAnswer(store=auth.store_name(user, store), jobs=jobs, job_id=job_id)
     if not trials:
         note = words.left_out(store.unreadable if store else []) or run_view.NO_TRIAL
         return answer.model_copy(update={"note": note, "refresh_s": reading.heartbeat_s()})
@@ -48,12 +63,10 @@ def run_costs(dag_id: str, run_id: str, job_id: str | None = None) -> RunAnswer:
     return answer
 
 
-@router.get("/charts")
-def run_charts(dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1) -> RunCharts:
-    """Power over time and power-limit curves of one part of a run."""
+def _charts(dag_id: str, run_id: str, key: run_view.PartKey) -> RunCharts:
     store = reading.open_log()
     trials = store.recurrence(dag_id, run_id) if store else []
-    own = run_view.parts_of(trials).get((job_id, task_id, map_index))
+    own = run_view.parts_of(trials).get(key)
     if store is None or not own:
         return RunCharts(note=run_view.NO_TRIAL)
     drawn = [(t, store.points(t.key)) for t in own]
@@ -62,7 +75,7 @@ def run_charts(dag_id: str, run_id: str, job_id: str, task_id: str, map_index: i
     answer = RunCharts(power=words.badged(figures_run.power(drawn), source), gpus=each and words.badged(each, source))
     seen = [t for t in own if t.observation.where is not None]
     if seen:
-        job = run_view.job_of(own, store.settings(job_id))
+        job = run_view.job_of(own, store.settings(key[0]))
         weights = costs.weights_of(job, seen[-1].observation)
         samples = _profile(store, seen[-1])
         limits = {t.batch_size: t.observation.power_limit_w for t in seen}

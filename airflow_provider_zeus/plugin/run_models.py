@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.plugin.models import Chart, Detail, Figure, Source
+from airflow_provider_zeus.plugin.models import Chart, Detail, Figure, Short, Source
 
 
 class Tile(BaseModel):
@@ -12,7 +12,7 @@ class Tile(BaseModel):
 
     name: str
     figure: Figure
-    note: str = ""
+    note: Short = ""
     kind: str = ""  # good | bad | warn: said in words too
     source: Source = Source()  # without a text: the figure comes from no meter
 
@@ -22,7 +22,7 @@ class Verdict(BaseModel):
 
     kind: str  # saved | lost | even | unknown | running
     word: str
-    text: str
+    text: Short
 
 
 class Progress(BaseModel):
@@ -52,7 +52,7 @@ class Part(BaseModel):
     batch_size: int  # of the last attempt
     state: str
     state_text: str
-    state_why: str
+    state_why: Short
     verdict: Verdict
     tiles: list[Tile]
     notes: list[str] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -131,6 +131,15 @@ class Store(Protocol):
         ``skip``: so many newer runs are passed over. The newest run is the one with the newest trial; what another
         DAG's runs did in the job is left out.
         """
+
+    def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
+        """The trials of :meth:`runs`, in pieces that fit into memory; nothing of the store is held between two.
+
+        What is pruned while they are read is left out. Not one transaction: each piece is.
+        """
+
+    def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
+        """Equal only while :meth:`runs` and :meth:`profile` answer the same; None where the store cannot tell."""
 
     def latest(self, *, last: int) -> list[Trial]:
         """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.policy import Belief
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
-from airflow_provider_zeus.store import book, ledger, sql_belief, sql_trials
+from airflow_provider_zeus.store import book, ledger, sql_belief, sql_pages, sql_trials
 from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Unreadable
 from airflow_provider_zeus.store.settings import ReadText, read_settings
 from airflow_provider_zeus.store.sql_engine import engine_of, forget, read_url, shown, transaction
@@ -112,6 +112,20 @@ class SqlStore:
         """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
         with transaction(self._engine) as connection:
             return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
+
+    def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
+        """The trials of :meth:`runs`, a piece at a time; no connection is held between two pieces."""
+        with transaction(self._engine) as connection:
+            portions = sql_pages.numbers(connection, dag_id, job_id, last, skip)
+        for numbers in portions:
+            with transaction(self._engine) as connection:
+                piece = self._read(connection, sql_pages.numbered(connection, job_id, numbers))
+            yield piece
+
+    def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
+        """Another value after each change of what :meth:`runs` and :meth:`profile` answer."""
+        with transaction(self._engine) as connection:
+            return sql_pages.version(connection, dag_id, job_id, last, self._now(connection))
 
     def latest(self, *, last: int) -> list[Trial]:
         """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""

@@ -22,9 +22,13 @@ from airflow_provider_zeus.store.sql_watch import alive
 
 Found = Trial | Unreadable  # a row as it was read
 
+LONGEST_REASON = 10_000  # characters of a reason that lists read: a longer one is whole on its run's page alone
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
 
 _T, _P, _S = schema.trial, schema.power, schema.profile
+SHOWN = [  # columns of lists for people
+    sa.func.substr(c, 1, LONGEST_REASON, type_=sa.Text).label(c.name) if c.name == "reason" else c for c in _T.c
+]
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _after: sa.BindParameter[Any] = sa.bindparam("after")
 _last: sa.BindParameter[Any] = sa.bindparam("last")
@@ -71,7 +75,7 @@ _RUN = (
     .order_by(_T.c.job_id, _T.c.number)
 )
 _in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job)
-_NEWEST_RUNS = (
+NEWEST_RUNS = (
     sa.select(_T.c.run_id)
     .where(*_in_dag)
     .group_by(_T.c.run_id)
@@ -79,11 +83,11 @@ _NEWEST_RUNS = (
     .limit(_last)
     .offset(sa.bindparam("skip"))
 )
-_RUNS = sa.select(_T).where(*_in_dag, _T.c.run_id.in_(_NEWEST_RUNS)).order_by(_T.c.number)
+_RUNS = sa.select(*SHOWN).where(*_in_dag, _T.c.run_id.in_(NEWEST_RUNS)).order_by(_T.c.number)
 _ENDS = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number")).group_by(_T.c.dag_id, _T.c.job_id)
 _end = _ENDS.subquery()  # from an index alone
 _LATEST = (
-    sa.select(_T)
+    sa.select(*SHOWN)
     .join(
         _end, sa.and_(_T.c.job_id == _end.c.job_id, _T.c.number > _end.c.number - _last, _T.c.dag_id == _end.c.dag_id)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -135,6 +135,14 @@ class VariableStore:
         found = [t for t in self.trials(job_id) if t.origin.dag_id == dag_id]
         newest = list(dict.fromkeys(t.origin.run_id for t in reversed(found)))[skip : skip + last]
         return [t for t in found if t.origin.run_id in newest]
+
+    def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
+        """The trials of :meth:`runs` in one piece: there are 500 at most."""
+        yield self.runs(dag_id, job_id, last=last, skip=skip)
+
+    def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
+        """None: heartbeats lie in Variables of their own."""
+        return None
 
     def latest(self, *, last: int) -> list[Trial]:
         """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""

@@ -1,0 +1,1 @@
+"""Attacks that were seen to work, each as a test that fails where it works again."""

@@ -20,7 +20,7 @@ from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql import SqlStore
 from tests.postgres import empty_database
 from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab
-from tests.ui.site import PREFIX, RUNS, ZEUS_DAG, Site, api_server
+from tests.ui.site import ADMIN, PREFIX, RUNS, ZEUS_DAG, Site, api_server
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: 
 
 def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
     """From all jobs to one, its what-if moved, a run clicked through, and what is exported is what the log holds."""
-    at = visit_of(postgres_site, "plugin/zeus")
+    at = visit_of(postgres_site, "plugin/zeus", user=ADMIN)
     at.zeus.locator("#jobs tr", has_text=ZEUS_DAG).first.locator("th a").click()
     at.page.wait_for_url(f"**/{DAG_TAB}")
     tab = at.tab()

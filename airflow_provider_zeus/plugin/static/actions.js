@@ -1,6 +1,6 @@
 // Pause or resume exploration, pin or unpin a batch size: a block for one job, to be put anywhere.
 // A button first says what will happen with the next run; nothing is sent before that is confirmed.
-import { api, element, fetchJson } from "./kit.js";
+import { api, element, fetchJson, tryAgain } from "./kit.js";
 
 /** The block of one job; it fills itself. `changed` is called after a change. */
 export function controls(dag, job, changed = () => {}) {
@@ -10,7 +10,7 @@ export function controls(dag, job, changed = () => {}) {
   return box;
 
   function say(problem) {
-    box.replaceChildren(element("p", problem.message, { class: "problem-text", role: "alert" }));
+    box.replaceChildren(element("p", problem.message, { class: "problem-text", role: "alert" }, ...tryAgain(problem)));
   }
 
   function fill(held) {

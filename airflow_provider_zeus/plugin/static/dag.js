@@ -1,7 +1,7 @@
 // The tab of a DAG: what its job saved, charts, what-if, and the table of its runs.
 import {
   airflow, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
-  showLeftOut, showList, sourceBadges, stateBadge, template, tileItem, verdictLine,
+  showLeftOut, showList, sourceBadges, stateBadge, template, tileItem, tryAgain, verdictLine,
 } from "./kit.js";
 import { chartBlock } from "./charts.js";
 import { settingsBlock } from "./actions.js";
@@ -54,7 +54,7 @@ async function showCharts(waiting, job) {
     await showWhatIf(byId("what-if"), job, box.querySelector(".front"));
   } catch (problem) {
     box.removeAttribute("aria-busy");
-    box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }));
+    box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
   }
 }
 
@@ -62,6 +62,7 @@ async function showCharts(waiting, job) {
 
 async function turn(newLimit, newSkip) {
   const status = byId("page-note");
+  status.textContent = "Loading …";
   try {
     const answer = await fetchJson(api("dags", dagId, "costs", { job_id: jobId, limit: newLimit, skip: newSkip }));
     [limit, skip] = [newLimit, newSkip];

@@ -1,6 +1,6 @@
 // What-if: weights and prices are moved, the log answers. Nothing is trained, nothing is kept.
 import { updateChart } from "./charts.js";
-import { api, dagId, element, fetchJson, sourceBadges, table } from "./kit.js";
+import { api, dagId, element, fetchJson, sourceBadges, table, tryAgain } from "./kit.js";
 
 const WAIT_MS = 150; // after the last move
 
@@ -23,7 +23,7 @@ export async function showWhatIf(box, job, front) {
       if (answer.front) updateChart(front, answer.front);
       return answer;
     } catch (problem) {
-      if (own === newest) said.textContent = `No answer: ${problem.message}`;
+      if (own === newest) said.replaceChildren(`No answer: ${problem.message}`, ...tryAgain(problem));
       return null;
     }
   };

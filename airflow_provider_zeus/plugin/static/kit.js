@@ -87,6 +87,7 @@ const PROBLEMS = {
   401: "Your login has ended. Log in to Airflow again and reload this page.",
   403: "You may not see this.",
   404: "There is no such DAG or run.",
+  429: "Airflow is busy. Try again in a minute.",
 };
 
 /** What a refusal says: the fields that were odd, our own words for what is usual, else the words of who refused. */
@@ -96,12 +97,26 @@ function refusal(status, detail) {
   return own ?? PROBLEMS[status] ?? detail;
 }
 
-/** JSON of a data route. Throws an Error whose message is for people. */
+const PATIENCE_MS = 60_000; // with an Airflow that is busy
+const USUAL_WAIT_S = 2; // where it does not say how long
+
+/** As fetch(), but asks again, when Airflow says, while it is busy. Those that were refused together come back apart. */
+async function fetchPatiently(address, options) {
+  const until = performance.now() + PATIENCE_MS;
+  for (;;) {
+    const response = await fetch(address, options);
+    const wait = (Number(response.headers.get("Retry-After")) || USUAL_WAIT_S) * 1000 * (1 + Math.random() / 2);
+    if (response.status !== 429 || performance.now() + wait > until) return response;
+    await new Promise((over) => { setTimeout(over, wait); });
+  }
+}
+
+/** JSON of a data route. Throws an Error whose message is for people; `busy`: to try again later may help. */
 export async function fetchJson(address, options = {}) {
   let response;
   try {
     const headers = { Accept: "application/json", ...options.headers };
-    response = await fetch(address, { credentials: "same-origin", ...options, headers });
+    response = await fetchPatiently(address, { credentials: "same-origin", ...options, headers });
   } catch {
     throw new Error("Airflow cannot be reached. Reload this page when it runs again.");
   }
@@ -112,7 +127,16 @@ export async function fetchJson(address, options = {}) {
     // no JSON: a proxy in between answered
   }
   if (response.ok) return body;
-  throw new Error(body.problem ?? refusal(response.status, body.detail) ?? `This cannot be read (status ${response.status}).`);
+  const said = body.problem ?? refusal(response.status, body.detail) ?? `This cannot be read (status ${response.status}).`;
+  throw Object.assign(new Error(said), { busy: response.status === 429 });
+}
+
+/** Behind the words of a problem: a button, where to try again may help. */
+export function tryAgain(problem) {
+  if (!problem.busy) return [];
+  const again = element("button", "Try again", { type: "button" });
+  again.addEventListener("click", () => location.reload());
+  return [" ", again];
 }
 
 /** The one line in place of the view: loading, empty, or a problem. null: the view is there. */

@@ -2,7 +2,7 @@
 import { controls } from "./actions.js";
 import {
   airflow, api, badge, breakable, byId, element, fetchJson, figure, pageAddress, present, showLeftOut, sourceBadges,
-  stateBadge, template,
+  stateBadge, template, tryAgain,
 } from "./kit.js";
 
 const AT_ONCE = 2; // savings asked for at the same time
@@ -100,6 +100,6 @@ async function fillSaved(row) {
     const calm = job.state.name === "exploring" || job.state.name === "settled";
     if (saved.state && calm) row.querySelector(".state").replaceChildren(...stateParts(saved.state));
   } catch (problem) {
-    cell.replaceChildren(element("span", problem.message, { class: "note" }));
+    cell.replaceChildren(element("span", problem.message, { class: "note" }), ...tryAgain(problem));
   }
 }

@@ -1,6 +1,6 @@
 // Which view the address asks for: a run (?dag_id=&run_id=), a DAG (?dag_id=), or all jobs.
 import { followTheme } from "./charts.js";
-import { byId, dagId, jobId, leaveSandbox, pageAddress, runId, say } from "./kit.js";
+import { byId, dagId, jobId, leaveSandbox, pageAddress, runId, say, tryAgain } from "./kit.js";
 
 const view = runId !== null ? "run" : dagId !== null ? "dag" : "overview";
 
@@ -18,4 +18,5 @@ try {
   await show();
 } catch (problem) {
   say(problem.message, true);
+  byId("message").append(...tryAgain(problem));
 }

@@ -1,7 +1,7 @@
 // The tab of a run: a part for each of its tasks (and map indexes) with a Zeus job.
 import {
   api, byId, dagId, element, fetchJson, figure, jobId, present, runId, say, showJobs, showList, sourceBadges, stateBadge,
-  table, template, tileItem, verdictLine,
+  table, template, tileItem, tryAgain, verdictLine,
 } from "./kit.js";
 import { chartBlock, forgetIn, updateChart } from "./charts.js";
 
@@ -175,6 +175,6 @@ async function showCharts(own) {
     forgetIn(own.box);
     own.box.replaceChildren(...found.map(([name, chart]) => chartBlock(chart, { open: name !== "power", name })));
   } catch (problem) {
-    own.box.replaceChildren(element("p", `Its charts cannot be shown: ${problem.message}`, { class: "note" }));
+    own.box.replaceChildren(element("p", `Its charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
   }
 }

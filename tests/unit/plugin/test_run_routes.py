@@ -159,7 +159,8 @@ def test_a_cost_in_a_file_is_shown_too(viewer: Any, store: Store, home: Path) ->
     where = untold.remember(Down(), trial.key, State.CONVERGED, report(), "d.train", state_dir=home / "zeus")
     assert where.startswith("file ")
     (part,) = costs(viewer).json()["parts"]
-    assert (part["state_text"], part["attempts"][0]["waits"]) == ("not yet told", where)
+    waits = part["attempts"][0]["waits"]
+    assert (part["state_text"], waits) == ("not yet told", "file zeus-untold-ti-1-1.json in [zeus] state_dir")
 
 
 def test_a_run_that_the_log_never_heard_of_is_shown_from_what_is_kept(viewer: Any, store: Store) -> None:
