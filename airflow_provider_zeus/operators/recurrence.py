@@ -207,7 +207,7 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
         "batch_size": trial.batch_size,
         "phase": trial.planned.phase.value,
         "why": trial.planned.why,
-        "store": store.identity if store else None,
+        "store": store.identity.partition(":")[0] if store else None,  # its kind: viewers may read XComs
         **trial.decision.to_dict(),
     }
 

@@ -98,7 +98,7 @@ class RunRows:
             self._again_s = self._clock() + self._pause_s
             self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
             self._store = self._reopen()
-            log.info("Zeus has reached its store at %s.", self._store.identity)
+            log.info("Zeus has reached its store.")
         return self._store
 
     def _send(self, store: Store, key: TrialKey, line: Line) -> None:

@@ -35,6 +35,7 @@ def test_recurrences_learn_and_each_keeps_one_model(run_dag: Any) -> None:
 
     decision, cost = xcom(runs[1], "zeus_decision"), xcom(runs[1], "zeus_cost")
     assert (decision["batch_size"], decision["phase"]) == (16, "explore")
+    assert decision["store"] == "sqlite", "whoever may read XComs learns no address"
     assert "given up above" in decision["why"]
     assert [a["state"] for a in cost["attempts"]] == ["given_up", "converged"]
     assert (cost["batch_size"], cost["kept_attempt"], cost["energy_source"]) == (32, 2, "simulated")
