@@ -29,8 +29,7 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
 
     @functools.wraps(function)
     def run(args: Namespace) -> None:
-        from airflow.utils.cli import action_cli
-        from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+        from airflow_provider_zeus.airflow_compat import action_cli, providers_configuration_loaded
 
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
         _log_to_stderr()
@@ -95,8 +94,9 @@ def confirmed(question: str) -> bool:
 
 def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
     """Print a table, a column for each key of its rows; ``empty`` where there are none."""
-    from airflow.cli.simple_table import AirflowConsole, SimpleTable
     from rich.text import Text
+
+    from airflow_provider_zeus.airflow_compat import AirflowConsole, SimpleTable
 
     if not rows:
         print(empty)

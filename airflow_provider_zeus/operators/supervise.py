@@ -32,7 +32,7 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     Raises AirflowException when it fails, BelowTargetError where its job requires the target, OSError or ValueError
     where no process can be started.
     """
-    from airflow.exceptions import AirflowException  # type: ignore[attr-defined]
+    from airflow.sdk.exceptions import AirflowException
 
     plan: Plan | None = replace(recurrence.plan, restarts=True)
     with TemporaryDirectory(prefix="zeus-", ignore_cleanup_errors=True) as folder:

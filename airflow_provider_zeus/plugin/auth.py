@@ -1,14 +1,19 @@
-"""Who may see what: all of Airflow's security that our pages use. The same names exist on Airflow 3.2 and 3.3."""
+"""Who may see what: all of Airflow's security that our pages use."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
 from fastapi import Depends, HTTPException, Request  # noqa: TID253 - loaded by the api-server alone
+
+from airflow_provider_zeus.airflow_compat import (
+    BaseUser,
+    DagAccessEntity,
+    GetUserDep,
+    get_auth_manager,
+    requires_access_dag,
+    requires_authenticated,
+)
 
 __all__ = ["EVERYWHERE", "FROM_OUR_PAGE", "MAY_EDIT", "MAY_READ_RUNS", "GetUserDep", "editable_dags", "readable_dags"]
 
@@ -47,7 +52,7 @@ def _from_our_page(request: Request) -> None:
 
 def _own_origins(request: Request) -> set[str]:
     """Where this Airflow is reached: as the browser named it, and as ``[api] base_url`` does."""
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     base = urlsplit(conf.get("api", "base_url", fallback="") or "")
     here = {f"{request.url.scheme}://{request.headers.get('Host', '')}"}
