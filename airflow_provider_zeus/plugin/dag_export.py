@@ -8,21 +8,20 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import Any
 
 from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.visible import cell
 
 MOST = 10_000  # runs in one file
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would compute such a text
 _AT_ONCE = 200  # trials written between two pieces
 
 
 def csv_of(trials: Sequence[Trial]) -> Iterator[str]:
     """A line per trial, in order of number; what is None is empty, a nested field is JSON in its cell.
 
-    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    A text that a spreadsheet would take for a formula has an apostrophe before it; a text is in one line.
     """
     out = io.StringIO()
     writer = csv.writer(out)
@@ -30,7 +29,7 @@ def csv_of(trials: Sequence[Trial]) -> Iterator[str]:
         row = to_row(trial)
         if i == 0:
             writer.writerow(row)
-        writer.writerow([_cell(value) for value in row.values()])
+        writer.writerow([cell(value) for value in row.values()])
         if i % _AT_ONCE == 0:
             yield _taken(out)
     yield _taken(out)
@@ -41,12 +40,6 @@ def _taken(out: io.StringIO) -> str:
     out.seek(0)
     out.truncate()
     return text
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value)
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def json_of(trials: Sequence[Trial], *, job_id: str, store: str, more: bool) -> Iterator[str]:

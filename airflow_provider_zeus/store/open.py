@@ -12,7 +12,7 @@ from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again
 from airflow_provider_zeus.store.base import UPGRADE, Store
-from airflow_provider_zeus.store.connection_url import database_url, is_variable_store
+from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
 from airflow_provider_zeus.store.patience import within
 
 DEFAULT_CONN_ID = "zeus_default"
@@ -57,6 +57,7 @@ def store_url(conn_id: str) -> str | None:
     connection = find_connection(conn_id)
     if connection is None:
         return _embedded_url(conn_id)
+    _mask(connection)
     if is_variable_store(connection, conn_id):
         return None
     return database_url(connection, conn_id)
@@ -75,12 +76,23 @@ def find_connection(conn_id: str) -> Any:
         try:
             return BaseHook.get_connection(conn_id)
         except AirflowNotFoundException:
-            return _asked_again(conn_id)
+            found = _asked_again(conn_id)
+            if found is None and os.environ.get(name := f"AIRFLOW_CONN_{conn_id.upper()}"):
+                raise StoreError(f"{name} is no Connection") from None  # Airflow takes it for absent
+            return found
     except Exception as error:  # of Airflow, of HTTP, of its database, of a secrets backend
         raise StoreError(
             f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): see that Airflow's API and database "
             "can be reached and that the Connection is well-formed."
         ) from None
+
+
+def _mask(connection: Any) -> None:
+    """Tell Airflow's logs of the passwords that it does not know: those that stand in another field."""
+    from airflow.sdk.log import mask_secret
+
+    for password in passwords(connection):
+        mask_secret(password)
 
 
 def _asked_again(conn_id: str) -> Any:

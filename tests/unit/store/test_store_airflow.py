@@ -13,7 +13,6 @@ from airflow.sdk import Variable
 from airflow_provider_zeus import airflow_compat
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store import airflow_variables as variables
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.variable import VariableStore
