@@ -6,15 +6,14 @@ from typing import Any
 
 from airflow.sdk import DAG, task
 
+from airflow_provider_zeus.plugin import ZeusPlugin
 from tests.integration.jobs import job, log_of
 from tests.unit.cli.conftest import Zeus, home, zeus  # noqa: F401  fixtures
-from tests.unit.plugin.conftest import airflow_app, token_of, viewer  # noqa: F401  fixtures
 
 
-def test_a_dag_with_the_decorator_its_trial_and_its_page(
+def test_a_dag_with_the_decorator_its_trial_and_the_commands(
     run_dag: Any,
     zeus: Zeus,  # noqa: F811
-    viewer: Any,  # noqa: F811
 ) -> None:
     with DAG("smoke") as dag:
 
@@ -31,5 +30,9 @@ def test_a_dag_with_the_decorator_its_trial_and_its_page(
 
     assert zeus("trials", "smoke.train").status == 0
     assert zeus("doctor").out.startswith(("OK", "warning")), "no error for this version"
-    assert viewer.get("/zeus/page").status_code == 200
-    assert viewer.get("/zeus/api/dags/smoke/costs").json()["rows"]
+
+
+def test_the_pages_are_there() -> None:
+    (found,) = ZeusPlugin().fastapi_apps
+    paths = {route.path for route in found["app"].routes}
+    assert {"/page", "/api/dags/{dag_id}/costs"} <= paths
