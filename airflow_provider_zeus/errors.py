@@ -1,8 +1,13 @@
 """Every exception that this package raises on purpose. Each message names the field, its value and the remedy."""
 
+from airflow_provider_zeus.visible import visible
+
 
 class ZeusError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package. Its text is one line: names in it may come from a training."""
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class JobSpecError(ZeusError, ValueError):

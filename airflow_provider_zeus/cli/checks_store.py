@@ -107,7 +107,7 @@ def _schema_of(url: str) -> tuple[str, str | None]:
 
 def executor(conn_id: str) -> Finding:
     """Whether tasks run where the store can be reached."""
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     from airflow_provider_zeus.store.open import runs_here, store_url
 

@@ -6,7 +6,7 @@ import getpass
 import os
 from argparse import Namespace
 
-from airflow_provider_zeus.cli.shell import command, confirmed, known, opened
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer.trial import State, Trial
 from airflow_provider_zeus.store.base import Store
@@ -21,10 +21,10 @@ def close(args: Namespace) -> int:
             f"trial {trial.number} of {trial.job_id} (run {trial.origin.run_id or '-'}, batch size {trial.batch_size})"
         )
         if not args.yes and not confirmed(f"Close {what} for good? [y/N] "):
-            print("Nothing was changed.")
+            say("Nothing was changed.")
             return 1
         closed = store.close_trial(trial.job_id, trial.number, by=_user())
-    print(f"Closed {what}: {closed.reason}.")
+    say(f"Closed {what}: {closed.reason}.")
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from airflow_provider_zeus.cli.shell import command
+from airflow_provider_zeus.cli.shell import command, say
 
 
 @command
@@ -12,4 +12,4 @@ def upgrade(args: Namespace) -> None:
     """Make or migrate the tables of the trial log."""
     from airflow_provider_zeus.store.upgrade import upgrade
 
-    print(upgrade(args.conn_id))
+    say(upgrade(args.conn_id))

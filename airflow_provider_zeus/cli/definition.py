@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from airflow.cli.cli_config import (
+from airflow_provider_zeus.airflow_compat import (
     ARG_YES,
     ActionCommand,
     Arg,

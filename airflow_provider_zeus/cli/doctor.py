@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import checks_device, checks_power, checks_store
 from airflow_provider_zeus.cli.finding import Finding, error, ok
-from airflow_provider_zeus.cli.shell import command, print_json
+from airflow_provider_zeus.cli.shell import command, print_json, say
 from airflow_provider_zeus.errors import ZeusError
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def doctor(args: Namespace) -> int:
     if args.json:
         print_json([asdict(f) for f in findings])
     else:
-        print("\n".join(_lines(findings)))
+        for line in _lines(findings):
+            say(line)
     return 1 if any(f.status == "error" for f in findings) else 0
 
 

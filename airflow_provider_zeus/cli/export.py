@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,14 +15,14 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from airflow_provider_zeus.cli.figures import cost_of, device_of, weights_of
-from airflow_provider_zeus.cli.shell import command, known, opened
+from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.job import ZeusJob
 from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Observation, Origin, Trial
 from airflow_provider_zeus.store.base import Store, named
+from airflow_provider_zeus.visible import cell
 
 _COSTS = ("bound_cost", "max_epoch_cost")  # of an attempt: in joules, or in seconds where time alone is weighed
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet may run
 
 
 @command
@@ -33,11 +35,9 @@ def export(args: Namespace) -> None:
     with _target(args.output) as file:
         (_csv if args.format == "csv" else _json)(rows, file)
     if args.output:
-        print(f"{len(rows)} trial{'' if len(rows) == 1 else 's'} written to {args.output}.")
+        say(f"{len(rows)} trial{'' if len(rows) == 1 else 's'} written to {args.output}.")
     if left_out:
-        print(
-            f"Left out, since they cannot be read: {', '.join(left_out)}. See 'airflow zeus doctor'.", file=sys.stderr
-        )
+        say(f"Left out, since they cannot be read: {', '.join(left_out)}. See 'airflow zeus doctor'.", file=sys.stderr)
 
 
 @contextmanager
@@ -46,10 +46,16 @@ def _target(path: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     try:
-        with open(path, "w", encoding="utf-8", newline="") as file:
+        with open(path, "w", encoding="utf-8", newline="", opener=_private) as file:
             yield file
     except OSError as error:
-        raise StoreError(f"{path!r} cannot be written ({error.strerror}): name another file with --output.") from None
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise StoreError(f"{path!r} cannot be written ({why}): name another file with --output.") from None
+
+
+def _private(path: str, flags: int) -> int:
+    """A file for this user alone where there is none yet; no link, which would lead to another file."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _rows(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -95,8 +101,8 @@ def _utc(epoch_s: float | None) -> str | None:
 
 
 def _json(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
-    """A JSON list, a trial per line."""
-    file.write("[" + ",\n".join(json.dumps(each, ensure_ascii=False, allow_nan=False) for each in rows) + "]\n")
+    """A JSON list, a trial per line, in ASCII."""
+    file.write("[" + ",\n".join(json.dumps(each, allow_nan=False) for each in rows) + "]\n")
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
@@ -106,14 +112,7 @@ def _csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
     for each in rows:
         flat = {name: each[name] for name in COLUMNS if name in each}
         flat |= {f"spec_{name}": each["spec"].get(name) for name in _SPEC}
-        writer.writerow({name: _cell(value) for name, value in flat.items()})
-
-
-def _cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula; numbers are not text and stay as they are."""
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False)
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+        writer.writerow({name: cell(value) for name, value in flat.items()})
 
 
 _SPEC = tuple(f.name for f in fields(ZeusJob))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text
-from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, print_json, show
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, print_json, say, show
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.store.settings import SETTINGS, after_change, variable_key
@@ -79,7 +79,7 @@ def pin(args: Namespace) -> None:
             "BATCH_SIZE", args.batch_size, f"not in batch_sizes {list(sizes)} of {job_id}", "Choose one of them"
         )
     _change(job_id, pin_batch_size=args.batch_size)
-    print(f"{job_id} runs batch size {args.batch_size} from its next run on.")
+    say(f"{job_id} runs batch size {args.batch_size} from its next run on.")
 
 
 @command
@@ -87,7 +87,7 @@ def unpin(args: Namespace) -> None:
     """Let Zeus choose the batch size again."""
     job_id = _known(args)
     _change(job_id, pin_batch_size=None)
-    print(f"Zeus chooses the batch size of {job_id} from its next run on.")
+    say(f"Zeus chooses the batch size of {job_id} from its next run on.")
 
 
 @command
@@ -95,7 +95,7 @@ def pause(args: Namespace) -> None:
     """Try nothing new from the next run on."""
     job_id = _known(args)
     _change(job_id, pause_exploration=True)
-    print(f"{job_id} tries nothing new from its next run on.")
+    say(f"{job_id} tries nothing new from its next run on.")
 
 
 @command
@@ -103,7 +103,7 @@ def resume(args: Namespace) -> None:
     """Explore again."""
     job_id = _known(args)
     _change(job_id, pause_exploration=None)
-    print(f"{job_id} explores again from its next run on.")
+    say(f"{job_id} explores again from its next run on.")
 
 
 @command
@@ -111,11 +111,11 @@ def reset(args: Namespace) -> int:
     """Start a job anew by a ``job_version`` that no earlier trial has; the log stays."""
     job_id = _known(args)
     if not args.yes and not confirmed(f"Forget what the trials of {job_id} taught? They stay in the log. [y/N] "):
-        print("Nothing was changed.")
+        say("Nothing was changed.")
         return 1
     version = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     _change(job_id, job_version=version)
-    print(f"{job_id} starts anew with its next run (job_version {version}); its older trials teach nothing now.")
+    say(f"{job_id} starts anew with its next run (job_version {version}); its older trials teach nothing now.")
     return 0
 
 

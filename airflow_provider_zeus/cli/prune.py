@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airflow_provider_zeus.cli.shell import command, known, opened
+from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def prune(args: Namespace) -> None:
     with opened(args) as store:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
         if url is None:
-            print(
+            say(
                 "Nothing to prune: Airflow Variables keep the newest 500 trials of a job and the power points of its "
                 "newest 20 anyway."
             )
@@ -46,15 +46,15 @@ def _prune(store: Store, url: str, jobs: Sequence[str], age_s: float, args: Name
     for job_id in jobs:
         options = {"decisions": not args.keep_trials, "dry_run": args.dry_run}
         done.append(prune(engine, job_id, before_s, progress=_say, **options))
-        print(_line(done[-1]))
+        say(_line(done[-1]))
     total = size_text(sum(pruned.bytes for pruned in done))
     if args.dry_run:
-        print(f"{total} would go from {store.identity}; nothing was changed.")
+        say(f"{total} would go from {store.identity}; nothing was changed.")
         return
-    print(f"{total} gone from {store.identity}.")
+    say(f"{total} gone from {store.identity}.")
     free = give_back(engine)
     if free:
-        print(
+        say(
             f"{size_text(free)} of the file are free, and new trials use them. To make it smaller, stop all runs, "
             f"then: sqlite3 {engine.url.database} 'PRAGMA auto_vacuum = INCREMENTAL; VACUUM'"
         )
@@ -93,4 +93,4 @@ def _say(pruned: Pruned) -> None:
 
     seen = max(pruned.points, pruned.decisions)
     if seen >= _SAY_EVERY and seen % _SAY_EVERY < TRIALS_A_STEP:
-        print(f"{pruned.job_id}: {seen} trials so far", file=sys.stderr, flush=True)
+        say(f"{pruned.job_id}: {seen} trials so far", file=sys.stderr)

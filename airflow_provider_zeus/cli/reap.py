@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from airflow_provider_zeus.cli.shell import command, opened
+from airflow_provider_zeus.cli.shell import command, opened, say
 from airflow_provider_zeus.store.base import Store
 
 
@@ -17,9 +17,9 @@ def reap(args: Namespace) -> int:
 
     state_dir = Settings.read().state_dir
     served = restore_orphans(state_dir)  # first: it needs no store
-    print(f"Power limits in {state_dir}: {_count(served, 'orphaned record')} served.")
+    say(f"Power limits in {state_dir}: {_count(served, 'orphaned record')} served.")
     if (path := _no_log_yet(args.conn_id)) is not None:
-        print(f"There is no trial log yet at {path}, which the first run of a job makes: no trial is open.")
+        say(f"There is no trial log yet at {path}, which the first run of a job makes: no trial is open.")
         return _told(0, str(path), _kept(state_dir))
     with opened(args) as store:
         return _of_store(store, state_dir)
@@ -42,9 +42,9 @@ def _of_store(store: Store, state_dir: Path) -> int:
     )  # before the leases: what is told is not abandoned
     status = _told(told, store.identity, _kept(state_dir))
     closed = [trial for job_id in store.jobs() for trial in store.reap(job_id)]
-    print(f"Expired trials: {_count(len(closed), 'trial')} closed as abandoned.")
+    say(f"Expired trials: {_count(len(closed), 'trial')} closed as abandoned.")
     for trial in closed:
-        print(f"  {trial.job_id}: trial {trial.number} of run {trial.origin.run_id or '-'}")
+        say(f"  {trial.job_id}: trial {trial.number} of run {trial.origin.run_id or '-'}")
     return status
 
 
@@ -56,9 +56,9 @@ def _kept(state_dir: Path) -> list[str]:
 
 
 def _told(told: int, identity: str, left: list[str]) -> int:
-    print(f"Costs not yet told: {_count(told, 'cost')} told to {identity}, {len(left)} left.")
+    say(f"Costs not yet told: {_count(told, 'cost')} told to {identity}, {len(left)} left.")
     for where in left:
-        print(f"  left: {where}")
+        say(f"  left: {where}")
     return 1 if left else 0
 
 

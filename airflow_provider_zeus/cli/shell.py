@@ -14,10 +14,11 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.visible import visible
 
 
 def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace], None]:
@@ -29,8 +30,7 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
 
     @functools.wraps(function)
     def run(args: Namespace) -> None:
-        from airflow.utils.cli import action_cli
-        from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+        from airflow_provider_zeus.airflow_compat import action_cli, providers_configuration_loaded
 
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
         _log_to_stderr()
@@ -38,7 +38,7 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
             with warnings.catch_warnings(action="ignore"):  # of libraries; Airflow 3.2 prints them to stdout
                 status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
         except ZeusError as error:
-            print(error, file=sys.stderr)
+            say(str(error), file=sys.stderr)
             status = 1
         except BrokenPipeError:  # of "| head"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -84,10 +84,15 @@ def known(store: Store, job_id: str) -> str:
     raise JobSpecError.of("JOB", job_id, f"no such job in {store.identity}", remedy)
 
 
+def say(line: str, file: TextIO | None = None) -> None:
+    """Print one line, to standard output by default. Names in it may come from a training: see :func:`visible`."""
+    print(visible(line), file=file, flush=file is not None)
+
+
 def confirmed(question: str) -> bool:
     """Whether a person says yes; no where there is none to ask."""
     try:
-        return input(question).strip().lower() in ("y", "yes")
+        return input(visible(question)).strip().lower() in ("y", "yes")
     except EOFError:
         print()
         return False
@@ -95,11 +100,12 @@ def confirmed(question: str) -> bool:
 
 def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
     """Print a table, a column for each key of its rows; ``empty`` where there are none."""
-    from airflow.cli.simple_table import AirflowConsole, SimpleTable
     from rich.text import Text
 
+    from airflow_provider_zeus.airflow_compat import AirflowConsole, SimpleTable
+
     if not rows:
-        print(empty)
+        say(empty)
         return
     table = SimpleTable(show_header=True)
     table.caption = None
@@ -107,13 +113,13 @@ def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
         figure = name in _FIGURES
         table.add_column(name, justify="right" if figure else "left", no_wrap=figure, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(value)) for value in row.values()))  # Text: "[red]" in a name is a name
+        table.add_row(*(Text(visible(str(value))) for value in row.values()))  # Text: "[red]" in a name is a name
     AirflowConsole().print(table)
 
 
 def print_json(data: Any) -> None:
-    """Print plain JSON; numbers stay numbers."""
-    print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+    """Print plain JSON; numbers stay numbers. In ASCII: a terminal obeys some of the other characters."""
+    print(json.dumps(data, indent=2, allow_nan=False))
 
 
 _FIGURES = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
-from airflow_provider_zeus.cli.shell import command, print_json, show
+from airflow_provider_zeus.cli.shell import command, print_json, say, show
 from airflow_provider_zeus.errors import JobSpecError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def simulate(args: Namespace) -> None:
     print(LEGEND.format(args.seeds))
     for summary in summaries:
         if summary["policy"] != "default":  # nothing is saved by what is there
-            print(_sentence(summary))
+            say(_sentence(summary))
 
 
 def _named(name: str | None) -> list[str]:

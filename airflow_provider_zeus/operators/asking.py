@@ -13,6 +13,7 @@ from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Store
 from airflow_provider_zeus.store.patience import bounded, retried
 from airflow_provider_zeus.store.untold import drain
 from airflow_provider_zeus.store.variable import VariablePort
+from airflow_provider_zeus.visible import visible
 
 ASK_S = 20.0  # for an answer, with all that is tried again
 DRAIN_S = 5.0  # of these, for what earlier runs could not tell
@@ -71,4 +72,4 @@ def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: 
     try:
         bounded(lambda: drain(store, port, job_id, state_dir=state_dir), DRAIN_S)
     except TimeoutError as error:
-        log.warning("Costs of %s that were not told are looked for no longer: %s.", job_id, error)
+        log.warning("Costs of %s that were not told are looked for no longer: %s.", visible(job_id), error)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.operators.asking import Question, drain_for_a_while
 from airflow_provider_zeus.operators.teller import RUN_S, STOPPED_S, Teller
@@ -20,9 +21,9 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.gpu_lock import held_here
 from airflow_provider_zeus.power.open import GPU_LOCK_WAIT_S, device_of
 from airflow_provider_zeus.private import is_shared, make_folder
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables, is_test_run, supervisor
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
-from airflow_provider_zeus.store.open import SETTINGS_S, open_store
+from airflow_provider_zeus.store.open import SETTINGS_S, embedded_path, open_store
 from airflow_provider_zeus.store.patience import bounded, within
 from airflow_provider_zeus.store.settings import read_settings
 from airflow_provider_zeus.training.leash import die_with_parent
@@ -51,7 +52,7 @@ class Settings:
     @classmethod
     def read(cls) -> Settings:
         """Read it from Airflow. Raises JobSpecError where it cannot work."""
-        from airflow.configuration import AIRFLOW_HOME, conf
+        from airflow.sdk import conf
 
         heartbeat_s = conf.getfloat("zeus", "heartbeat_s", fallback=15.0)
         lease_s = conf.getfloat("zeus", "lease_s", fallback=90.0)
@@ -64,7 +65,7 @@ class Settings:
                 f"a heartbeat every {heartbeat_s:g} s could not renew it in time",
                 "raise it to 6 heartbeats",
             )
-        state_dir = Path(conf.get("zeus", "state_dir", fallback="") or Path(AIRFLOW_HOME) / "zeus")
+        state_dir = Path(conf.get("zeus", "state_dir", fallback="") or embedded_path().parent / "zeus")
         cpu_watts = conf.getfloat("zeus", "cpu_watts", fallback=0.0)
         if not 0 <= cpu_watts < float("inf"):
             raise JobSpecError.of("[zeus] cpu_watts", cpu_watts, "not a power", "give the watts of one busy core, or 0")

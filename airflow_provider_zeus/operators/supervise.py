@@ -20,6 +20,7 @@ from airflow_provider_zeus.training import environment
 from airflow_provider_zeus.training.child import Child, Follower
 from airflow_provider_zeus.training.outbox import Outbox
 from airflow_provider_zeus.training.plan import Kind, Line, Plan
+from airflow_provider_zeus.visible import visible
 
 LOOK_S = 1.0  # how often the result is read
 
@@ -32,7 +33,7 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     Raises AirflowException when it fails, BelowTargetError where its job requires the target, OSError or ValueError
     where no process can be started.
     """
-    from airflow.exceptions import AirflowException  # type: ignore[attr-defined]
+    from airflow.sdk.exceptions import AirflowException
 
     plan: Plan | None = replace(recurrence.plan, restarts=True)
     with TemporaryDirectory(prefix="zeus-", ignore_cleanup_errors=True) as folder:
@@ -197,9 +198,8 @@ class Supervised:
         if status == 0 and not self._start_id:
             state, reason, seen = told_by_output(self._job, last_line, self._seen_outside())
             if state is not State.CONVERGED:
-                log.warning(
-                    "Zeus: the model of batch size %d is kept, but %s.", self.plan.attempts[0].batch_size, reason
-                )
+                size = self.plan.attempts[0].batch_size
+                log.warning("Zeus: the model of batch size %d is kept, but %s.", size, visible(str(reason)))
             self._send("end", seen, state=state, reason=reason)
             self._outbox.put(Line(kind="final", start_id="", attempt=self.plan.first_attempt))
         else:

@@ -22,6 +22,7 @@ from airflow_provider_zeus.store.untold import VARIABLE_S, remember
 from airflow_provider_zeus.store.variable import VariablePort
 from airflow_provider_zeus.training.plan import Line
 from airflow_provider_zeus.training.signals import AttemptOver
+from airflow_provider_zeus.visible import visible
 
 RUN_S = 30.0  # that a run waits for its store in all: question, beginnings and ends of attempts
 BEGIN_S = 1.0  # for the beginning of an attempt
@@ -133,16 +134,16 @@ class Teller:
         try:
             where = remember(port, key, state, report, first.job_id, line.reason, **where_to)
         except StoreError as worse:
-            seen = report.observation
+            seen, job_id = report.observation, visible(first.job_id)
             log.error(
                 "Zeus lost the cost of attempt %d, which a person may enter (job %s, batch size %d, %s): %s J, %s s, "
                 "%s epochs. %s %s",
-                *(attempt, first.job_id, row.batch_size, state, seen.energy_j, seen.time_s, seen.epochs, error, worse),
+                *(attempt, job_id, row.batch_size, state, seen.energy_j, seen.time_s, seen.epochs, error, worse),
             )
             return "lost"
         finally:
             self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
-        log.warning("Zeus could not tell the cost of attempt %d: %s It is kept in %s.", attempt, error, where)
+        log.warning("Zeus could not tell the cost of attempt %d: %s It is kept in %s.", attempt, error, visible(where))
         return where
 
     @property

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.bases.decorator import KeywordParameters
 
+from airflow_provider_zeus.airflow_compat import determine_kwargs
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.optimizer.job import ZeusJob
@@ -93,7 +93,7 @@ class ZeusTrainOperator(BaseOperator):
         known = {**context, **kwargs}
         if position < len(args):
             known.pop(RUN, None)
-        return self.python_callable(*args, **KeywordParameters.determine(self.python_callable, args, known).unpacking())
+        return self.python_callable(*args, **determine_kwargs(self.python_callable, args, known))
 
 
 def check_function(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.bases.decorator import get_unique_task_id
-from airflow.sdk.definitions._internal.contextmanager import DagContext
 
+from airflow_provider_zeus.airflow_compat import DagContext, get_unique_task_id
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.optimizer.job import ZeusJob

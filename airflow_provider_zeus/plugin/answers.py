@@ -9,12 +9,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import Request, Response  # noqa: TID253 - loaded by the api-server alone
 from fastapi.responses import JSONResponse, StreamingResponse  # noqa: TID253
 from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
+from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.plugin import auth, load
 from airflow_provider_zeus.plugin.models import Problem

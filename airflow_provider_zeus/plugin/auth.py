@@ -1,4 +1,4 @@
-"""Who may see what: all of Airflow's security that our pages use. The same names exist on Airflow 3.2 and 3.3."""
+"""Who may see what: all of Airflow's security that our pages use."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import hmac
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, HTTPException, Request  # noqa: TID253 - loaded by the api-server alone
 from fastapi.params import Depends as Dependency  # noqa: TID253
 
+from airflow_provider_zeus.airflow_compat import (
+    BaseUser,
+    DagAccessEntity,
+    GetUserDep,
+    get_auth_manager,
+    requires_access_dag,
+)
 from airflow_provider_zeus.plugin import load
 from airflow_provider_zeus.store.base import Store
 
@@ -78,7 +81,7 @@ async def _from_our_page(request: Request) -> None:
 
 def _own_origins(request: Request) -> set[str]:
     """Where this Airflow is reached: as the browser named it, and as ``[api] base_url`` does."""
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     base = urlsplit(conf.get("api", "base_url", fallback="") or "")
     here = {f"{request.url.scheme}://{request.headers.get('Host', '')}"}
@@ -112,7 +115,7 @@ def store_name(user: BaseUser, store: Store | None) -> str:
         return ""
     if sees_addresses(user):
         return store.identity
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     key = conf.get("api", "secret_key", fallback="") or ""  # else a guess at the address could be tried out
     return f"log {hmac.new(key.encode(), store.identity.encode(), hashlib.sha256).hexdigest()[:8]}"

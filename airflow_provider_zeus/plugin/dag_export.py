@@ -8,20 +8,19 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
-from typing import Any
 
 from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.visible import cell
 
 MOST = 10_000  # runs in one file
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would compute such a text
 
 
 def csv_of(pieces: Iterable[Sequence[Trial]]) -> Iterator[str]:
     """A line per trial, in order of number; what is None is empty, a nested field is JSON in its cell.
 
-    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    A text that a spreadsheet would take for a formula has an apostrophe before it; a text is in one line.
     """
     out, head = io.StringIO(), True
     writer = csv.writer(out)
@@ -30,18 +29,12 @@ def csv_of(pieces: Iterable[Sequence[Trial]]) -> Iterator[str]:
             if head:
                 writer.writerow(row)
                 head = False
-            writer.writerow([_cell(value) for value in row.values()])
+            writer.writerow([cell(value) for value in row.values()])
         yield out.getvalue()
         out.seek(0)
         out.truncate()
     if head:
         yield ""
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value)
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def json_of(pieces: Iterable[Sequence[Trial]], *, job_id: str, store: str, more: bool) -> Iterator[str]:

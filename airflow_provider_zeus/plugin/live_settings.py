@@ -67,8 +67,7 @@ def change(job_id: str, changes: Mapping[str, Any], *, dag_id: str, by: str, wha
 
 def _audit(job_id: str, dag_id: str, by: str, what: str) -> None:
     """A line in Airflow's audit log beside the Variable's own record; the change stands without it."""
-    from airflow.models.log import Log
-    from airflow.utils.session import create_session
+    from airflow_provider_zeus.airflow_compat import Log, create_session
 
     try:
         with create_session() as session:

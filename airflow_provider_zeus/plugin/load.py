@@ -15,8 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import HTTPException  # noqa: TID253 - loaded by the api-server alone
+
+from airflow_provider_zeus.airflow_compat import BaseUser
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ def threads_for(pool_size: int, max_overflow: int) -> int:
 
 
 def _configured() -> int:
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     size = conf.getint("database", "sql_alchemy_pool_size", fallback=5)
     return threads_for(size, conf.getint("database", "sql_alchemy_max_overflow", fallback=10))

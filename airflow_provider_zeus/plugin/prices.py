@@ -102,6 +102,6 @@ def _number(name: str, text: str) -> float | None:
 
 def configured() -> Factors:
     """The factors of Airflow's configuration."""
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     return factors(lambda name: str(conf.get("zeus", name, fallback="") or ""))

@@ -97,7 +97,7 @@ def _kept_texts() -> list[tuple[str, str]]:
 
 def _state_dir() -> Path:
     """``[zeus] state_dir``: of use where tasks run on this host or share the folder with it."""
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     return Path(conf.get("zeus", "state_dir", fallback="") or embedded_path().parent / "zeus")
 
@@ -109,7 +109,7 @@ def _in_file(path: Path) -> str:
 
 def heartbeat_s() -> float:
     """Seconds between two reports of a running trial."""
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     return min(max(conf.getfloat("zeus", "heartbeat_s", fallback=15.0), 2.0), 60.0)
 

@@ -4,11 +4,11 @@
 from functools import partial
 from typing import Any
 
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import APIRouter, HTTPException, Request, Response  # noqa: TID253 - see above
 from fastapi.exceptions import RequestValidationError  # noqa: TID253
 from pydantic import ValidationError
 
+from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.plugin import answers, auth, live_settings, overview_state, overview_view, reading
 from airflow_provider_zeus.plugin.overview_models import Change, Controls

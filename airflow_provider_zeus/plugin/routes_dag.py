@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
+from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.optimizer.trial import Trial
 from airflow_provider_zeus.plugin import answers, auth, dag_export, dag_view, dag_what_if, prices, reading, words
 from airflow_provider_zeus.plugin.dag_known import Known, job_of

@@ -4,9 +4,9 @@
 import time
 from functools import partial
 
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import APIRouter, HTTPException, Response  # noqa: TID253 - see above
 
+from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.plugin import answers, auth, live_settings, overview_state, overview_view, reading, words
 from airflow_provider_zeus.plugin.overview_models import JobsAnswer, JobSaved
 

@@ -4,9 +4,9 @@
 import random
 from functools import partial
 
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import APIRouter, Response  # noqa: TID253 - see above
 
+from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.optimizer.run_saving import RunSaving, Yardstick
 from airflow_provider_zeus.optimizer.trial import ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.plugin import (

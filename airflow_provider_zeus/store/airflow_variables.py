@@ -7,22 +7,12 @@ for a second time where an error shows: a log taken for missing would be written
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from airflow_provider_zeus.airflow_compat import supervisor
 from airflow_provider_zeus.errors import StoreError
-
-
-def supervisor() -> Any:
-    """The channel of a task to its supervisor; None outside a task. Airflow itself tells them apart so."""
-    return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
-
-
-def is_test_run() -> bool:
-    """Whether this task runs inside ``dag.test()``."""
-    return type(supervisor()).__name__ == "InProcessSupervisorComms"
 
 
 class AirflowVariables:
@@ -61,14 +51,17 @@ class AirflowVariables:
 def _variable() -> Any:
     if supervisor():
         from airflow.sdk import Variable
-    else:
-        from airflow.models import Variable
-    return Variable
+
+        return Variable
+    from airflow_provider_zeus.airflow_compat import ServerVariable
+
+    return ServerVariable
 
 
 def _get_in_task(key: str) -> str | None:
     from airflow.sdk import Variable
-    from airflow.sdk.execution_time.comms import GetVariable
+
+    from airflow_provider_zeus.airflow_compat import GetVariable
 
     text: str | None = Variable.get(key, default=None)
     if text is None:
@@ -94,10 +87,9 @@ def asked_again(message: Any, absent: str) -> Any:
 
 
 def _get_in_server(key: str) -> str | None:
-    from airflow.models import Variable
-    from airflow.secrets.metastore import MetastoreBackend
+    from airflow_provider_zeus.airflow_compat import MetastoreBackend, ServerVariable
 
-    text: str | None = Variable.get(key, default_var=None)
+    text: str | None = ServerVariable.get(key, default_var=None)
     if text is None:
         text = MetastoreBackend().get_variable(key)
     return text
@@ -105,10 +97,11 @@ def _get_in_server(key: str) -> str | None:
 
 def _keys_in_server(prefix: str) -> list[str]:
     import sqlalchemy as sa
-    from airflow.models import Variable
-    from airflow.utils.session import create_session
 
-    found = sa.select(Variable.key).where(Variable.key.startswith(prefix, autoescape=True)).order_by(Variable.key)
+    from airflow_provider_zeus.airflow_compat import ServerVariable, create_session
+
+    key = ServerVariable.key
+    found = sa.select(key).where(key.startswith(prefix, autoescape=True)).order_by(key)
     with create_session() as session:
         return list(session.scalars(found))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from airflow_provider_zeus.errors import StoreError
 
@@ -15,17 +16,21 @@ REMEDY = (
     "Use type zeus with host, schema, login and password of a PostgreSQL database, "
     'or with extra {"store": "variable"} for Airflow Variables'
 )
+_IN_URL = re.compile(r"(?:^|//|[\s\"'])[^\s:/@\"']*:(?!//)([^\s\"']+)@")  # user:password@
+_IN_QUERY = re.compile(r"pass\w*=([^\s&\"']+)")
 _STORES = ("sql", "variable")
 _POSTGRES = ("zeus", "postgres", "postgresql")
+_HOST = re.compile(r"[\w.:,%\[\]-]*")  # names, addresses, several of them
 _NOT_OF_LIBPQ = ("store", "sqlalchemy_url", "sqlalchemy_scheme", "sqlalchemy_query", "cursor")
 
 
 def is_variable_store(connection: Any, conn_id: str) -> bool:
     """Whether Airflow's Variables hold the log. Raises StoreError for a store that there is not."""
+    if not isinstance(connection.extra_dejson, Mapping):
+        raise _wrong(conn_id, "extra", "...", "no JSON object")
     chosen = connection.extra_dejson.get("store") or "sql"
     if connection.conn_type == "zeus" and chosen not in _STORES:
-        chosen = chosen if re.fullmatch(r"\w{1,20}", str(chosen)) else "..."  # it may be a URL with a password
-        raise _wrong(conn_id, "extra store", chosen, f"there is no such store, only {' and '.join(_STORES)}")
+        raise _wrong(conn_id, "extra store", "...", f"there is no such store, only {' and '.join(_STORES)}")
     return bool(connection.conn_type == "zeus" and chosen == "variable")
 
 
@@ -45,11 +50,12 @@ def _database_url(connection: Any, conn_id: str) -> str:
     extra, kind, host = connection.extra_dejson, connection.conn_type, connection.host or ""
     if extra.get("sqlalchemy_url"):
         url = parsed_url(str(extra["sqlalchemy_url"]), f"Connection {conn_id!r}: extra sqlalchemy_url")
-    elif kind == "sqlite" and "://" in host:  # not repeated: there may be a password in it
-        raise _wrong(conn_id, "host", "...", "a URL where the path of a file should be")
+    elif kind == "sqlite" and host and not host.startswith("/"):
+        raise _wrong(conn_id, "host", "...", "not the absolute path of a file")
     elif kind == "sqlite" and host:
         return f"sqlite:///{host}"
     elif kind not in _POSTGRES:
+        kind = kind if re.fullmatch("[a-z_]{0,30}", str(kind or "")) else "..."
         raise _wrong(conn_id, "conn_type", kind, "no trial log is kept there")
     elif host or extra.get("host"):
         url = _of_fields(connection, conn_id, host)
@@ -68,6 +74,8 @@ def _of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:
         url = parsed_url(host, f"Connection {conn_id!r}: host")
     elif host.startswith("/"):
         url = sa.URL.create("postgresql", query={"host": host})
+    elif not _HOST.fullmatch(host):
+        raise _wrong(conn_id, "host", "...", "not the name of a host; user and password have fields of their own")
     else:
         url = sa.URL.create("postgresql", host=host or None)
     if url.get_backend_name() != "postgresql":
@@ -87,6 +95,17 @@ def _options(extra: Mapping[str, Any]) -> dict[str, str]:
     """
     given = {**(extra.get("sqlalchemy_query") or {}), **{k: v for k, v in extra.items() if k not in _NOT_OF_LIBPQ}}
     return {k: str(int(v) if isinstance(v, bool) else v) for k, v in given.items() if v not in (None, "")}
+
+
+def passwords(connection: Any) -> list[str]:
+    """Passwords that stand in other fields than their own, as ``user:password@`` or as options of the client."""
+    extra = connection.extra_dejson if isinstance(connection.extra_dejson, Mapping) else {}
+    given = {**extra, **(extra["sqlalchemy_query"] if isinstance(extra.get("sqlalchemy_query"), Mapping) else {})}
+    texts = [connection.host, connection.login, connection.schema, connection.extra, *given.values()]
+    found = [found[1] for text in texts if isinstance(text, str) for found in _IN_URL.finditer(text)]
+    found += [found[1] for text in texts if isinstance(text, str) for found in _IN_QUERY.finditer(text)]
+    found += [str(value) for name, value in given.items() if "pass" in str(name) and value]
+    return [*found, *(unquote(each) for each in found if "%" in each)]
 
 
 def _wrong(conn_id: str, field: str, value: object, problem: str) -> StoreError:

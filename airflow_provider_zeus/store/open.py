@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again, is_test_run, supervisor
+from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again
 from airflow_provider_zeus.store.base import UPGRADE, Store
-from airflow_provider_zeus.store.connection_url import database_url, is_variable_store
+from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
 from airflow_provider_zeus.store.patience import within
 
 DEFAULT_CONN_ID = "zeus_default"
@@ -56,6 +57,7 @@ def store_url(conn_id: str) -> str | None:
     connection = find_connection(conn_id)
     if connection is None:
         return _embedded_url(conn_id)
+    _mask(connection)
     if is_variable_store(connection, conn_id):
         return None
     return database_url(connection, conn_id)
@@ -67,14 +69,17 @@ def find_connection(conn_id: str) -> Any:
     Airflow's look-up says "not defined" where a backend failed too; the log would then split over two places, so
     an absence is asked for a second time where an error shows.
     """
-    from airflow.exceptions import AirflowNotFoundException  # type: ignore[attr-defined]
     from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
 
     try:
         try:
             return BaseHook.get_connection(conn_id)
         except AirflowNotFoundException:
-            return _asked_again(conn_id)
+            found = _asked_again(conn_id)
+            if found is None and os.environ.get(name := f"AIRFLOW_CONN_{conn_id.upper()}"):
+                raise StoreError(f"{name} is no Connection") from None  # Airflow takes it for absent
+            return found
     except Exception as error:  # of Airflow, of HTTP, of its database, of a secrets backend
         raise StoreError(
             f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): see that Airflow's API and database "
@@ -82,15 +87,23 @@ def find_connection(conn_id: str) -> Any:
         ) from None
 
 
+def _mask(connection: Any) -> None:
+    """Tell Airflow's logs of the passwords that it does not know: those that stand in another field."""
+    from airflow.sdk.log import mask_secret
+
+    for password in passwords(connection):
+        mask_secret(password)
+
+
 def _asked_again(conn_id: str) -> Any:
     from airflow.sdk import BaseHook
 
     if supervisor():
-        from airflow.sdk.execution_time.comms import GetConnection
+        from airflow_provider_zeus.airflow_compat import GetConnection
 
         answer = asked_again(GetConnection(conn_id=conn_id), "CONNECTION_NOT_FOUND")
         return None if answer is None else BaseHook.get_connection(conn_id)  # it was a passing failure
-    from airflow.secrets.metastore import MetastoreBackend
+    from airflow_provider_zeus.airflow_compat import MetastoreBackend
 
     return MetastoreBackend().get_connection(conn_id)  # a CLI that is not in server context has not looked here
 
@@ -102,7 +115,7 @@ def embedded_path() -> Path:
 
 def runs_here() -> bool:
     """Whether every task runs on this host: a test run, or local executors only."""
-    from airflow.configuration import conf
+    from airflow.sdk import conf
 
     parts = re.split("[,;]", conf.get("core", "executor", fallback="") or "LocalExecutor")
     return is_test_run() or all(_HERE.search(part.strip()) for part in parts)

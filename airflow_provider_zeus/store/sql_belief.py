@@ -23,6 +23,7 @@ from airflow_provider_zeus.optimizer.trial import State, Trial
 from airflow_provider_zeus.store import schema, sql_trials
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import is_known
+from airflow_provider_zeus.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,9 @@ def _start(connection: sa.Connection, job_id: str, job: ZeusJob, *, ahead: bool)
         if digest == _digest(tag, row.number, row.told_seq, text):
             return row.number, row.told_seq, Belief.from_json(job, text)
         if not ahead:
-            log.warning("A checkpoint of %s (after trial %s) is damaged: its log is folded again.", job_id, row.number)
+            log.warning(
+                "A checkpoint of %s (after trial %s) is damaged: its log is folded again.", visible(job_id), row.number
+            )
             connection.execute(_TAKE_BACK, {"job": job_id, "tag": tag, "after": row.number})
     return 0, 0, prior(job)
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.patience import pauses
 from airflow_provider_zeus.store.rows import read_json
-from airflow_provider_zeus.store.sql_errors import may_pass, no_slot
+from airflow_provider_zeus.store.sql_errors import connected, hidden, is_port, may_pass, no_slot, reached
 from airflow_provider_zeus.store.sql_watch import CALL_S, watch_all
 from airflow_provider_zeus.store.sqlite_file import watch
 from airflow_provider_zeus.store.turns import turn
@@ -63,7 +63,7 @@ def parsed_url(text: str, field: str) -> sa.URL:
         ) from None
     if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql", *(f"postgresql+{d}" for d in DRIVERS)):
         raise StoreError(
-            f"{field} = {shown(url)!r}: the trial log is not kept in {url.drivername}. Name a PostgreSQL database as "
+            f"{field}: the trial log is not kept in {url.drivername}. Name a PostgreSQL database as "
             "postgresql://user:password@host:5432/database; on one host it may be an SQLite file, sqlite:////path."
         )
     return url
@@ -133,13 +133,19 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _connect_postgres(dialect: sa.Dialect, _record: Any, args: Any, options: Any) -> Any:
-    """Connect; where the server has no connection left, wait for one that another process gives back."""
+    """Connect; where the server has no connection left, wait for one that another process gives back.
+
+    A driver's error repeats the fields of the Connection, and SQLAlchemy logs it: they are taken out here.
+    """
     until_s = time.monotonic() + CALL_S
     for pause_s in pauses(random.random):
         try:
             return dialect.connect(*args, **options)
         except Exception as error:
-            if not no_slot(error) or time.monotonic() + pause_s >= until_s:
+            full = no_slot(error)
+            fields = {name: value for name, value in options.items() if name not in _CLIENT}
+            error.args = tuple(hidden(str(each), fields) for each in error.args)
+            if not full or time.monotonic() + pause_s >= until_s:
                 raise
         time.sleep(pause_s)
     raise AssertionError("pauses have no end")
@@ -181,10 +187,21 @@ def file_of(url: sa.URL) -> Path | None:
 
 
 def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreError:
-    """One sentence and a remedy, without the password. ``unsure``: it was raised while the write was committed."""
+    """One sentence and a remedy. ``unsure``: it was raised while the write was committed.
+
+    Until the database has answered, the values of the Connection's fields are hidden: any may be the password.
+    """
     if isinstance(error, NoSuchModuleError | ImportError):
         return StoreError(f"No driver for {url.drivername!r} is installed here. {DRIVER_REMEDY}.")
     said = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+    where = url
+    if url.get_backend_name() != "sqlite" and not connected(error):
+        where = url.set(
+            host=url.host if url.host is None or reached(said, url.host) else "***",
+            port=url.port if is_port(url.port) else None,
+            database=url.database and "***",
+        )
+        said = hidden(said, {**url.translate_connect_args(), **url.query})
     for secret in _secrets(url):
         said = said.replace(secret, "***")
     if "lock timeout" in said:
@@ -197,7 +214,7 @@ def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreEr
             remedy += ". Users of one host share it in a folder of their group with mode 2770 (see [zeus] shared_group)"
     else:
         remedy = "See that the database runs and that the Connection names host, database, user and options as they are"
-    said = f"The trial log at {shown(url)} cannot be used ({said}). {remedy}."
+    said = f"The trial log at {shown(where)} cannot be used ({said}). {remedy}."
     return StoreError(said, passing=may_pass(error), unsure=unsure)
 
 
@@ -212,5 +229,6 @@ def shown(url: sa.URL) -> str:
     if backend == "sqlite":
         return f"sqlite:{url.database}"
     place = f"{url.host or ('' if 'host' in url.query else 'localhost')}{f':{url.port}' if url.port else ''}"
-    socket = f"?host={url.query['host']}" if "host" in url.query else ""
+    folder = str(url.query.get("host", ""))
+    socket = f"?host={folder if Path(folder).is_dir() else '***'}" if folder else ""
     return f"{backend}://{place}/{url.database or ''}{socket}"

@@ -1,8 +1,9 @@
-"""What an error of a database or of its driver means: whether the same call may succeed some seconds later."""
+"""What an error of a database or of its driver means, and what of it may be shown."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 
 _PASSING = re.compile(  # SQLSTATE: connection lost; no memory or slot; shutting down; timeouts; locks; deadlocks
     "08...|53200|53300|57P0[123]|57014|25P0[34]|55P03|40001|40P01"
@@ -11,6 +12,9 @@ _NO_SLOT = re.compile("too many (clients|connections)|connection slots are reser
 _SERVER_PASSING = re.compile("starting up|shutting down|recovery mode|not yet accepting|terminating connection")
 _CLIENT_REFUSED = re.compile(r"could not translate host name.*not known|SSL was required|certificate|does not support")
 _BUSY = re.compile("database( table)? is locked")
+_NOT_CONNECTED = ("08", "28", "3D")  # classes of SQLSTATE: no connection, no such user, no such database
+_OPTION = re.compile("[a-z_]+")  # what libpq's options are called
+_SHORTEST = 5  # characters of a value that is looked for in running text; a shorter one is hidden within quotes alone
 
 
 def may_pass(error: Exception) -> bool:
@@ -34,6 +38,48 @@ def may_pass(error: Exception) -> bool:
 def no_slot(error: Exception) -> bool:
     """Whether the server has no connection left for this user (SQLSTATE 53300)."""
     return _state(error) == "53300" or _NO_SLOT.search(str(error)) is not None
+
+
+def connected(error: Exception) -> bool:
+    """Whether the database answered a statement: then host, database and user are what they should be."""
+    state = _state(getattr(error, "orig", None) or error)
+    return state is not None and not state.startswith(_NOT_CONNECTED)
+
+
+def reached(said: str, host: str) -> bool:
+    """Whether a driver's text shows that ``host`` is a host: a connection to it was tried."""
+    return f'connection to server at "{host}"' in said
+
+
+def hidden(said: str, fields: Mapping[str, object]) -> str:
+    """A driver's text with ``***`` for each value of a Connection's fields: any of them may be a password.
+
+    The host stays where it is known to be one, and the port where it can be one.
+    """
+    for name, value in fields.items():
+        if "pass" in name and value:
+            said = said.replace(str(value), "***")
+    for secret in sorted(set(_suspects(said, fields)), key=len, reverse=True):
+        said = said.replace(f'"{secret}"', '"***"')
+        if len(secret) >= _SHORTEST:
+            said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
+    return said
+
+
+def _suspects(said: str, fields: Mapping[str, object]) -> Iterator[str]:
+    """Values, and the parts of those that are lists; option names that are none."""
+    for name, value in fields.items():
+        text = str(value or "")
+        proven = name == "host" and reached(said, text)
+        if text and not proven and not is_port(value):
+            yield from (part for part in (text, *re.split(r"[\s=,]+", text)) if part)
+        if not _OPTION.fullmatch(name):
+            yield name
+
+
+def is_port(value: object) -> bool:
+    """Whether a value can be the number of a port."""
+    return isinstance(value, int) and 0 < value < 2**16
 
 
 def _state(error: BaseException) -> str | None:

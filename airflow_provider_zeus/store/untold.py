@@ -23,6 +23,7 @@ from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.settings import variable_key
 from airflow_provider_zeus.store.variable import VariablePort
+from airflow_provider_zeus.visible import visible
 
 SCHEMA = 1
 PREFIX = "zeus-untold"
@@ -154,9 +155,9 @@ def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Pa
                 delete()
                 told += 1
         except (StoreError, OSError) as error:
-            log.warning("The cost kept in %s is not told yet: %s", where, error)
+            log.warning("The cost kept in %s is not told yet: %s", visible(where), error)
         except ValueError:  # its text may repeat what was read
-            log.warning("What is kept in %s is no cost that this version can read.", where)
+            log.warning("What is kept in %s is no cost that this version can read.", visible(where))
     return told
 
 
@@ -188,7 +189,7 @@ def _keys(store: Store, port: VariablePort, job_id: str | None) -> list[str]:
     try:
         trials = store.trials(job_id, last=LOOKED_BACK)
     except StoreError as error:
-        log.warning("Costs of %s that were not told cannot be looked for: %s", job_id, error)
+        log.warning("Costs of %s that were not told cannot be looked for: %s", visible(job_id), error)
         return []
     return [untold_key(t.key) for t in trials if t.state in (State.ABANDONED, State.RUNNING)]
 

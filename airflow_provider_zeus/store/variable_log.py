@@ -38,6 +38,7 @@ from airflow_provider_zeus.store.rows import (
     trial_to_dict,
     unreadable,
 )
+from airflow_provider_zeus.visible import visible
 
 SCHEMA = 1
 KEPT_TRIALS = 500
@@ -167,7 +168,7 @@ class VariableBook:
                 log.warning(
                     "Job %s: the Variable store keeps the newest %d trials and forgets older ones from now on; "
                     "use PostgreSQL to keep all.",
-                    self.job_id,
+                    visible(self.job_id),
                     KEPT_TRIALS,
                 )
             del self.log[:more]

@@ -43,6 +43,7 @@ def test_the_commands_of_airflow_zeus_load_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == [
+        "airflow_provider_zeus.airflow_compat",
         "airflow_provider_zeus.cli",
         "airflow_provider_zeus.cli.definition",
     ]

@@ -294,7 +294,7 @@ def test_a_database_that_cannot_be_reached(zeus: Zeus, home: Path, monkeypatch: 
     done = zeus("doctor")
     assert done.status == 1
     assert "s3cr3t" not in done.out + done.err
-    assert "postgresql://127.0.0.1:9/zeus" in done.out
+    assert "postgresql://127.0.0.1:9/***" in done.out, "what stands after the host may be a password"
 
 
 def test_untold_costs_wait(zeus: Zeus, store: Store) -> None:

@@ -74,8 +74,9 @@ def test_no_text_is_a_formula(zeus: Zeus, store: Store, start: str) -> None:
     key = store.ask(request(1, job_id=job_id)).trial.key
     store.tell(key, State.FAILED, report(learning_rate=-0.5), reason=f"{start}cmd, with a comma\nand a line")
     (row,) = rows(zeus("export").out)
-    assert row["job_id"] == f"'{job_id}"
-    assert row["reason"] == f"'{start}cmd, with a comma\nand a line"
+    shown = repr(start)[1:-1] if start in "\t\r" else f"'{start}"
+    assert row["job_id"] == f"{shown}HYPERLINK(1)"
+    assert row["reason"] == f"{shown}cmd, with a comma\\nand a line"
     assert row["learning_rate"] == "-0.5"  # a number is no text
     (data,) = json.loads(zeus("export", "--format=json").out)
     assert data["job_id"] == job_id

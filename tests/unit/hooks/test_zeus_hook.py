@@ -107,11 +107,11 @@ def test_a_file_is_not_made(press: Press, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"host": "mysql://u:s3cr3t@db/c"}, "host = 'mysql://db/c': the trial log is not kept in mysql"),
-        ({"host": "mongodb://u:s3cr3t@db/c"}, "host = 'mongodb://db/c': the trial log is not kept in mongodb"),
+        ({"host": "mysql://u:s3cr3t@db/c"}, "host: the trial log is not kept in mysql"),
+        ({"host": "mongodb://u:s3cr3t@db/c"}, "host: the trial log is not kept in mongodb"),
         ({"host": "127.0.0.1", "port": 1, "login": "u", "password": "s3cr3t", "schema": "c"}, "Connection refused"),
         ({"password": "s3cr3t"}, "it names no database"),
-        ({"extra": '{"store": "redis"}'}, "extra store = 'redis': there is no such store"),
+        ({"extra": '{"store": "redis"}'}, "extra store = '...': there is no such store"),
     ],
 )
 def test_what_is_wrong_is_said_without_the_password(

@@ -74,11 +74,14 @@ def test_a_password_with_any_characters_arrives_as_it_is() -> None:
     ("values", "said"),
     [
         ({"conn_type": "mysql", "host": "db", "password": SECRET}, r"'zeus_default': conn_type = 'mysql'.*type zeus"),
-        ({"host": "mysql://u:s3cr3t@db:3306/c"}, r"host = 'mysql://db:3306/c'.*PostgreSQL.*postgresql://"),
-        ({"host": "mongodb+srv://u:s3cr3t@db/c"}, r"host = 'mongodb://db/c'.*postgresql://"),
+        (
+            {"host": "mysql://u:s3cr3t@db:3306/c"},
+            r"host: the trial log is not kept in mysql\. Name a PostgreSQL.*postgresql://",
+        ),
+        ({"host": "mongodb+srv://u:s3cr3t@db/c"}, r"not kept in mongodb\+srv.*postgresql://"),
         ({"host": "postgresql+asyncpg://u:s3cr3t@db/c"}, r"not kept in postgresql\+asyncpg.*postgresql://"),
         ({"host": "postgresql://u:a@s3cr3t@db/c"}, r"host cannot be read.*@ as %40"),
-        ({"extra": '{"sqlalchemy_url": "oracle://u:s3cr3t@db/c"}'}, r"extra sqlalchemy_url = 'oracle://db/c'"),
+        ({"extra": '{"sqlalchemy_url": "oracle://u:s3cr3t@db/c"}'}, r"extra sqlalchemy_url: .* not kept in oracle"),
         ({"password": SECRET}, r"host = '': it names no database\. Use type zeus with host"),
     ],
 )
@@ -97,7 +100,7 @@ def test_a_store_that_there_is_not() -> None:
     assert not is_variable_store(connection(extra='{"store": "sql"}'), "c")
     assert not is_variable_store(connection(extra='{"store": null}'), "c")
     assert not is_variable_store(connection(conn_type="postgres", extra='{"store": "redis"}'), "c")
-    with pytest.raises(StoreError, match=r"'c': extra store = 'redis': there is no such store, only sql and variable"):
+    with pytest.raises(StoreError, match=r"'c': extra store = '\.\.\.': there is no such store, only sql and variable"):
         is_variable_store(connection(extra='{"store": "redis"}'), "c")
 
 
@@ -112,7 +115,7 @@ def test_no_password_in_identity_messages_and_logs(
         store.close()
         with pytest.raises(StoreError) as caught:
             SqlStore(url.replace(str(there.database), "nowhere"))
-    assert 'database "nowhere" does not exist' in str(caught.value)
+    assert 'database "***" does not exist' in str(caught.value)
     assert store.identity == f"postgresql:///{there.database}?host={there.query['host']}"
     assert "sqlalchemy" in caplog.text
     seen = f"{store.identity} {store!r} {caught.value!r} {caplog.text} {capfd.readouterr()}"

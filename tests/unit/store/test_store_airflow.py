@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from airflow.sdk import Variable
 
+from airflow_provider_zeus import airflow_compat
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store import airflow_variables as variables
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.variable import VariableStore
@@ -99,7 +99,7 @@ def test_a_task_asks_its_supervisor(in_task: Start) -> None:
     AirflowVariables().set("zeus-test:a", "text")
     AirflowVariables().delete("zeus-test:a")
     assert supervisor.asked[0] == "GetVariable"
-    assert not variables.is_test_run()
+    assert not airflow_compat.is_test_run()
 
 
 @pytest.mark.parametrize("how", [raising, lambda kind: lambda message: error(kind)])
@@ -178,7 +178,7 @@ def test_a_test_run_uses_the_store_from_within_a_task(monkeypatch: pytest.Monkey
     found: dict[str, Any] = {}
 
     def in_a_task() -> None:
-        found["test run"] = variables.is_test_run()
+        found["test run"] = airflow_compat.is_test_run()
         monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT")
         found["embedded"] = open_store().identity
         monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
@@ -202,7 +202,7 @@ def test_a_test_run_uses_the_store_from_within_a_task(monkeypatch: pytest.Monkey
     assert found["told"].state is State.CONVERGED
     assert found["keys"] == ["zeus-jobs", "zeus-log:d.train"]
     assert found["missing"] is None
-    assert variables.supervisor() is None
+    assert airflow_compat.supervisor() is None
     reader = open_store()  # as the api-server reads what the task wrote
     assert reader.trials("d.train") == [found["told"]]
     for key in AirflowVariables().keys("zeus-"):

@@ -43,9 +43,10 @@ def test_a_url_that_cannot_be_used_is_not_repeated(url: str) -> None:
 def test_no_password_in_what_people_see(monkeypatch: pytest.MonkeyPatch) -> None:
     url = sql_engine.read_url("postgresql+psycopg2://zeus:s3cr3t@db.example:5432/costs?sslmode=require")
     assert sql_engine.shown(url) == "postgresql://db.example:5432/costs"
-    said = sql_engine.explained(RuntimeError("connection failed: password=s3cr3t host=db"), url)
-    assert "s3cr3t" not in str(said)
-    assert "db.example" in str(said)
+    refused = 'connection to server at "db.example" (10.0.0.7), port 5432 failed: password=s3cr3t'
+    said = str(sql_engine.explained(RuntimeError(refused), url))
+    assert "s3cr3t" not in said
+    assert "postgresql://db.example:5432/***" in said, "a host that was found is a host, no password"
 
 
 def test_a_directory_that_is_not_there_names_the_file(tmp_path: Path) -> None:

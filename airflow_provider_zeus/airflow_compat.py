@@ -1,0 +1,96 @@
+"""All of Airflow's internals that this package uses, each with the public way that can replace it.
+
+A name is imported when it is asked for, so a DAG file loads none of them but those that it needs. Everything else in
+this package uses Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` see to that.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.app import get_auth_manager as get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser as BaseUser
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity as DagAccessEntity
+    from airflow.api_fastapi.core_api.security import GetUserDep as GetUserDep
+    from airflow.api_fastapi.core_api.security import requires_access_dag as requires_access_dag
+    from airflow.cli.cli_config import ARG_YES as ARG_YES
+    from airflow.cli.cli_config import ActionCommand as ActionCommand
+    from airflow.cli.cli_config import Arg as Arg
+    from airflow.cli.cli_config import CLICommand as CLICommand
+    from airflow.cli.cli_config import GroupCommand as GroupCommand
+    from airflow.cli.cli_config import lazy_load_command as lazy_load_command
+    from airflow.cli.cli_config import positive_int as positive_int
+    from airflow.cli.simple_table import AirflowConsole as AirflowConsole
+    from airflow.cli.simple_table import SimpleTable as SimpleTable
+    from airflow.models import Variable
+    from airflow.models.log import Log as Log
+    from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
+    from airflow.sdk.bases.decorator import get_unique_task_id as get_unique_task_id
+    from airflow.sdk.definitions._internal.contextmanager import DagContext as DagContext
+    from airflow.sdk.execution_time.comms import GetConnection as GetConnection
+    from airflow.sdk.execution_time.comms import GetVariable as GetVariable
+    from airflow.secrets.metastore import MetastoreBackend as MetastoreBackend
+    from airflow.utils.cli import action_cli as action_cli
+    from airflow.utils.providers_configuration_loader import (
+        providers_configuration_loaded as providers_configuration_loaded,
+    )
+    from airflow.utils.session import create_session as create_session
+
+    ServerVariable = Variable  # beside airflow.sdk.Variable
+
+_CLI = "airflow.cli.cli_config"
+_SECURITY = "airflow.api_fastapi.core_api.security"
+_DECORATOR = "airflow.sdk.bases.decorator"
+
+INTERNALS = {
+    # Names of the command line. Public way: none yet; providers' own commands are made of these.
+    **dict.fromkeys(
+        ("ARG_YES", "ActionCommand", "Arg", "CLICommand", "GroupCommand", "lazy_load_command", "positive_int"), _CLI
+    ),
+    "AirflowConsole": "airflow.cli.simple_table",  # public way: rich.console.Console, once its width is no concern
+    "SimpleTable": "airflow.cli.simple_table",  # public way: rich.table.Table
+    "action_cli": "airflow.utils.cli",  # public way: none yet for a line in the audit log
+    "providers_configuration_loaded": "airflow.utils.providers_configuration_loader",  # public way: airflow.sdk.conf
+    # Who may see what. Public way: none yet for a plugin's FastAPI app.
+    **dict.fromkeys(("GetUserDep", "requires_access_dag"), _SECURITY),
+    "BaseUser": "airflow.api_fastapi.auth.managers.models.base_user",
+    "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
+    "get_auth_manager": "airflow.api_fastapi.app",
+    # The server's database. Public way: airflow.sdk.Variable, once it lists and writes outside of a task.
+    "ServerVariable": "airflow.models:Variable",
+    "MetastoreBackend": "airflow.secrets.metastore",
+    "Log": "airflow.models.log",  # public way: a plugin interface for audit lines, which there is not
+    "create_session": "airflow.utils.session",
+    # Tasks and DAGs.
+    "determine_kwargs": _DECORATOR,  # public way: an export of airflow.sdk
+    "get_unique_task_id": _DECORATOR,  # public way: an export of airflow.sdk
+    "DagContext": "airflow.sdk.definitions._internal.contextmanager",  # public way: BaseOperator.has_dag(), .dag
+    # Public way: airflow.sdk.Variable and Connection, once they tell "not defined" from "could not be asked".
+    "GetVariable": "airflow.sdk.execution_time.comms",
+    "GetConnection": "airflow.sdk.execution_time.comms",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """One of :data:`INTERNALS`. Raises AttributeError for another name, ImportError where Airflow has moved it."""
+    if name not in INTERNALS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = INTERNALS[name].partition(":")
+    found = globals()[name] = getattr(import_module(module), attribute or name)
+    return found
+
+
+def supervisor() -> Any:
+    """The channel of a task to its supervisor; None outside a task. Airflow itself tells them apart so.
+
+    Public way: ``airflow.sdk.get_current_context()``, once it can be asked in a thread.
+    """
+    return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
+
+
+def is_test_run() -> bool:
+    """Whether this task runs inside ``dag.test()``. Public way: none yet."""
+    return type(supervisor()).__name__ == "InProcessSupervisorComms"
