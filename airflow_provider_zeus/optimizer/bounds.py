@@ -18,13 +18,9 @@ _FIELDS = frozenset(f.name for f in fields(Observation))
 
 
 def brief(text: str, most: int = MOST_TEXT) -> str:
-    """A text of at most ``most`` characters, with ``?`` for control characters and for what no database takes."""
+    """A text of at most ``most`` characters, with ``?`` for what no database takes: NUL, and what is no UTF-8."""
     short = text if len(text) <= most else text[: most - 1] + "…"
-    return short if short.isprintable() else "".join(c if _is_kept(c) else "?" for c in short)
-
-
-def _is_kept(c: str) -> bool:
-    return c.isprintable() or c in "\n\t" or (c >= "\xa0" and c.isspace())
+    return short.replace("\0", "?").encode(errors="replace").decode()
 
 
 def bounded(seen: Observation) -> Observation:

@@ -105,7 +105,7 @@ def test_the_table_shows_them_as_escapes(log: Store, zeus: Zeus) -> None:  # noq
 
 
 def test_the_csv_shows_them_as_escapes_in_one_line_per_trial(log: Store, zeus: Zeus) -> None:  # noqa: F811
-    plugin = "".join(csv_of(log.trials(JOB_ID)))
+    plugin = "".join(csv_of([log.trials(JOB_ID)]))
     for text in (zeus("export").out, plugin):
         assert len(text.splitlines()) == 4
         first = next(csv.DictReader(io.StringIO(text)))
@@ -117,7 +117,7 @@ def test_the_csv_shows_them_as_escapes_in_one_line_per_trial(log: Store, zeus: Z
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", "\n=", "\x1b=", "\u202e="])
 def test_no_cell_is_a_formula(start: str, store: Store, zeus: Zeus) -> None:  # noqa: F811
     recur(store, 1, job_id=f"{start}1+1")
-    for text in (zeus("export").out, "".join(csv_of(store.trials(f"{start}1+1")))):
+    for text in (zeus("export").out, "".join(csv_of([store.trials(f"{start}1+1")]))):
         (row,) = csv.DictReader(io.StringIO(text))
         assert row["job_id"][0] in "'\\"
 

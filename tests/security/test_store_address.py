@@ -83,8 +83,8 @@ def test_an_error_names_it_to_nobody_else(browse: Browse, path: str, monkeypatch
         assert answer.status_code == 503
         assert answer.json()["problem"]
         assert "hunter2" not in answer.text
-        for told in ("127.0.0.1", "a_hidden_name"):
-            assert (told in answer.text) == (role in MAY), role
+        assert ("127.0.0.1" in answer.text) == (role in MAY), role
+        assert "a_hidden_name" not in answer.text, "no database has answered: it may be a password in the wrong field"
 
 
 def test_nor_does_a_file_that_cannot_be_read(browse: Browse, store: Store, home: Path) -> None:
