@@ -62,9 +62,9 @@ def test_a_want_of_memory_replaces_a_planted_link(shared: Path, victim: Path, su
     assert with_memory_of_others(failed, f"{shared}/", "ti").reason == "rank 1: MemoryError: full"
 
 
-@pytest.mark.parametrize("name", ["return.json", f".return.json.{os.getpid()}"])
+@pytest.mark.parametrize("name", ["return.json", ".return.json.{pid}"])
 def test_an_xcom_document_replaces_a_planted_link(shared: Path, victim: Path, name: str) -> None:
-    (shared / name).symlink_to(victim)
+    (shared / name.format(pid=os.getpid())).symlink_to(victim)
     Document(shared / "return.json")(Line(kind="final", start_id="a"))
     assert victim.read_text() == VICTIM
     assert json.loads((shared / "return.json").read_text())["zeus"]["lines"]
