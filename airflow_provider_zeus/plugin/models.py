@@ -7,18 +7,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator
 
 UNKNOWN = "–"
-LONGEST, LONGEST_ON_ITS_PAGE = 500, 20_000  # characters of a text from the log: in lists, and on a run's own page
+LONGEST = 500  # characters of a text from the log in lists; on a run's own page it stands as it is kept
 
 
-def _at_most(most: int) -> BeforeValidator:
-    def cut(text: Any) -> Any:
-        return f"{text[:most]} …" if isinstance(text, str) and len(text) > most else text
-
-    return BeforeValidator(cut)
+def _cut(text: Any) -> Any:
+    return f"{text[:LONGEST]} …" if isinstance(text, str) and len(text) > LONGEST else text
 
 
-Short = Annotated[str, _at_most(LONGEST)]  # a training may have written it, as long as it liked
-Long = Annotated[str, _at_most(LONGEST_ON_ITS_PAGE)]
+Short = Annotated[str, BeforeValidator(_cut)]  # a training may have written it, as long as it liked
 
 
 class Figure(BaseModel):
@@ -110,8 +106,8 @@ class Detail(BaseModel):
     state: str
     state_text: str
     phase: str
-    why: Long  # why it was chosen
-    ended: Long  # why it ended
+    why: str  # why it was chosen
+    ended: str  # why it ended
     limit: Figure
     epochs: Figure
     energy: Figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_provider_zeus.plugin.models import Figure, Long, Short, Source
+from airflow_provider_zeus.plugin.models import Figure, Short, Source
 
 
 class JobState(BaseModel):
@@ -72,7 +72,7 @@ class Controls(BaseModel):
     paused: bool
     pinned: int | None
     changed: Short  # who changed them last in the UI, and when; empty: nobody
-    problem: Long  # why no live setting is used; empty: they are, or there is none
+    problem: str  # why no live setting is used; empty: they are, or there is none
     may_edit: bool
     pause_text: str  # what pausing, or resuming, does
     pin_text: str  # what pinning does; the page puts no figure into it

@@ -103,7 +103,7 @@ def test_a_sink_that_never_works_costs_log_lines_only(kit: Kit, caplog: pytest.L
 
 
 def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
-    kit.run(incumbent(256), max_epochs=200).train(loop, epochs=60)
+    kit.run(incumbent(256), max_epochs=200).train(loop, epochs=30)
     undisturbed = news(kit.lines)
     assert len(undisturbed[1]) > 100
     assert len(undisturbed[0]) >= 5
@@ -120,7 +120,7 @@ def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
     for thread in threads:
         thread.start()
     try:
-        run.train(loop, epochs=60)
+        run.train(loop, epochs=30)
     finally:
         stop.set()
         for thread in threads:
