@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ANSWER_S = 5.0  # for a whole request: the driver's own call takes up to some 100 ms
-FULL_S = 0.01  # between attempts to connect
+AGAIN_S = 0.01  # between attempts, where it has too many clients
 MOST_BYTES = 1024 * 1024  # of an answer
 
 _connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -65,13 +65,8 @@ class Sidecar:
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
             end_s = time.monotonic() + ANSWER_S
-            try:
-                answer = self._exchange(request, end_s)
-            except TimeoutError:
-                raise
-            except OSError:  # restarted since, so the limit was given back; or it needed our place for another client
-                self.close()
-                answer = self._exchange(request, end_s)
+            while (answer := self._exchange(request, end_s)) is None:
+                time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
             said = json.loads(answer)
             if not isinstance(said, dict):
                 raise ValueError("not a JSON object")
@@ -85,7 +80,15 @@ class Sidecar:
             raise OSError(f"the sidecar at {self._path} refused: {said.get('error', said)}")
         return said
 
-    def _exchange(self, request: Mapping[str, Any], end_s: float) -> bytes:
+    def _exchange(self, request: Mapping[str, Any], end_s: float) -> bytes | None:
+        """Its answer; None where it closed the connection: restarted since, or it needed our place for another."""
+        try:
+            return self._answer(request, end_s)
+        except (ConnectionResetError, BrokenPipeError):
+            self.close()
+            return None
+
+    def _answer(self, request: Mapping[str, Any], end_s: float) -> bytes:
         connection = self._connected(end_s)
         connection.settimeout(left_s(end_s, ANSWER_S))
         connection.sendall(json.dumps(request).encode() + b"\n")
@@ -109,7 +112,7 @@ class Sidecar:
             with contextlib.ExitStack() as undo:
                 undo.callback(connection.close)
                 while not is_connected(connection, self._path):
-                    time.sleep(min(FULL_S, left_s(end_s, ANSWER_S)))
+                    time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
                 undo.pop_all()
             _connections.add(connection)
             self._connection = connection

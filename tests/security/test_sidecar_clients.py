@@ -79,6 +79,24 @@ while True:
         del peers[:250]
 """
 
+# Many processes of one user, each with one connection on which it asks without end.
+CROWD = """
+import os, socket, sys, time
+for _ in range(100):
+    if os.fork() == 0:
+        while os.getppid() != 1:
+            with socket.socket(socket.AF_UNIX) as peer:
+                try:
+                    peer.connect(sys.argv[1])
+                    while peer.send(b'{"do": "limits"}\\n') and peer.recv(65536):
+                        pass
+                except OSError:
+                    pass
+        os._exit(0)
+print(flush=True)
+time.sleep(600)
+"""
+
 
 class Process:
     """A client in a process of its own."""
@@ -224,6 +242,26 @@ def test_a_training_that_lost_its_place_goes_on(card: Gpu, sidecar: Running, run
         training.restore_w(250.0)
     training.close()
     assert card.limit_w == 250.0
+
+
+def test_a_crowd_of_the_same_user_locks_no_training_out(card: Gpu, sidecar: Running) -> None:
+    """With more processes than there are places, and a driver that takes its time."""
+    arguments = [sys.executable, "-I", "-S", "-c", CROWD, str(sidecar.socket)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True) as crowd:
+        try:
+            assert crowd.stdout
+            crowd.stdout.readline()
+            time.sleep(1.0)
+            card.slow_s = 0.1
+            for _ in range(3):
+                training = Sidecar(str(sidecar.socket), [uuid(card)])
+                training.check()
+                training.set_limit_w(150.0)
+                training.restore_w(250.0)
+                assert card.limit_w == 250.0
+                training.close()
+        finally:
+            os.killpg(crowd.pid, signal.SIGKILL)
 
 
 def test_a_flood_of_connections_locks_no_training_out(card: Gpu, sidecar: Running) -> None:
