@@ -72,8 +72,12 @@ class Nvml:
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         for index in range(count.value):
             handle, uuid = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-            self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-            self._call("nvmlDeviceGetUUID", handle, uuid, ctypes.c_uint(96))
+            try:
+                self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+                self._call("nvmlDeviceGetUUID", handle, uuid, ctypes.c_uint(96))
+            except OSError as error:  # limits of the others are still to be given back
+                say(f"GPU {index} is not served: {error}")
+                continue
             found.append(uuid.value.decode())
         return found
 
@@ -491,9 +495,12 @@ class Sidecar:
                 raise RefusedError(f"{uuid} is not served here (--gpus {','.join(self._gpus)})")
             holder = self._gpus[uuid].holder
             if holder not in (None, client):
-                if not holder.is_gone:
+                if holder.is_gone:
+                    self._drop(holder)
+                elif holder.request is not None and uuid in holder.request.taken:
+                    return False  # it may be refused yet, and only a granted request holds a GPU
+                else:
                     raise RefusedError(f"{uuid} is held by process {holder.pid}")
-                self._drop(holder)
         gpus = [self._gpus[uuid] for uuid in request.uuids]
         if request.what == "set":
             return self._begin_set(client, request, gpus)
@@ -558,7 +565,8 @@ def boot_id() -> str:
 
 
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # nothing reads the log any more: limits are given back all the same
+        print(text, file=sys.stderr, flush=True)
 
 
 def own_folder(path: str, mode: int) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ANSWER_S = 5.0  # for a whole request: the driver's own call takes up to some 100 ms
+AGAIN_S = 0.01  # between attempts, where it has too many clients
 MOST_BYTES = 1024 * 1024  # of an answer
 
 _connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -40,7 +41,9 @@ class Sidecar:
 
     def check(self) -> None:
         """Raises OSError where it does not serve these GPUs."""
-        served = self._ask({"do": "limits"}).get("gpus", {})
+        served = self._ask({"do": "limits"}).get("gpus")
+        if not isinstance(served, dict):
+            raise OSError(f"what listens at {self._path} is no power limit sidecar: it names no GPUs")
         missing = [uuid for uuid in self._uuids if uuid not in served]
         if missing:
             raise OSError(f"the sidecar at {self._path} does not serve {', '.join(missing)}; start it with --gpus all")
@@ -62,28 +65,31 @@ class Sidecar:
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
             end_s = time.monotonic() + ANSWER_S
-            try:
-                answer = self._exchange(request, end_s)
-            except TimeoutError:
-                raise
-            except OSError:  # restarted since, so the limit was given back; or it needed our place for another client
-                self.close()
-                answer = self._exchange(request, end_s)
+            while (answer := self._exchange(request, end_s)) is None:
+                time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
             said = json.loads(answer)
             if not isinstance(said, dict):
                 raise ValueError("not a JSON object")
         except OSError as error:
             self.close()
             raise OSError(f"the sidecar at {self._path} cannot be reached: {error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.close()
             raise OSError(f"what listens at {self._path} is no power limit sidecar: {error}") from error
         if said.get("ok") is not True:
             raise OSError(f"the sidecar at {self._path} refused: {said.get('error', said)}")
         return said
 
-    def _exchange(self, request: Mapping[str, Any], end_s: float) -> bytes:
-        connection = self._connected()
+    def _exchange(self, request: Mapping[str, Any], end_s: float) -> bytes | None:
+        """Its answer; None where it closed the connection: restarted since, or it needed our place for another."""
+        try:
+            return self._answer(request, end_s)
+        except (ConnectionResetError, BrokenPipeError):
+            self.close()
+            return None
+
+    def _answer(self, request: Mapping[str, Any], end_s: float) -> bytes:
+        connection = self._connected(end_s)
         connection.settimeout(left_s(end_s, ANSWER_S))
         connection.sendall(json.dumps(request).encode() + b"\n")
         answer = b""
@@ -97,7 +103,7 @@ class Sidecar:
                 raise ValueError(f"its answer is longer than {MOST_BYTES} bytes")
         return answer
 
-    def _connected(self) -> socket.socket:
+    def _connected(self, end_s: float) -> socket.socket:
         if self._pid != os.getpid():
             self._connection, self._pid = None, os.getpid()  # the parent's
         if self._connection is None:
@@ -105,11 +111,21 @@ class Sidecar:
             connection.settimeout(ANSWER_S)
             with contextlib.ExitStack() as undo:
                 undo.callback(connection.close)
-                connection.connect(self._path)
+                while not is_connected(connection, self._path):
+                    time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
                 undo.pop_all()
             _connections.add(connection)
             self._connection = connection
         return self._connection
+
+
+def is_connected(connection: socket.socket, path: str) -> bool:
+    """Connect; False where too many others wait for the sidecar to take them, as in a flood of connections."""
+    try:
+        connection.connect(path)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def left_s(end_s: float, of_s: float) -> float:

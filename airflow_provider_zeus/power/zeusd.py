@@ -30,9 +30,12 @@ class Zeusd:
     def check(self) -> None:
         """Raises OSError where it may not set limits for us, or numbers other GPUs than this process's driver."""
         found = self._json("GET", "/discover")
-        if "gpu-control" not in found.get("enabled_api_groups", ()):
+        groups, gpus = found.get("enabled_api_groups", []), found.get("gpus", [])
+        if not isinstance(groups, list) or not isinstance(gpus, list) or not all(isinstance(gpu, dict) for gpu in gpus):
+            raise OSError(f"what listens at {self._path} is no zeusd: it names no API groups or GPUs")
+        if "gpu-control" not in groups:
             raise OSError(f"zeusd at {self._path} does not set limits: start it with the API group gpu-control")
-        models = [str(gpu.get("name")) for gpu in found.get("gpus", ())]
+        models = [str(gpu.get("name")) for gpu in gpus]
         if self._models and models != self._models:  # a container that shows it other GPUs, or in another order
             raise OSError(f"zeusd at {self._path} has the GPUs {models}, this process {self._models}: not the same")
         if found.get("auth_required"):
@@ -57,7 +60,7 @@ class Zeusd:
             said = json.loads(text)
             if not isinstance(said, dict):
                 raise ValueError("not a JSON object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OSError(f"what listens at {self._path} is no zeusd: {error}") from error
         return said
 

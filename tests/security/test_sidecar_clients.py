@@ -60,6 +60,43 @@ while flood == "flood":
 time.sleep(600)
 """
 
+# A process that connects without end, asks nothing and keeps some hundred connections.
+CONNECTIONS = """
+import socket, sys
+peers = []
+print(flush=True)
+while True:
+    peer = socket.socket(socket.AF_UNIX)
+    peer.setblocking(False)
+    try:
+        peer.connect(sys.argv[1])
+        peers.append(peer)
+    except BlockingIOError:
+        peer.close()
+    if len(peers) > 500:
+        for other in peers[:250]:
+            other.close()
+        del peers[:250]
+"""
+
+# Many processes of one user, each with one connection on which it asks without end.
+CROWD = """
+import os, socket, sys, time
+for _ in range(100):
+    if os.fork() == 0:
+        while os.getppid() != 1:
+            with socket.socket(socket.AF_UNIX) as peer:
+                try:
+                    peer.connect(sys.argv[1])
+                    while peer.send(b'{"do": "limits"}\\n') and peer.recv(65536):
+                        pass
+                except OSError:
+                    pass
+        os._exit(0)
+print(flush=True)
+time.sleep(600)
+"""
+
 
 class Process:
     """A client in a process of its own."""
@@ -138,6 +175,29 @@ def test_the_slow_driver_of_one_gpu_delays_no_other(
     assert running.end() == (0 if slow_s < 1 else 1)
 
 
+def test_a_lost_gpu_keeps_no_limit_of_another(card: Gpu, nvml: FakeNvml, sidecar: Running, serve: Serve) -> None:
+    lost = nvml.add(may_set=2)
+    with Peer(sidecar.socket) as peer:
+        assert peer.ask(set_to(card, 150.0))["ok"]
+        sidecar.end(signal.SIGKILL)
+    lost.lost = 1
+    running = serve()
+    assert "GPU 1 is not served" in running.said
+    wait_for(lambda: card.limit_w == 250.0, BUSY_S)
+    assert list(running.ask({"do": "limits"})["gpus"]) == [uuid(card)]
+
+
+def test_a_log_that_is_not_read_any_more_ends_no_sidecar(card: Gpu, sidecar: Running) -> None:
+    assert sidecar.process.stderr
+    sidecar.process.stderr.close()
+    for _ in range(3):
+        with Peer(sidecar.socket) as peer:
+            assert peer.ask(set_to(card, 150.0)) == {"ok": True}
+        wait_for(lambda: card.limit_w == 250.0, BUSY_S)
+    sidecar.process.stderr = None  # which the fixture reads
+    assert sidecar.end() == 0
+
+
 # --- places
 
 
@@ -184,6 +244,51 @@ def test_a_training_that_lost_its_place_goes_on(card: Gpu, sidecar: Running, run
     assert card.limit_w == 250.0
 
 
+def test_a_crowd_of_the_same_user_locks_no_training_out(card: Gpu, sidecar: Running) -> None:
+    """With more processes than there are places, and a driver that takes its time."""
+    arguments = [sys.executable, "-I", "-S", "-c", CROWD, str(sidecar.socket)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True) as crowd:
+        try:
+            assert crowd.stdout
+            crowd.stdout.readline()
+            time.sleep(1.0)
+            card.slow_s = 0.1
+            for _ in range(3):
+                training = Sidecar(str(sidecar.socket), [uuid(card)])
+                training.check()
+                training.set_limit_w(150.0)
+                training.restore_w(250.0)
+                assert card.limit_w == 250.0
+                training.close()
+        finally:
+            os.killpg(crowd.pid, signal.SIGKILL)
+
+
+def test_a_flood_of_connections_locks_no_training_out(card: Gpu, sidecar: Running) -> None:
+    """Not even while more wait to be taken than the kernel lets wait."""
+    flood = [
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", CONNECTIONS, str(sidecar.socket)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    try:
+        for process in flood:
+            assert process.stdout
+            process.stdout.readline()
+        time.sleep(1.0)
+        for _ in range(5):
+            training = Sidecar(str(sidecar.socket), [uuid(card)])
+            training.check()
+            training.set_limit_w(150.0)
+            training.close()
+            wait_for(lambda: card.limit_w == 250.0, BUSY_S)
+    finally:
+        for process in flood:
+            process.kill()
+            process.communicate()
+
+
 # --- holds
 
 
@@ -194,6 +299,41 @@ def test_a_refused_set_takes_no_hold(card: Gpu, sidecar: Running, limit_w: float
         assert sidecar.ask({"do": "limits"})["gpus"][uuid(card)]["held_by"] is None
         assert training.ask(set_to(card, 150.0))["ok"]
     wait_for(lambda: card.limit_w == 250.0, BUSY_S)
+
+
+def test_refused_sets_without_end_deny_no_other_the_gpu(card: Gpu, sidecar: Running) -> None:
+    """Refused only once the driver was asked: an administrator's cap has come since the sidecar's start."""
+    card.limit_w = 180.0
+    card.slow_s = 0.02
+    stop = threading.Event()
+    granted = []
+
+    def grab() -> None:
+        with Peer(sidecar.socket) as peer:
+            while not stop.is_set():
+                granted.append(peer.ask(set_to(card, 220.0))["ok"])
+
+    greedy = [threading.Thread(target=grab) for _ in range(3)]
+    for thread in greedy:
+        thread.start()
+    try:
+        wait_for(lambda: len(granted) > 3, BUSY_S)
+        for _ in range(5):
+            assert set_and_give_back(sidecar, set_to(card, 150.0)) == {"ok": True}
+            time.sleep(0.05)
+    finally:
+        stop.set()
+        for thread in greedy:
+            thread.join()
+    assert not any(granted)
+
+
+def set_and_give_back(sidecar: Running, request: dict[str, Any]) -> Any:
+    """Its answer, and the limit given back by the time that this returns."""
+    with Peer(sidecar.socket) as peer:
+        answer = peer.ask(request)
+        peer.ask({"do": "restore", "gpus": request["gpus"]})
+    return answer
 
 
 def test_a_set_that_fails_at_one_gpu_holds_none_and_leaves_none_changed(
@@ -292,6 +432,43 @@ def test_a_socket_that_never_answers_holds_no_training_up(
         server.join()
     for connection in connections:
         connection.close()
+
+
+@pytest.mark.parametrize(
+    "said", ['{"ok": true, "gpus": 5}', '{"ok": true, "gpus": null}', '{"ok": true}', "[" * 100_000]
+)
+def test_an_answer_of_any_kind_is_an_error_that_a_training_survives(tmp_path: Path, said: str) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "odd.sock"))
+        listener.listen()
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(4096)
+                connection.sendall(said.encode() + b"\n")
+
+        server = threading.Thread(target=answer)
+        server.start()
+        with pytest.raises(OSError, match="is no power limit sidecar"):
+            Sidecar(str(tmp_path / "odd.sock"), ["GPU-x"]).check()
+        server.join()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"enabled_api_groups": null}',
+        '{"enabled_api_groups": ["gpu-control"], "gpus": 7}',
+        '{"enabled_api_groups": ["gpu-control"], "gpus": [7]}',
+        "[" * 60_000,
+    ],
+)
+def test_any_answer_of_a_zeusd_is_an_error_that_a_training_survives(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    zeusd = Zeusd("/nowhere.sock", [0], ["V100"])
+    monkeypatch.setattr(zeusd, "_call", lambda *_: said.encode())
+    with pytest.raises(OSError, match="is no zeusd"):
+        zeusd.check()
 
 
 def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
