@@ -16,8 +16,8 @@ One JSON object per line, one answer per line, ``{"ok": true, ...}`` or ``{"ok":
 
 The limit found comes back when the holder says so, when its connection ends, when its process ends (a pidfd of the
 process that connected, so children that inherited the connection hide nothing), and when this process is told to end
-(SIGTERM, SIGINT). Killed, it restores at its next start, from one record per GPU in the folder --state. A limit that
-somebody else has set meanwhile is left alone.
+(SIGTERM, SIGINT, SIGHUP). Killed, it restores at its next start, from one record per GPU in the folder --state. A limit
+that somebody else has set meanwhile is left alone.
 
 No client waits for another one's flood or slow GPU. In each turn of the loop dead clients come first, then limits that
 are to be given back, then one request of each client, the oldest first. The driver is called in one thread per GPU.
@@ -586,7 +586,8 @@ def own_folder(path: str, mode: int) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.fstat(descriptor)
     check_safe(path, found, found.st_uid == os.geteuid(), False)
-    os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & mode)
+    if stat.S_IMODE(found.st_mode) & 0o777 & ~mode:  # it may be in use for something else
+        raise OSError(f"{path} has mode {stat.S_IMODE(found.st_mode):o}: chmod it to {mode:o}, or name another folder")
     return descriptor
 
 
@@ -650,7 +651,7 @@ def main() -> int:
     for descriptor in (wake, woken):
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(woken)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     try:
         records = Records(options.state)

@@ -437,7 +437,7 @@ def test_a_client_that_never_reads_hinders_nobody(card: Gpu, sidecar: Running) -
 
 
 def test_a_record_that_cannot_be_read_is_ignored(card: Gpu, serve, tmp_path: Path) -> None:
-    (tmp_path / "sidecar").mkdir()
+    (tmp_path / "sidecar").mkdir(mode=0o700)
     (tmp_path / "sidecar" / f"{uuid(card)}.json").write_text("{")
     sidecar = serve()
     assert "is no record of a limit" in sidecar.said
@@ -448,7 +448,7 @@ def test_a_record_that_cannot_be_read_is_ignored(card: Gpu, serve, tmp_path: Pat
 
 def test_a_record_of_an_earlier_boot_is_dropped(card: Gpu, nvml: FakeNvml, serve, tmp_path: Path) -> None:
     card.limit_w = 150.0  # by whoever: the driver forgot what was set before the boot
-    (tmp_path / "sidecar").mkdir()
+    (tmp_path / "sidecar").mkdir(mode=0o700)
     record = {"boot_id": "another", "found_w": 250.0, "set_w": [250.0, 150.0]}
     (tmp_path / "sidecar" / f"{uuid(card)}.json").write_text(json.dumps(record))
     sidecar = serve()
