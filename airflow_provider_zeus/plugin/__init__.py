@@ -6,9 +6,7 @@ This module is imported by every Airflow process.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from functools import cached_property
-from threading import Thread
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -42,19 +40,12 @@ class ZeusPlugin(AirflowPlugin):
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
         """Our pages. Only the api-server reads this attribute, so only it loads FastAPI code for us.
 
-        Raises nothing: an exception in here would keep the api-server from starting.
+        Raises nothing: an exception in here would keep the api-server from starting. Starts no thread: a server may
+        fork its workers now, and what a thread was importing could never be imported in any of them.
         """
         try:
             from airflow_provider_zeus.plugin.app import app
         except Exception:
             log.exception("The Zeus cost page is missing: its code could not be loaded.")
             return []
-        with suppress(RuntimeError):  # no thread can be started here: the first chart takes longer
-            Thread(target=_warm, name="zeus-warm", daemon=True).start()
         return [{"app": app, "url_prefix": f"/{PREFIX}", "name": "Zeus cost"}]
-
-
-def _warm() -> None:
-    """Load beside the server's own start what the first charts would wait for."""
-    with suppress(ImportError):
-        import numpy  # noqa: F401

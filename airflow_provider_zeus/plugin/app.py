@@ -6,7 +6,7 @@ from fastapi import FastAPI, HTTPException, Request, Response  # noqa: TID253 - 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_zeus.plugin import assets, routes_actions, routes_dag, routes_overview, routes_run
+from airflow_provider_zeus.plugin import assets, load, routes_actions, routes_dag, routes_overview, routes_run
 from airflow_provider_zeus.plugin.auth import EVERYWHERE
 
 HEADERS = {
@@ -44,6 +44,7 @@ app.add_middleware(Strict)
 @app.get("/page")
 async def page() -> Response:
     """The page of all jobs, of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no data."""
+    load.warm()
     return Response(assets.page(), media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 

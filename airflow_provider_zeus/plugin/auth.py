@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import inspect
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -50,7 +51,12 @@ async def _real_ids(request: Request) -> None:
 
 
 def _in_our_threads(check: Callable[..., None]) -> Dependency:
-    """One of Airflow's checks as a dependency that takes none of Airflow's threads. It may ask the database."""
+    """One of Airflow's checks as a dependency that takes none of Airflow's threads. It may ask the database.
+
+    Raises TypeError for a check that has to be awaited: called in a thread it would let everybody in.
+    """
+    if inspect.iscoroutinefunction(check):
+        raise TypeError("This version of Airflow checks permissions in another way: upgrade the provider.")
 
     async def checked(request: Request, user: GetUserDep) -> None:
         await load.work(user, lambda: check(request=request, user=user))

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import cache
+from importlib import import_module
 from typing import TypeVar
 
 from fastapi import HTTPException  # noqa: TID253 - loaded by the api-server alone
@@ -29,7 +31,10 @@ BUSY = "Airflow is busy with other Zeus pages. Try again in a minute."
 
 
 class Bound:
-    """Counts what is under way, of all users and of each."""
+    """Counts what is under way, of all users and of each.
+
+    Nobody may have more than half of what the others leave free: a few who ask for all they can get never fill it.
+    """
 
     def __init__(self, most: int, most_each: int) -> None:
         self._most, self._most_each, self._lock = most, most_each, threading.Lock()
@@ -39,7 +44,8 @@ class Bound:
         """Count one more; the callable counts it out. Raises HTTPException 429 where that is too many."""
         name = user.get_id()
         with self._lock:
-            if self._under_way.total() >= self._most or self._under_way[name] >= self._most_each:
+            own, free = self._under_way[name], self._most - self._under_way.total()
+            if own >= self._most_each or 2 * own >= free:
                 raise HTTPException(429, BUSY, headers={"Retry-After": str(RETRY_S)})
             self._under_way[name] += 1
         return lambda: self._leave(name)
@@ -94,6 +100,12 @@ async def each(pieces: Iterator[T]) -> AsyncIterator[T]:
     """The pieces, each made in a thread of ours when it is asked for. Count the whole of them in :data:`EXPORTS`."""
     while (piece := await asyncio.wrap_future(_submitted(lambda: next(pieces, None)))) is not None:
         yield piece
+
+
+@cache
+def warm() -> None:
+    """Load, once in each process, what the first charts would wait for."""
+    _threads.submit(import_module, "numpy")  # where it cannot be loaded, the charts say so
 
 
 def _submitted(job: Callable[[], T]) -> Future[T]:

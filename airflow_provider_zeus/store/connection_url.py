@@ -18,6 +18,7 @@ REMEDY = (
 )
 _IN_URL = re.compile(r"(?:^|//|[\s\"'])[^\s:/@\"']*:(?!//)([^\s\"']+)@")  # user:password@
 _IN_QUERY = re.compile(r"pass\w*=([^\s&\"']+)")
+_LONGEST_NAME = 63  # bytes of a PostgreSQL name: of a longer one the server would say the beginning
 _STORES = ("sql", "variable")
 _POSTGRES = ("zeus", "postgres", "postgresql")
 _HOST = re.compile(r"[\w.:,%\[\]-]*")  # names, addresses, several of them
@@ -61,6 +62,9 @@ def _database_url(connection: Any, conn_id: str) -> str:
         url = _of_fields(connection, conn_id, host)
     else:
         raise _wrong(conn_id, "host", host, "it names no database")
+    for field, name in (("login", url.username), ("schema", url.database)):
+        if url.get_backend_name() == "postgresql" and len((name or "").encode()) > _LONGEST_NAME:
+            raise _wrong(conn_id, field, "...", f"longer than {_LONGEST_NAME} bytes, so no name in PostgreSQL")
     return url.render_as_string(hide_password=False)
 
 

@@ -13,6 +13,7 @@ _SERVER_PASSING = re.compile("starting up|shutting down|recovery mode|not yet ac
 _CLIENT_REFUSED = re.compile(r"could not translate host name.*not known|SSL was required|certificate|does not support")
 _BUSY = re.compile("database( table)? is locked")
 _NOT_CONNECTED = ("08", "28", "3D")  # classes of SQLSTATE: no connection, no such user, no such database
+_QUOTED = re.compile(r'(server at |on socket )?"([^"]*)"')  # (what shows that it is an address, what is quoted)
 _OPTION = re.compile("[a-z_]+")  # what libpq's options are called
 _SHORTEST = 5  # characters of a value that is looked for in running text; a shorter one is hidden within quotes alone
 
@@ -54,7 +55,8 @@ def reached(said: str, host: str) -> bool:
 def hidden(said: str, fields: Mapping[str, object]) -> str:
     """A driver's text with ``***`` for each value of a Connection's fields: any of them may be a password.
 
-    The host stays where it is known to be one, and the port where it can be one.
+    The host stays where it is known to be one, and the port where it can be one. What the server quotes goes too: it
+    shortens long values, and writes ``_`` for ``-`` in names.
     """
     for name, value in fields.items():
         if "pass" in name and value:
@@ -63,7 +65,8 @@ def hidden(said: str, fields: Mapping[str, object]) -> str:
         said = said.replace(f'"{secret}"', '"***"')
         if len(secret) >= _SHORTEST:
             said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
-    return said
+    known = {name for name in fields if _OPTION.fullmatch(name)}
+    return _QUOTED.sub(lambda found: found[0] if found[1] or found[2] in known else '"***"', said)
 
 
 def _suspects(said: str, fields: Mapping[str, object]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -161,6 +162,37 @@ def test_a_database_that_refuses_a_name_does_not_repeat_it(
             seen = [*everything(caught.value), caplog.text]
         assert [text for text in seen if PLANTED in text] == []
         assert "FATAL" in str(caught.value), "the server answered"
+
+
+LONG = "hunter2Planted" + "Ab3-" * 30  # as a token that a cloud gives out for a password
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schema": LONG},
+        {"login": LONG},
+        {"extra": {"options": f"-c {LONG}=1"}},
+        {"extra": {"options": "-c hunter2-Planted=1"}},
+    ],
+    ids=str,
+)
+def test_a_database_does_not_repeat_what_it_shortens_or_rewrites(
+    wrong: dict[str, Any],
+    database: str,
+    home: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    there = sa.make_url(database)
+    whole = {"host": "", "login": there.username, "schema": there.database}
+    connect(monkeypatch, {**whole, **wrong, "extra": {**there.query, **wrong.get("extra", {})}})
+    with caplog.at_level(logging.DEBUG), pytest.raises(StoreError) as caught:
+        open_store()
+    seen = [*everything(caught.value), caplog.text, *capfd.readouterr()]
+    assert [text for text in seen if re.search("hunter2.?Planted", text)] == []
+    assert "server on socket" in str(caught.value) or "63 bytes" in str(caught.value), "what is wrong is said"
 
 
 def test_an_engine_does_not_show_it(

@@ -126,6 +126,37 @@ def test_many_users_together_are_bounded_too(
     in_one_loop(main)
 
 
+def test_a_few_users_together_leave_room_for_another(
+    airflow_app: Any, token_of: Callable[..., str], store: Store, gate: threading.Event
+) -> None:
+    """Two who each take all that one may have took all there is: a third read "busy" for a minute."""
+    ran(store, 1)
+
+    async def main() -> None:
+        path = HEAVY[2]
+        greedy = [client_of(airflow_app, token_of(f"greedy{n}")) for n in range(3)]
+        async with client_of(airflow_app, token_of("amy")) as amy:
+            for client in greedy:
+                many = [asyncio.ensure_future(client.get(path)) for _ in range(MANY)]
+                await until(lambda many=many: sum(task.done() for task in many) > MANY // 2)
+            one = asyncio.ensure_future(amy.get(path))
+            await asyncio.sleep(0.2)
+            gate.set()
+            assert (await one).status_code == 200
+        for client in greedy:
+            await client.aclose()
+
+    in_one_loop(main)
+
+
+def test_no_thread_is_started_where_a_server_may_fork_its_workers_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker forked while a thread imports numpy waits for ever for it, and two such waits are all our threads."""
+    from airflow_provider_zeus.plugin import ZeusPlugin
+
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: pytest.fail(f"{thread.name} is started"))
+    assert len(ZeusPlugin().fastapi_apps) == 1
+
+
 def test_a_browser_that_leaves_gives_its_place_back(
     airflow_app: Any, token_of: Callable[..., str], store: Store, gate: threading.Event
 ) -> None:

@@ -1,0 +1,20 @@
+"""A permission check that Airflow comes to write in another way lets nobody in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.plugin.conftest import airflow_app  # noqa: F401
+
+
+def test_a_check_that_has_to_be_awaited_is_refused(airflow_app: Any) -> None:  # noqa: F811
+    """Called in a thread it would return a coroutine, and nothing would have been checked."""
+    from airflow_provider_zeus.plugin import auth
+
+    async def check(**_: Any) -> None:
+        raise AssertionError("nobody may pass")
+
+    with pytest.raises(TypeError, match="upgrade the provider"):
+        auth._in_our_threads(check)
