@@ -33,6 +33,7 @@ def make_folder(path: str | os.PathLike[str], group: str = "") -> None:
     """
     place = Path(os.path.abspath(path))
     missing = [each for each in (place, *place.parents) if not each.exists()]
+    _check_owners(missing[-1].parent if missing else place)  # before anything is made behind a link
     for each in reversed(missing):
         with suppress(FileExistsError):  # another process was first
             new_folder(each, group)
@@ -49,8 +50,7 @@ def new_folder(path: str | os.PathLike[str], group: str = "") -> None:
     if gid is None and _shares(above):
         gid = above.st_gid
     if gid is not None:
-        os.chown(path, -1, gid)
-        os.chmod(path, _SHARED_FOLDER)
+        _share_folder(path, gid)
 
 
 def open_file(path: str | os.PathLike[str], flags: int) -> int:
@@ -79,6 +79,18 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
 def is_shared(folder: str | os.PathLike[str]) -> bool:
     """Whether what is made in this folder is shared with its group. Raises OSError."""
     return _shares(os.stat(folder))
+
+
+def _share_folder(path: str | os.PathLike[str], gid: int) -> None:
+    """Give a folder that was just made to a group; whatever a member of it swaps it for is left as it is."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "was replaced while it was made", str(path))
+        os.fchown(descriptor, -1, gid)
+        os.fchmod(descriptor, _SHARED_FOLDER)
+    finally:
+        os.close(descriptor)
 
 
 def _opened(path: str | os.PathLike[str], flags: int) -> tuple[int, bool]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from airflow_provider_zeus.operators.teller import Teller
-from airflow_provider_zeus.optimizer.bounds import MOST_SAMPLES
+from airflow_provider_zeus.optimizer.bounds import MOST_SAMPLES, brief
 from airflow_provider_zeus.optimizer.trial import Observation, State
 from airflow_provider_zeus.power.plain_file import named, names_in, open_plain, opened_folder
 from airflow_provider_zeus.training.environment import with_memory_of_others
 from airflow_provider_zeus.training.outbox import Outbox, folded
-from airflow_provider_zeus.training.plan import Line, Plan, read_lines
+from airflow_provider_zeus.training.plan import MOST_LINES, Line, Plan, read_lines
 
 Start = list[Line]  # the lines of one start of the plan, in order
 
@@ -28,7 +29,10 @@ LOST = "retried, result lost"
 NO_RESULT = "no result"
 MOST_STARTS = 100  # of one plan; each is a line of the ledger
 _MOST_KEPT = 1000  # lines of all starts of a result, beats that went into the next line apart
+_FOLDED_AT_ONCE = 100  # lines: each time costs as much as the news that wait
 _MOST_XCOM = 2**26  # characters of an XCom, the user's own value included
+_MOST_POINTS = 10_000  # of all starts
+_MOST_SAID = 2**20  # characters of all starts, as JSON; samples and points apart
 _MOST_NAMES = 10_000  # looked at in a folder
 _MOST_BYTES = 2**28  # of all result files in a folder
 
@@ -56,6 +60,7 @@ def starts_in_folder(folder: Path) -> list[Start]:
 def _results(folder: int) -> list[tuple[float, str, list[Start]]]:
     """(time of last change, name, starts) of each result file in an opened folder. Raises OSError: it has no names."""
     found, left, owner = [], _MOST_BYTES, os.fstat(folder).st_uid
+    kept, lines_left = 0, iter(range(MOST_LINES))
     names = names_in(folder, ".jsonl", most_looked_at=_MOST_NAMES)
     if len(names) > MOST_STARTS:
         log.warning("Zeus: %d result files lie in one folder; %d are read.", len(names), MOST_STARTS)
@@ -66,11 +71,25 @@ def _results(folder: int) -> list[tuple[float, str, list[Start]]]:
                 left -= status.st_size
                 if left < 0:
                     raise ValueError(f"the result files have more than {_MOST_BYTES} bytes")
-                found.append((status.st_mtime, name, by_start(read_lines(file))))
+                starts = by_start(_of_these(file, status.st_size, lines_left))
+                kept += sum(map(len, starts))
+                if kept > _MOST_KEPT:
+                    raise ValueError(f"the result files have more than {_MOST_KEPT} lines that are kept")
+                found.append((status.st_mtime, name, starts))
         except (OSError, ValueError) as error:  # neither repeats what was read
             said = error.strerror if isinstance(error, OSError) else error
             log.warning("Zeus: %s is not a result that can be read: %s", named(name), said)
     return found
+
+
+def _of_these(file: BinaryIO, most_bytes: int, lines_left: Iterator[int]) -> Iterator[Line]:
+    """Lines that were there when the file was opened: one that grows is not followed. Raises ValueError: too many."""
+    for line in read_lines(file):
+        if file.tell() > most_bytes:
+            return
+        if next(lines_left, None) is None:
+            raise ValueError(f"the result files have more than {MOST_LINES} lines")
+        yield line
 
 
 def starts_in_xcom(value: Any, result_key: str) -> list[Start]:
@@ -93,13 +112,12 @@ def by_start(lines: Iterable[Line]) -> list[Start]:
     Raises ValueError: there are more starts, or more lines are left, than any training has.
     """
     starts: dict[str, Start] = {}
-    kept = 0
-    for line in lines:
-        start = starts.setdefault(line.start_id, [])
-        before = len(start)
-        start[-1:] = folded([*start[-1:], line])
-        kept += len(start) - before
-        if len(starts) > MOST_STARTS or kept > _MOST_KEPT:
+    lines = iter(lines)
+    while some := list(islice(lines, _FOLDED_AT_ONCE)):
+        for line in some:
+            starts.setdefault(line.start_id, []).append(line)
+        starts = {start_id: folded(start) for start_id, start in starts.items()}
+        if len(starts) > MOST_STARTS or sum(map(len, starts.values())) > _MOST_KEPT:
             raise ValueError(f"it has more than {MOST_STARTS} starts or {_MOST_KEPT} lines")
     return list(starts.values())
 
@@ -132,7 +150,7 @@ def tell_all(
     :param folder: of the result files, where another process than rank 0 may have left that it ran out of memory.
     """
     outbox = Outbox(teller)
-    for start in _few_samples(starts):
+    for start in _little(starts):
         for line in (known := _of_plan(start, plan)):
             outbox.put(line)
         for newest in (open_ones := unended(known)):
@@ -176,16 +194,31 @@ def _of_plan(start: Sequence[Line], plan: Plan) -> Start:
     return known
 
 
-def _few_samples(starts: Sequence[Start]) -> list[Start]:
-    """The starts with 1000 profile samples in all, the first ones."""
-    left, kept = MOST_SAMPLES, []
+def _little(starts: Sequence[Start]) -> list[Start]:
+    """The starts with so much in all: 1000 profile samples, 10,000 power points, 1 MiB of other words and figures.
+
+    The first ones; a line for which no room is left keeps its sums alone.
+    """
+    samples_left, points_left, room = MOST_SAMPLES, _MOST_POINTS, _MOST_SAID
+    kept = []
     for start in starts:
         lines = []
         for line in start:
-            lines.append(replace(line, profile=line.profile[:left]))
-            left -= len(lines[-1].profile)
+            line = replace(line, profile=line.profile[:samples_left], points=line.points[:points_left])
+            samples_left -= len(line.profile)
+            points_left -= len(line.points)
+            room -= len(replace(line, profile=(), points=()).to_json())
+            lines.append(line if room >= 0 else _sums_of(line))
         kept.append(lines)
     return kept
+
+
+def _sums_of(line: Line) -> Line:
+    seen = line.observation
+    if seen is not None:
+        model, source = (text and brief(text, 100) for text in (seen.device_model, seen.energy_source))
+        seen = replace(seen, reasons={}, gpu_uuid=None, gpu_energy_j=None, device_model=model, energy_source=source)
+    return replace(line, reason=line.reason and brief(line.reason, 100), observation=seen, notes={})
 
 
 def _nothing(plan: Plan, start_id: str, reason: str) -> Line:

@@ -8,6 +8,7 @@ thrown away; where no file is left, none is made.
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def watch(engine: sa.Engine, path: Path) -> None:
 
 def _remember(record: Any, path: Path) -> None:
     """Before a connection opens the file. Were it replaced in between, :func:`_compare` opens the new one."""
-    _refuse_links_of_others(path)
+    _refuse_files_of_others(path)
     record.info["file"] = _there(path)
 
 
@@ -39,14 +40,22 @@ def _compare(record: Any, path: Path) -> None:
         raise sa.exc.DisconnectionError(f"{path} was replaced")  # the pool opens the file that is there now
 
 
-def _refuse_links_of_others(path: Path) -> None:
-    """Raises StoreError where another user's symbolic link stands for the file, or for what SQLite writes beside it."""
+def _refuse_files_of_others(path: Path) -> None:
+    """Raises StoreError where another user put something in the place of the file, or of what SQLite writes beside it:
+    a symbolic link, or anything in a folder in which every user may write.
+    """
     real = Path(os.path.realpath(path))
-    for each in (path, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
-        if each.is_symlink() and each.lstat().st_uid not in (0, os.geteuid(), each.parent.stat().st_uid):
+    for each in (path, real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
+        try:
+            found, folder = each.lstat(), each.parent.stat()
+        except OSError:
+            continue  # it is not there, or SQLite says why it cannot be reached
+        is_link = stat.S_ISLNK(found.st_mode)
+        foreign = found.st_uid not in (0, os.geteuid(), folder.st_uid)
+        if foreign and (is_link or folder.st_mode & stat.S_IWOTH):
             raise StoreError(
-                f"The trial log at sqlite:{path} is not opened: {each} is a symbolic link that user "
-                f"{each.lstat().st_uid} made. Remove it, and keep the log in a folder where no other user may write."
+                f"The trial log at sqlite:{path} is not opened: {each} is a {'symbolic link' if is_link else 'file'} "
+                f"that user {found.st_uid} made. Remove it, and keep the log in a folder where no other user may write."
             )
 
 

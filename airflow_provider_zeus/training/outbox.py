@@ -81,17 +81,21 @@ def folded(lines: Iterable[Line]) -> list[Line]:
 
     So no line waits behind a beat, and what waits through a long failure stays one line of at most 500 power points.
     """
-    kept: list[Line] = []
+    runs: list[list[Line]] = []
     for line in lines:
-        before = kept[-1] if kept else None
+        before = runs[-1][-1] if runs else None
         if before and before.kind == "beat" and line.kind in ("beat", "end") and _of_one_attempt(before, line):
-            profile = summed_with_marks((*before.profile, *line.profile))
-            points = thinned((*before.points, *line.points))
-            observation = line.observation or before.observation
-            kept[-1] = replace(line, observation=observation, profile=profile, points=tuple(points))
+            runs[-1].append(line)
         else:
-            kept.append(line)
-    return kept
+            runs.append([line])
+    return [run[0] if len(run) == 1 else _as_one(run) for run in runs]
+
+
+def _as_one(run: list[Line]) -> Line:
+    observation = next((line.observation for line in reversed(run) if line.observation is not None), None)
+    profile = summed_with_marks(sample for line in run for sample in line.profile)
+    points = thinned([point for line in run for point in line.points])
+    return replace(run[-1], observation=observation, profile=profile, points=tuple(points))
 
 
 def _of_one_attempt(one: Line, other: Line) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus import private
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.operators.recurrence import Settings
 from airflow_provider_zeus.optimizer.trial import State, TrialKey
@@ -338,6 +339,49 @@ def test_a_link_in_the_place_of_the_trial_log_is_not_followed(open_to_all: Path,
     plant(open_to_all / f"zeus.db{suffix}", victim)
     with pytest.raises(StoreError, match=f"symbolic link that user {BOB} made"):
         SqlStore(f"sqlite:///{database}", create=True).ask(request(1))
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-journal"])
+def test_a_file_in_the_place_of_the_trial_log_is_not_read_where_every_user_may_write(
+    open_to_all: Path, suffix: str
+) -> None:
+    database = open_to_all / "zeus.db"
+    SqlStore(f"sqlite:///{database}", create=True).close()
+    planted = open_to_all / f"zeus.db{suffix}"
+    planted.touch()
+    os.chown(planted, BOB, BOB)
+    with pytest.raises(StoreError, match=f"file that user {BOB} made"):
+        SqlStore(f"sqlite:///{database}").ask(request(1))
+    open_to_all.chmod(0o770)  # whom the owner of the folder lets in may have made it
+    os.chown(planted, 0, 0)
+    planted.unlink() if suffix else None
+    SqlStore(f"sqlite:///{database}").ask(request(1))
+
+
+def test_no_folder_is_made_behind_the_link_of_another_user(open_to_all: Path, place: Path) -> None:
+    target = folder(place / "target", 0o755)
+    plant(open_to_all / "link", target)
+    with pytest.raises(PermissionError):
+        private.make_folder(open_to_all / "link" / "state")
+    assert list(target.iterdir()) == []
+
+
+def test_a_member_who_swaps_a_folder_that_is_being_shared_opens_no_other_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = folder(place / "home", 0o2770, 0, GROUP)
+    closed = folder(place / "closed", 0o700)
+    made = os.mkdir
+
+    def swapped(path: Any, mode: int) -> None:
+        made(path, mode)
+        os.rmdir(path)
+        plant(Path(path), closed)
+
+    monkeypatch.setattr(os, "mkdir", swapped)
+    with pytest.raises(OSError, match="state"):
+        private.make_folder(home / "state")
+    assert (stat.S_IMODE(closed.stat().st_mode), closed.stat().st_gid) == (0o700, 0)
 
 
 def test_no_trial_log_is_made_where_a_link_leads(open_to_all: Path, place: Path) -> None:

@@ -80,6 +80,36 @@ def test_a_long_reason_is_cut_in_the_log_in_the_xcom_and_on_the_overview(store: 
     assert len(state_of([trial], trial.opened_at).why) < 400
 
 
+def test_a_result_of_many_beats_is_folded_in_a_moment(tmp_path: Path) -> None:
+    news = [vars_of(replace(sample(i), limit_w=i + 1.0)) for i in range(MOST)]
+    beat = {"v": 1, "kind": "beat", "start_id": "a", "attempt": 1}
+    lines = [{**beat, "profile": news}, *[beat] * 30_000]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code = (
+        "import sys\nfrom airflow_provider_zeus.operators.collect import starts_in_folder\nfrom pathlib import Path\n"
+    )
+    code += "((line,),) = starts_in_folder(Path(sys.argv[1]))\nprint(len(line.profile))"
+    run = [sys.executable, "-c", f"import resource\nresource.setrlimit(resource.RLIMIT_CPU, (12, 12))\n{code}"]
+    done = subprocess.run([*run, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip() == str(MOST), done.stderr
+
+
+def test_a_result_that_grows_while_it_is_read_is_read_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text((text := json.dumps({"v": 1, "kind": "start", "start_id": "a"})) + "\n")
+    read = Line.from_json
+
+    def grows(of: str) -> Line:
+        with path.open("a") as file:
+            file.write(text + "\n" + "x" * 2**16 + "\n")
+        return read(of)
+
+    monkeypatch.setattr(Line, "from_json", grows)
+    assert [len(start) for start in starts_in_folder(tmp_path)] == [1]
+
+
 @pytest.mark.parametrize("kind", ["sql", "variable"])
 def test_a_reason_of_30_mb_and_100_000_samples_from_anywhere_are_cut_by_the_store(
     kind: str, store: SqlStore, tmp_path: Path
@@ -110,6 +140,18 @@ def test_profiles_of_many_devices_and_starts_are_few_rows(store: SqlStore, tmp_p
     told(store, lines, tmp_path)
     assert len(store.recurrence("d", "run1")) == 20
     assert 0 < rows_of_profiles(tmp_path) <= MOST
+
+
+def test_what_many_starts_say_is_little_in_the_xcom_and_in_the_log(store: SqlStore, tmp_path: Path) -> None:
+    names, long = Observation.__slots__, "\x01" * MOST
+    observation = {"reasons": dict.fromkeys(names, long), "gpu_uuid": long * 10, "gpu_energy_j": [1.25] * 1000}
+    notes = {f"{number}{long}": 1.0 for number in range(100)}
+    points = [{"t_s": i, "power_w": 1.0, "limit_w": i % 2, "phase": "train"} for i in range(500)]
+    line = end(observation=observation, reason=long, notes=notes, points=points)
+    cost = told(store, [{**line, "start_id": f"s{number}"} for number in range(60)], tmp_path)
+    assert len(cost["attempts"]) == 60, "the sums of each count"
+    assert len(json.dumps(cost)) < 3 * 2**20
+    assert sum(path.stat().st_size for path in tmp_path.glob("zeus.db*")) < 20 * 2**20
 
 
 def vars_of(of: ProfileSample) -> dict[str, Any]:
