@@ -22,6 +22,7 @@ from airflow_provider_zeus.plugin.models import Problem
 log = logging.getLogger(__name__)
 
 TAKEN_S = 30.0  # a browser that takes no piece of a file for so long is cut off
+WHOLE_S = 600.0  # and one that has not taken the whole file by then
 HIDDEN = (
     "The trial log cannot be used just now. Who may edit Airflow's Connections is shown the reason here; the log of "
     "the api-server has it too."
@@ -111,7 +112,8 @@ class _Sent(StreamingResponse):
             async with asyncio.timeout(TAKEN_S):
                 await send(message)
 
-        await super().stream_response(in_time)
+        async with asyncio.timeout(WHOLE_S):
+            await super().stream_response(in_time)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, and count it out at the end, however it ends."""

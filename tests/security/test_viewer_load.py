@@ -292,12 +292,13 @@ def test_reading_the_overview_loads_no_megabytes(store: Store, home: Path) -> No
 # --- clients that do not read
 
 
+@pytest.mark.parametrize("bound", ["TAKEN_S", "WHOLE_S"])  # of a piece, and of the whole file
 def test_a_client_that_takes_nothing_loses_its_place(
-    airflow_app: Any, token_of: Callable[..., str], store: Store, home: Path, monkeypatch: pytest.MonkeyPatch
+    airflow_app: Any, token_of: Callable[..., str], store: Store, home: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     from airflow_provider_zeus.plugin import answers
 
-    monkeypatch.setattr(answers, "TAKEN_S", 1.0)
+    monkeypatch.setattr(answers, bound, 1.0)
     filled(store, home / "zeus.db", 1500, reason="y" * 9_000)  # more than the kernel keeps for them
     path, login = HEAVY[5], {"Authorization": f"Bearer {token_of()}"}
     with (
