@@ -1,9 +1,8 @@
 """How this package makes its folders and files on a host: for this user alone, or for one group.
 
-A folder gets mode 0700 and a file 0600. A shared folder has mode 2770 (its group may write, and what is made inside
-gets its group): ``[zeus] shared_group`` makes such folders, an administrator may too. What is made inside a shared
-folder is shared: 2770 and 0660. The folder itself says so, hence trainings without Airflow know it as well. What
-is there already keeps its modes.
+A folder gets mode 0700 and a file 0600. Where ``[zeus] shared_group`` names a group, a folder of that group with mode
+2770 is shared, and so is what is made inside it: 2770 and 0660. ``ZEUS_SHARED_GROUP`` in the
+environment hands the group on to processes without Airflow. What is there already keeps its modes.
 
 Another user may have put a file there first. So no symbolic link is followed, opening never waits, and only a plain
 file of this user, of root or of the folder's group counts. Standard library only.
@@ -20,8 +19,15 @@ from pathlib import Path
 from typing import Any
 
 SHARE = "name a group of both users by [zeus] shared_group"
+SHARED_GROUP = "ZEUS_SHARED_GROUP"  # environment variable: a group by name or number
 
 _FOLDER, _SHARED_FOLDER, _FILE, _SHARED_FILE = 0o700, 0o2770, 0o600, 0o660
+
+
+def share_with(group: str) -> None:
+    """Share with a group, given by name or number, from now on and in processes that this one starts."""
+    if group:
+        os.environ[SHARED_GROUP] = group
 
 
 def make_folder(path: str | os.PathLike[str], group: str = "") -> None:
@@ -129,7 +135,12 @@ def _check_owners(place: Path) -> None:
 
 
 def _shares(folder: os.stat_result) -> bool:
-    return folder.st_mode & 0o2022 == 0o2020  # setgid, the group may write, others may not
+    group = os.environ.get(SHARED_GROUP, "")
+    if not group or folder.st_mode & 0o2022 != 0o2020:  # setgid, the group may write, others may not
+        return False
+    with suppress(OSError):  # there is no such group
+        return folder.st_gid == _gid_of(group)
+    return False
 
 
 def _is_foreign(found: os.stat_result) -> bool:

@@ -20,7 +20,7 @@ from airflow_provider_zeus.optimizer.trial import DeviceInfo, Origin, State, Tri
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.gpu_lock import held_here
 from airflow_provider_zeus.power.open import GPU_LOCK_WAIT_S, device_of
-from airflow_provider_zeus.private import is_shared, make_folder
+from airflow_provider_zeus.private import is_shared, make_folder, share_with
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Asked, AskRequest, Store
 from airflow_provider_zeus.store.open import SETTINGS_S, embedded_path, open_store
@@ -69,6 +69,8 @@ class Settings:
         cpu_watts = conf.getfloat("zeus", "cpu_watts", fallback=0.0)
         if not 0 <= cpu_watts < float("inf"):
             raise JobSpecError.of("[zeus] cpu_watts", cpu_watts, "not a power", "give the watts of one busy core, or 0")
+        shared_group = conf.get("zeus", "shared_group", fallback="").strip()
+        share_with(shared_group)
         return cls(
             state_dir=state_dir,
             heartbeat_s=heartbeat_s,
@@ -78,7 +80,7 @@ class Settings:
             power_socket=conf.get("zeus", "power_socket", fallback="").strip(),
             attempt_root=conf.get("zeus", "attempt_root", fallback="").strip() or None,
             gpu_lock_wait_s=conf.getfloat("zeus", "gpu_lock_wait_s", fallback=GPU_LOCK_WAIT_S),
-            shared_group=conf.get("zeus", "shared_group", fallback="").strip(),
+            shared_group=shared_group,
         )
 
     def share_folders(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.private import share_with
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again
 from airflow_provider_zeus.store.base import UPGRADE, Store
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
@@ -45,8 +46,11 @@ def open_store(
         from airflow_provider_zeus.store.variable import VariableStore
 
         return VariableStore(AirflowVariables(), overlap_possible=overlap_possible, now=now)
+    from airflow.sdk import conf
+
     from airflow_provider_zeus.store.sql import SqlStore
 
+    share_with(conf.get("zeus", "shared_group", fallback="").strip())  # an SQLite file, and what lies beside it
     create = create and url.startswith("sqlite") and runs_here()
     read = AirflowVariables().get
     return SqlStore(url, create=create, now=now, read_setting=within(read, SETTINGS_S) if supervisor() else read)

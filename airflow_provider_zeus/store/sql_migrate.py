@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
@@ -21,6 +22,7 @@ from airflow_provider_zeus.store.sql_watch import be_patient
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
 _ADVISORY_LOCK = 0x7A657573  # "zeus"
+LOCK_S = 30.0  # for another process that makes or migrates the file
 
 
 def version(engine: sa.Engine) -> str | None:
@@ -111,7 +113,22 @@ def _file_lock(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"The trial log at {path} cannot be made ({error.strerror}); make it writable.") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _wait_for(lock, path)
         yield
     finally:
         os.close(lock)
+
+
+def _wait_for(lock: int, path: Path) -> None:
+    """Raises StoreError where another process keeps the lock."""
+    until_s = time.monotonic() + LOCK_S
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                raise StoreError(
+                    f"The trial log at {path} cannot be made or migrated: another process has kept {path}.lock for "
+                    f"{LOCK_S:g} s. End that process (fuser {path}.lock names it)."
+                ) from None
+        time.sleep(0.05)

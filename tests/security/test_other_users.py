@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from airflow_provider_zeus.power.gpu_lock import GpuLock
 from airflow_provider_zeus.power.limit import LimitControl
 from airflow_provider_zeus.power.nvml_group import open_nvml
 from airflow_provider_zeus.power.simulated import SimulatedGpu
+from airflow_provider_zeus.store import sql_migrate
 from airflow_provider_zeus.store.sql import SqlStore
 from airflow_provider_zeus.store.untold import drain, remember, untold_key
 from tests.fake_nvml import FakeNvml
@@ -152,7 +154,18 @@ def test_a_group_shares_what_is_made_in_its_folder(place: Path) -> None:
         assert [trial.number for trial in store.trials("d.train")] == [1]
 
 
-def test_the_option_makes_shared_folders_and_keeps_the_modes_of_those_that_are_there(place: Path) -> None:
+def test_a_folder_of_a_group_shares_nothing_that_the_option_does_not_name(place: Path) -> None:
+    home = folder(place / "home", 0o2770, ALICE, GROUP)
+    place.chmod(0o755)
+    lines = said(as_user(ALICE, MAKES_ALL, home, "022", groups=(GROUP,), ZEUS_SHARED_GROUP="")).splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if int(line.split(" ", 2)[0], 8) & 0o077] == []
+
+
+def test_the_option_makes_shared_folders_and_keeps_the_modes_of_those_that_are_there(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(private.SHARED_GROUP, str(GROUP))
     there = folder(place / "there", 0o750)
     settings = Settings(
         state_dir=place / "a" / "zeus",
@@ -369,6 +382,7 @@ def test_no_folder_is_made_behind_the_link_of_another_user(open_to_all: Path, pl
 def test_a_member_who_swaps_a_folder_that_is_being_shared_opens_no_other_one(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(private.SHARED_GROUP, str(GROUP))
     home = folder(place / "home", 0o2770, 0, GROUP)
     closed = folder(place / "closed", 0o700)
     made = os.mkdir
@@ -382,6 +396,14 @@ def test_a_member_who_swaps_a_folder_that_is_being_shared_opens_no_other_one(
     with pytest.raises(OSError, match="state"):
         private.make_folder(home / "state")
     assert (stat.S_IMODE(closed.stat().st_mode), closed.stat().st_gid) == (0o700, 0)
+
+
+def test_a_lock_that_is_kept_for_ever_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_migrate, "LOCK_S", 0.2)
+    with (place / "zeus.db.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match=r"zeus\.db\.lock"):
+            SqlStore(f"sqlite:///{place}/zeus.db", create=True)
 
 
 def test_no_trial_log_is_made_where_a_link_leads(open_to_all: Path, place: Path) -> None:

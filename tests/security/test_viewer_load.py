@@ -294,7 +294,12 @@ def test_reading_the_overview_loads_no_megabytes(store: Store, home: Path) -> No
 
 @pytest.mark.parametrize("bound", ["TAKEN_S", "WHOLE_S"])  # of a piece, and of the whole file
 def test_a_client_that_takes_nothing_loses_its_place(
-    airflow_app: Any, token_of: Callable[..., str], store: Store, home: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+    airflow_app: Any,
+    token_of: Callable[..., str],
+    store: Store,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
 ) -> None:
     from airflow_provider_zeus.plugin import answers
 

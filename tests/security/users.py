@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_zeus.private import SHARED_GROUP
+
 ROOT = Path(__file__).parents[2]
 ALICE, BOB, GROUP = 61001, 61002, 61099  # no account of this host has them
 
@@ -29,8 +31,9 @@ os.execv(sys.executable, [sys.executable, "-c", code, *arguments])
 def as_user(
     uid: int, code: str, *arguments: object, gid: int | None = None, groups: tuple[int, ...] = (), **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python code as a user; one that hangs fails the test."""
+    """Run Python code as a user, who shares with the first of the groups; one that hangs fails the test."""
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "HOME": "/"}
+    variables |= {SHARED_GROUP: str(groups[0])} if groups else {}
     become = [str(uid), str(uid if gid is None else gid), " ".join(map(str, groups))]
     return subprocess.run(
         [*_way_to_python(), sys.executable, "-c", _BECOME, *become, code, *map(str, arguments)],
