@@ -91,7 +91,8 @@ def attacked(run: Callable[..., Any], tmp_path: Path, secret: Path, dag_id: str,
     cost = ti.xcom_pull(task_ids="zeus_tell", key="zeus_cost")
     (told,) = log_of(f"{dag_id}.train")
     home = Path(os.environ["AIRFLOW_HOME"])
-    stored = b"".join(path.read_bytes() for path in home.glob("*.db*") if path.is_file())
+    # In a process of its own: a file that is closed here drops this process's locks of it, SQLite's included.
+    stored = subprocess.run(["cat", *home.glob("*.db*")], check=False, capture_output=True).stdout
     return told, f"{cost} {told} {stored.decode('latin-1')}"
 
 
