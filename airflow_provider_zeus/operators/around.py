@@ -59,7 +59,7 @@ def tell_of(operator: ZeusTellOperator, context: Mapping[str, Any]) -> None:
         return
     if kept is not None and kept.state is State.EXHAUSTED and ZeusJob.from_dict(spec).require_target:
         raise BelowTargetError.of(kept.batch_size, kept.reason, spec["target"])
-    if _failed(operator, context):
+    if _failed(operator, context, otherwise=kept is None):
         from airflow.exceptions import AirflowException  # type: ignore[attr-defined]
 
         raise AirflowException(f"The training, task {operator.trains}, failed; see its log.")
@@ -82,8 +82,13 @@ def _collect(operator: ZeusTellOperator, context: Mapping[str, Any]) -> tuple[Li
     return teller.kept_end, plan.spec
 
 
-def _failed(operator: ZeusTellOperator, context: Mapping[str, Any]) -> bool:
-    return not {"failed", "upstream_failed"}.isdisjoint(_states(operator, context))
+def _failed(operator: ZeusTellOperator, context: Mapping[str, Any], *, otherwise: bool) -> bool:
+    """Whether the training failed; ``otherwise`` where Airflow's API does not answer."""
+    try:
+        return not {"failed", "upstream_failed"}.isdisjoint(_states(operator, context))
+    except Exception:
+        log.exception("Zeus cannot ask Airflow whether the training, task %s, failed.", operator.trains)
+        return otherwise
 
 
 def _never_ran(operator: ZeusTellOperator, context: Mapping[str, Any]) -> str | None:

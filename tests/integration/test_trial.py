@@ -14,6 +14,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Variable, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.operators import around
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.open import open_store
@@ -284,6 +285,20 @@ def test_below_target_fails_the_run_only_where_the_target_is_required(run_dag: A
     assert dag_run.get_task_instance("zeus_tell").state == ("failed" if required else "success")
     assert [t.state.value for t in log_of(f"{name}.train")] == ["exhausted"]
     assert pod.saves() == [32]
+
+
+@pytest.mark.parametrize(("command", "state"), [(None, "success"), ("exit 1", "failed")])
+def test_where_airflow_cannot_be_asked_a_kept_model_is_a_success(
+    run_dag: Any, pod: Pod, monkeypatch: pytest.MonkeyPatch, command: str | None, state: str
+) -> None:
+    def gone(*_: Any) -> set[str]:
+        raise ConnectionError("Airflow's API is gone")
+
+    monkeypatch.setattr(around, "_states", gone)
+    name = f"zeus_pod_unasked_{state}"
+    with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(job(require_target=True)) as trial:
+        pod.operator(trial, *([command] if command else []))
+    assert run_dag(dag).state == state
 
 
 @pytest.mark.usefixtures("asks_briefly")
