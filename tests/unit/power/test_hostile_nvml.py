@@ -48,7 +48,7 @@ def heal(nvml: FakeNvml, limit_w: float) -> None:
     nvml.gpu(0).limit_w = nvml.gpu(0).in_force_w = limit_w
 
 
-@settings(HOSTILE, max_examples=40)
+@settings(HOSTILE, max_examples=20)
 @given(faults=_faults)
 def test_a_training_goes_on_whatever_nvml_answers(
     nvml: FakeNvml, tmp_path: Path, faults: list[Any], caplog: pytest.LogCaptureFixture, guardians: Any

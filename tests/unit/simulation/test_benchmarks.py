@@ -107,6 +107,7 @@ def test_upstreams_own_simulator_agrees_where_nothing_is_left_to_chance(tmp_path
     assert ours == pytest.approx([first, first + (2 * 2000 + (3000 - 2000) / 2) / 4000 - 1]), "profiling is paid"
 
 
+@pytest.mark.slow
 def test_the_comparison_with_upstream_has_the_speeds_of_one_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [Load("one job", 1, 24), Load("many jobs", 4, 6)], ids=lambda load: load.name)
 def test_a_small_load(url: str, load: Load) -> None:
     done = store_load.run(url, load, processes=4, commits=3)
