@@ -149,6 +149,7 @@ def _measured(browser: Any, path: str, repeat: int) -> tuple[float, int, float, 
         answer = browser.get(path)
         times.append((time.perf_counter() - start) * 1e3)
         busy.append((time.process_time() - worked) * 1e3)
+        time.sleep(times[-1] / 1e3)  # who reads a page pauses; without a pause the plugin's threads rest
         answer.raise_for_status()
         size = len(answer.content)
     times, busy = times[1:] or times, busy[1:] or busy
