@@ -74,7 +74,7 @@ class Guard:
             )
         except OSError as error:
             raise DeviceError(f"the guardian of the power limit cannot start: {error}") from error
-        self._pidfd = _pidfd(self._process.pid)
+        self._pidfd = guardian.pidfd_of(self._process.pid)
         self._shake_hands(json.dumps(request).encode() + b"\n")
 
     @property
@@ -170,10 +170,3 @@ class Guard:
             os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         self._process.returncode = 0
         return True
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # the kernel has none, or a container forbids it
-        return None

@@ -20,7 +20,6 @@ import os
 import select
 import signal
 import sys
-from typing import Any
 
 DONE = b"done\n"
 READY = b"ready\n"
@@ -35,7 +34,7 @@ def main() -> int:
         signal.signal(ignored, signal.SIG_IGN)
     os.chdir("/")
     request = json.loads(_line())
-    pidfd = _pidfd(request)
+    pidfd = pidfd_of(request["trainer"]) if request["pidfd"] else None
     if os.getppid() != request["trainer"]:
         return 1  # it died before we watched, hence before it set anything
     ports = record.open_ports(request["record"]["restore"])
@@ -59,10 +58,11 @@ def _line() -> bytes:
     return line
 
 
-def _pidfd(request: dict[str, Any]) -> int | None:
+def pidfd_of(pid: int) -> int | None:
+    """A descriptor of a process; None where the kernel has none, or a container forbids it."""
     try:
-        return os.pidfd_open(request["trainer"]) if request["pidfd"] else None
-    except OSError:  # the kernel has none, or a container forbids it
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
         return None
 
 

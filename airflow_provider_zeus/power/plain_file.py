@@ -70,7 +70,12 @@ def read_plain(
     owners: Collection[int] | None = None,
 ) -> bytes:
     """All of a plain file. Raises OSError and ValueError as :func:`open_plain`, ValueError also for a larger one."""
-    with open(open_plain(path, folder=folder, owners=owners), "rb") as file:
+    return read_all(open_plain(path, folder=folder, owners=owners), most_bytes)
+
+
+def read_all(descriptor: int, most_bytes: int) -> bytes:
+    """All of an opened file, which is closed then. Raises OSError, ValueError: it is larger."""
+    with open(descriptor, "rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise ValueError(f"longer than {most_bytes} bytes")

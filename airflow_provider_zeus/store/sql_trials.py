@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.optimizer.baseline import COMPLETE
-from airflow_provider_zeus.optimizer.bounds import MOST_SAMPLES
+from airflow_provider_zeus.optimizer.bounds import MOST_SAMPLES, MOST_TEXT
 from airflow_provider_zeus.optimizer.points import thinned
 from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.optimizer.typed import check_fields
@@ -22,12 +22,11 @@ from airflow_provider_zeus.store.sql_watch import alive
 
 Found = Trial | Unreadable  # a row as it was read
 
-LONGEST_REASON = 10_000  # characters of a reason that lists read: a longer one is whole on its run's page alone
 RECENT = 256  # trials looked through for limits found: a GPU not seen for so long is found anew
 
 _T, _P, _S = schema.trial, schema.power, schema.profile
-SHOWN = [  # columns of lists for people
-    sa.func.substr(c, 1, LONGEST_REASON, type_=sa.Text).label(c.name) if c.name == "reason" else c for c in _T.c
+SHOWN = [  # columns of lists for people; of a longer reason than is kept now no more is read than shows that it was
+    sa.func.substr(c, 1, MOST_TEXT + 1, type_=sa.Text).label(c.name) if c.name == "reason" else c for c in _T.c
 ]
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _after: sa.BindParameter[Any] = sa.bindparam("after")

@@ -17,7 +17,7 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.optimizer.bounds import brief
 from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.typed import check_fields
-from airflow_provider_zeus.power.plain_file import named
+from airflow_provider_zeus.power.plain_file import named, read_all
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict, trial_from_dict, trial_to_dict
@@ -201,11 +201,7 @@ def _files(state_dir: Path | None) -> Iterator[_Kept]:
 
 def read_file(path: Path) -> str:
     """Text of a file that keeps a cost. Raises OSError (a pipe, another user's) or ValueError (huge, no text)."""
-    with open(private.open_file(path, os.O_RDONLY), "rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise ValueError(f"longer than {MOST_BYTES} bytes")
-    return data.decode()
+    return read_all(private.open_file(path, os.O_RDONLY), MOST_BYTES).decode()
 
 
 def _write(path: Path, text: str) -> None:
