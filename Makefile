@@ -16,9 +16,9 @@ LOWEST_VENV ?= .venv-lowest
 # without NVML, the demos, the browser, benchmarks. The slow ones: a real scheduler, api-server and executor, in which
 # trainings die, are cleared and are stopped.
 LOWEST_TESTS := tests/unit/store tests/unit/operators tests/unit/integrations tests/unit/hooks tests/unit/links \
-  tests/unit/cli tests/unit/plugin/test_app.py tests/unit/plugin/test_security.py tests/unit/plugin/test_run_routes.py \
-  tests/unit/training/test_plan.py tests/unit/training/test_loader.py tests/unit/training/test_environment.py \
-  tests/unit/power/test_nvml.py tests/unit/power/test_nvml_limits.py tests/unit/test_constraints.py \
+  tests/unit/cli tests/unit/plugin/api/test_app.py tests/unit/plugin/test_security.py tests/unit/plugin/test_run_routes.py \
+  tests/unit/training/protocol/test_plan.py tests/unit/training/test_data_loader.py tests/unit/training/protocol/test_environment.py \
+  tests/unit/power/nvml/test_gpu.py tests/unit/power/nvml/test_limits.py tests/unit/test_constraints.py \
   tests/unit/test_imports.py tests/unit/test_provider_info.py tests/integration/test_task_zeus.py \
   tests/integration/test_trial.py
 LOWEST_SLOW := tests/system/test_real_scheduler.py -k "gives_the_limit_back or retry or cleared"

@@ -1,7 +1,7 @@
 """All of Airflow's internals that this package uses, each with the public way that can replace it.
 
-A name is imported when it is asked for, so a DAG file loads none of them but those that it needs. Everything else in
-this package uses Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` see to that.
+A name is imported at its first use, so a DAG file loads only those that it needs. Everything else in this package uses
+Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` check that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ INTERNALS = {
     "SimpleTable": "airflow.cli.simple_table",  # public way: rich.table.Table
     "action_cli": "airflow.utils.cli",  # public way: none yet for a line in the audit log
     "providers_configuration_loaded": "airflow.utils.providers_configuration_loader",  # public way: airflow.sdk.conf
-    # Who may see what. Public way: none yet for a plugin's FastAPI app.
+    # Authorization. Public way: none yet for a plugin's FastAPI app.
     **dict.fromkeys(("GetUserDep", "requires_access_dag"), _SECURITY),
     "BaseUser": "airflow.api_fastapi.auth.managers.models.base_user",
     "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
@@ -62,20 +62,20 @@ INTERNALS = {
     # The server's database. Public way: airflow.sdk.Variable, once it lists and writes outside of a task.
     "ServerVariable": "airflow.models:Variable",
     "MetastoreBackend": "airflow.secrets.metastore",
-    "Log": "airflow.models.log",  # public way: a plugin interface for audit lines, which there is not
+    "Log": "airflow.models.log",  # public way: none yet for a plugin's audit lines
     "create_session": "airflow.utils.session",
     # Tasks and DAGs.
     "determine_kwargs": _DECORATOR,  # public way: an export of airflow.sdk
     "get_unique_task_id": _DECORATOR,  # public way: an export of airflow.sdk
     "DagContext": "airflow.sdk.definitions._internal.contextmanager",  # public way: BaseOperator.has_dag(), .dag
-    # Public way: airflow.sdk.Variable and Connection, once they tell "not defined" from "could not be asked".
+    # Public way: airflow.sdk.Variable and Connection, once they distinguish "not defined" from "lookup failed".
     "GetVariable": "airflow.sdk.execution_time.comms",
     "GetConnection": "airflow.sdk.execution_time.comms",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """One of :data:`INTERNALS`. Raises AttributeError for another name, ImportError where Airflow has moved it."""
+    """Import one of :data:`INTERNALS`. Raises AttributeError for another name, ImportError where Airflow moved it."""
     if name not in INTERNALS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = INTERNALS[name].partition(":")
@@ -84,13 +84,13 @@ def __getattr__(name: str) -> Any:
 
 
 def supervisor() -> Any:
-    """The channel of a task to its supervisor; None outside a task. Airflow itself tells them apart so.
+    """Return the channel of a task to its supervisor, None outside a task, as Airflow itself does.
 
-    Public way: ``airflow.sdk.get_current_context()``, once it can be asked in a thread.
+    Public way: ``airflow.sdk.get_current_context()``, once it works in a thread.
     """
     return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
 
 
 def is_test_run() -> bool:
-    """Whether this task runs inside ``dag.test()``. Public way: none yet."""
+    """Whether this task runs in ``dag.test()``. Public way: none yet."""
     return type(supervisor()).__name__ == "InProcessSupervisorComms"

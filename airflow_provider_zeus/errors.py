@@ -1,10 +1,10 @@
-"""Every exception that this package raises on purpose. Each message names the field, its value and the remedy."""
+"""The errors that a user can correct. Each message names the field, its value and the remedy."""
 
-from airflow_provider_zeus.visible import visible
+from airflow_provider_zeus.printable import visible
 
 
 class ZeusError(Exception):
-    """Base of all errors of this package. Its text is one line: names in it may come from a training."""
+    """Base of all errors of this package. Its text is one line, with control characters escaped."""
 
     def __str__(self) -> str:
         return visible(super().__str__())
@@ -15,7 +15,7 @@ class JobSpecError(ZeusError, ValueError):
 
     @classmethod
     def of(cls, field: str, value: object, problem: str, remedy: str) -> "JobSpecError":
-        """Build the one message form that all checks share: field, value, problem, remedy."""
+        """Build a message of field, value, problem and remedy."""
         return cls(f"{field} = {value!r}: {problem}. {remedy}.")
 
 
@@ -23,7 +23,7 @@ class StoreError(ZeusError, RuntimeError):
     """The store cannot be reached, has another schema, or refuses this use of it.
 
     :param passing: whether the same call may succeed some seconds later: no connection, a lock, no answer in time.
-    :param unsure: whether what was to be written may be stored all the same: the answer to a commit was lost.
+    :param unsure: whether the write may have been stored although it failed: the answer to a commit was lost.
     """
 
     def __init__(self, message: str, *, passing: bool = False, unsure: bool = False) -> None:
@@ -32,15 +32,15 @@ class StoreError(ZeusError, RuntimeError):
 
 
 class UnknownTrialError(StoreError):
-    """The log does not hold this trial: it was never asked for, or the log was replaced since."""
+    """The trial log does not hold this trial: the store was not asked for it, or the log was replaced."""
 
 
 class DeviceError(ZeusError, RuntimeError):
-    """A device refuses a call or cannot be found; training goes on with what can be measured."""
+    """A device refuses a call or cannot be found; the training continues with what can be measured."""
 
 
 class ReportError(ZeusError, ValueError):
-    """The training loop reported something that cannot be compared with the target."""
+    """The training loop reported a value that cannot be compared with the target."""
 
 
 class BelowTargetError(ZeusError):
@@ -48,7 +48,7 @@ class BelowTargetError(ZeusError):
 
     @classmethod
     def of(cls, batch_size: object, reason: object, target: object) -> "BelowTargetError":
-        """The one message form: batch size, why it ended, target, remedy."""
+        """Build a message of batch size, reason, target and remedy."""
         return cls(
             f"The model of batch size {batch_size} is kept, but {reason} ({target}). "
             f"Remedy: a larger max_epochs, a nearer target, or require_target=False to accept it."

@@ -46,7 +46,7 @@ def _connection_form() -> dict[str, Any]:
 
 
 def get_provider_info() -> dict[str, Any]:
-    """What Airflow reads through the ``apache_airflow_provider`` entry point."""
+    """Return the provider's metadata, for the ``apache_airflow_provider`` entry point."""
     name = "Zeus"
     return {
         "package-name": "airflow-provider-zeus",
@@ -74,17 +74,12 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [{"name": "zeus", "class-name": "airflow_provider_zeus.decorators.zeus.zeus_task"}],
         "cli": ["airflow_provider_zeus.cli.definition.get_zeus_cli_commands"],
         "extra-links": ["airflow_provider_zeus.links.zeus.ZeusCostLink"],
-        "config": {"zeus": {"description": "Energy-aware retraining.", "options": _options()}},
+        "config": {"zeus": {"description": "Energy-aware retraining.", "options": {**_training(), **_display()}}},
     }
 
 
-def _options() -> dict[str, Any]:
-    """Section ``[zeus]`` of Airflow's configuration."""
-    return {**_running(), **_showing()}
-
-
-def _showing() -> dict[str, Any]:
-    """What joules and seconds are converted to on the pages; nothing is stored or decided by it."""
+def _display() -> dict[str, Any]:
+    """Options that convert joules and seconds on the pages; no decision depends on them."""
     return {
         "price_per_kwh": _option(
             "float", "", "Price of a kilowatt hour, to show what runs cost in money. Empty: not shown.", "0.28"
@@ -109,13 +104,13 @@ def _showing() -> dict[str, Any]:
     }
 
 
-def _running() -> dict[str, Any]:
-    """How trainings are measured."""
+def _training() -> dict[str, Any]:
+    """Options of trainings."""
     return {
         "state_dir": _option(
             "string",
             "",
-            "Folder for records of changed power limits, simulated devices and costs not yet told; a path "
+            "Folder for records of changed power limits, simulated devices and costs not yet stored; a path "
             "of the host. Empty: ``$AIRFLOW_HOME/zeus``.",
             "/var/lib/zeus",
         ),
@@ -123,9 +118,9 @@ def _running() -> dict[str, Any]:
             "string",
             "",
             "Group that shares ``state_dir`` and ``attempt_root``, for tasks that run as different users of one host "
-            "(``run_as_user``): both folders are made with mode 2770, what is made inside with 2770 and 0660. Folders "
-            "that are there keep their modes: share them, and ``$AIRFLOW_HOME`` for ``zeus.db``, by chgrp and chmod "
-            "2770. Its members trust each other. Empty: folders have mode 0700 and files 0600.",
+            "(``run_as_user``): both folders are made with mode 2770, their contents with 2770 and 0660. Existing "
+            "folders keep their modes: share them, and ``$AIRFLOW_HOME`` for ``zeus.db``, by chgrp and chmod 2770. "
+            "Members of the group trust each other. Empty: folders have mode 0700 and files 0600.",
             "airflow",
         ),
         "attempt_root": _option(
@@ -149,21 +144,21 @@ def _running() -> dict[str, Any]:
         "power_socket": _option(
             "string",
             "",
-            "Unix socket of a helper that sets power limits for workers that may not: the path of our root sidecar's, "
-            "or ``zeusd:`` and the path of a zeusd's. Empty: the training process sets them itself.",
+            "Unix socket of a helper that sets power limits for workers without the permission: the sidecar's path, or "
+            "``zeusd:`` and the path of a zeusd's. Empty: the training process sets them itself.",
             "/run/zeus/power.sock",
         ),
         "gpu_lock_wait_s": _option(
             "float",
             "3600",
-            "Seconds that a job with ``gpu_lock='wait'`` waits for a GPU on which another training of this host is, "
-            "before it asks for a batch size. After them it trains beside it, without energy and limits.",
+            "Seconds that a job with ``gpu_lock='wait'`` waits for a GPU that another training of this host uses, "
+            "before it asks for a batch size. After that it shares the GPU, without energy and limits.",
             "14400",
         ),
         "power_read_only": _option(
             "boolean",
             "False",
-            "Read the power limits of real GPUs and never set one, whatever the mode of a job.",
+            "Read the power limits of real GPUs and never set one, in every mode of a job.",
             "True",
         ),
     }

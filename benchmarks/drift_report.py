@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_provider_zeus.optimizer.knowledge_gradient import FIRST_LOOK_AT
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import FIRST_RECHECK_AT
 from benchmarks.drifts import END, END_SILENT, LEVELS, SHIFT, Drift
 from benchmarks.paper import table
 from benchmarks.ratios import geomean_of
@@ -29,7 +29,7 @@ from benchmarks.scenario_report import (
 )
 
 GEOMEAN, WORST, FALSE_ALARM = 0.30, 2.2, 5.0
-LOOKS = [t for t in (FIRST_LOOK_AT * 2**k for k in range(8)) if t < END_SILENT]
+LOOKS = [t for t in (FIRST_RECHECK_AT * 2**k for k in range(8)) if t < END_SILENT]
 SWEEP = 60  # a window of so many converged runs: what has no run within it is tried again
 SWEPT = f"{OURS}_window_{SWEEP}"
 NEAR = 4  # recurrences before a second look: what it costs is compared with them

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.errors import ZeusError
-from airflow_provider_zeus.optimizer.epoch_cost import predicted
-from airflow_provider_zeus.optimizer.reach import candidates
+from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import candidates
+from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.paper import chosen_traces, table
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
 from benchmarks.replays import ABLATIONS, UPSTREAM, Replays, Task, geomean
-from benchmarks.style import CYCLE, POLICY, name_of, panels, save
 from benchmarks.sweeps import BETAS, ETAS
 
 

@@ -1,7 +1,7 @@
 """Refit the constants of the simulated GPUs: ``python benchmarks/fit_simulated_gpu.py --traces DIR``.
 
 DIR holds ``summary_power_<gpu>.csv`` as published by the Zeus authors (github.com/ml-energy/zeus, ``trace/``). Prints
-the constants as they stand in ``power/simulated_models.py``, with the relative errors of time per step and of power
+the constants as they stand in ``power/simulated/models.py``, with the relative errors of time per step and of power
 over each load's (batch size, limit) grid. Robust least squares in log space (Levenberg-Marquardt).
 """
 
@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from airflow_provider_zeus.power.simulated_models import CHIPS, LOADS, Chip, Load
+from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS, Chip, Load
 
 Array: TypeAlias = npt.NDArray[np.float64]
 FITTED = ("host_s", "sample_s", "busy_w", "utilisation_exponent", "slowdown", "sharpness")

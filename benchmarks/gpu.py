@@ -21,9 +21,9 @@ from typing import Any
 
 from airflow_provider_zeus import __version__
 from airflow_provider_zeus.errors import DeviceError, ZeusError
-from airflow_provider_zeus.power.nvml import NvmlDevice
-from airflow_provider_zeus.power.nvml_library import ask
-from airflow_provider_zeus.power.nvml_visible import Gpu, find_gpu
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
+from airflow_provider_zeus.power.nvml.library import ask
+from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu
 from benchmarks.gpu_readings import Load, meter_and_polled, step_response, update_period
 from benchmarks.gpu_training import matrix_load, small_step, step_costs, trained
 from benchmarks.paper import needs, table

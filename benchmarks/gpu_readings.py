@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Any
 
 from airflow_provider_zeus.power.meter import Span, edge
-from airflow_provider_zeus.power.nvml import NvmlDevice
-from airflow_provider_zeus.power.nvml_library import Answer
-from airflow_provider_zeus.power.nvml_poll import PolledEnergy
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
+from airflow_provider_zeus.power.nvml.library import NvmlAnswer
+from airflow_provider_zeus.power.nvml.polled_energy import PolledEnergy
 
 Load = Callable[[], AbstractContextManager[None]]  # works the GPU while it is open
-PowerMw = Callable[[], Answer]
+PowerMw = Callable[[], NvmlAnswer]
 Series = list[tuple[float, float]]  # (time [s], power [W])
 
 SAMPLE_S = 0.005  # between two readings of a step response

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Phase
-from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 
 WARM_UP = 5  # steps before anything is timed
@@ -74,7 +75,7 @@ def trained(
 ) -> list[dict[str, Any]]:
     """One epoch of so many seconds per batch size, as the run handle observed it and as upstream's monitor did."""
     theirs: dict[int, dict[str, float]] = {}
-    lines: list[Line] = []
+    lines: list[ResultLine] = []
 
     def train(run: ZeusRun) -> None:
         step = _steps_of(resnet18(width), (run.batch_size, 3, pixels, pixels), on)
@@ -209,7 +210,7 @@ def _nothing() -> None:
     """The least that a step could be."""
 
 
-def _observed(line: Line, upstream: dict[str, float]) -> dict[str, Any]:
+def _observed(line: ResultLine, upstream: dict[str, float]) -> dict[str, Any]:
     seen = line.observation
     if seen is None or not seen.samples or not seen.time_s:
         return {"batch_size": line.batch_size, "missing": line.reason}
@@ -241,7 +242,9 @@ def _plan(sizes: Sequence[int], folder: str) -> Plan:
         number=1,
         first_attempt=1,
         spec=job.to_dict(),
-        attempts=tuple(Attempt(batch_size=b, phase=p, why="Benchmark.") for b, p in zip(order, phases, strict=True)),
+        attempts=tuple(
+            PlannedAttempt(batch_size=b, phase=p, why="Benchmark.") for b, p in zip(order, phases, strict=True)
+        ),
         state_dir=folder,
         power_read_only=True,
     )

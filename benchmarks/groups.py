@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
-from airflow_provider_zeus.optimizer.checks import POLICIES
-from airflow_provider_zeus.simulation.groups import Group, draw_groups, read_groups
-from airflow_provider_zeus.simulation.overlap import Default, GridSearch, Ledger, Player, Zeus, play
+from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.cores import on_all_cores
+from benchmarks.overlap import Default, GridSearch, Ledger, Player, Zeus, play
 from benchmarks.paper import chosen_traces, positive, table
+from benchmarks.submission_groups import Group, draw_groups, read_groups
 
 FIGURE_9 = ("zeus", "grid_search", "default")
 NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))

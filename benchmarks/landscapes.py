@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
+from benchmarks.plots import CYCLE, GREY, POLICY, name_of, panels, save
 from benchmarks.replays import run_policy
-from benchmarks.style import CYCLE, GREY, POLICY, name_of, panels, save
 from benchmarks.sweeps import ETAS
 
 

@@ -21,22 +21,22 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from airflow_provider_zeus.optimizer.belief import Belief
-from airflow_provider_zeus.optimizer.checks import POLICIES
-from airflow_provider_zeus.optimizer.exploration import ROUNDS
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.policy import choose, learn, prior
-from airflow_provider_zeus.optimizer.trial import (
-    Attempt,
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.model.trial import (
     Decision,
     DeviceInfo,
     Observation,
     Origin,
     Phase,
+    PlannedAttempt,
     State,
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.policy import choose, learn, prior
+from airflow_provider_zeus.optimizer.thompson.pruning import ROUNDS
 
 TRIALS = 10_000
 WINDOW = 500
@@ -66,9 +66,9 @@ def log_of(job: ZeusJob, count: int) -> list[Trial]:
         round_ = (number - 1) // len(sizes) + 1
         if round_ <= ROUNDS:
             b = sizes[(number - 1) % len(sizes)]
-            attempt = Attempt(batch_size=b, phase=Phase.EXPLORE, round=round_, why="Because.")
+            attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, round=round_, why="Because.")
         else:
-            attempt = Attempt(batch_size=rng.choice(sizes), phase=Phase.SAMPLE, why="Because.")
+            attempt = PlannedAttempt(batch_size=rng.choice(sizes), phase=Phase.SAMPLE, why="Because.")
         converged = round_ <= ROUNDS or rng.random() < 0.9
         epochs = rng.uniform(5, 15)
         seen = Observation(

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
-from airflow_provider_zeus.power.simulated import SimulatedGpu
-from airflow_provider_zeus.power.simulated_models import EPOCHS
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.power.simulated.models import EPOCHS
 from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.limit_replay import OPTIMIZERS, Curve, plan, their_optimizer

@@ -16,14 +16,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Phase
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.power.device import LimitRange
-from airflow_provider_zeus.power.simulated import SimulatedGpu
-from airflow_provider_zeus.power.simulated_models import CHIPS, EPOCHS, LOADS, Chip, Load
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.power.simulated.models import CHIPS, EPOCHS, LOADS, Chip, Load
 from airflow_provider_zeus.simulation.traces import Pair
-from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 
 ETA = 0.5  # upstream's default
@@ -139,7 +140,7 @@ class Search:
 
 def ours(curve: Curve, steps: int, epochs: int, folder: Path) -> Search:
     """The run handle in ``optimize`` mode; decided with the last change of the limit and the last profiling step."""
-    lines: list[Line] = []
+    lines: list[ResultLine] = []
     search = Search(curve, steps)
     changed, before_w = 0, curve.limits_w[-1]
     with curve.opened(folder) as gpu:
@@ -231,7 +232,7 @@ def plan(batch_size: int, epochs: int, folder: Path, **spec: Any) -> Plan:
         number=1,
         first_attempt=1,
         spec=job.to_dict(),
-        attempts=(Attempt(batch_size=batch_size, phase=Phase.INCUMBENT, why="Benchmark."),),
+        attempts=(PlannedAttempt(batch_size=batch_size, phase=Phase.INCUMBENT, why="Benchmark."),),
         state_dir=str(folder),
         heartbeat_s=3600.0,
     )

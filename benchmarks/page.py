@@ -28,8 +28,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, State, Trial, TrialKey
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import AskRequest, Report, Store
 from benchmarks import page_drawn, page_hostile
 
@@ -158,10 +158,11 @@ def _measured(browser: Any, path: str, repeat: int) -> tuple[float, int, float, 
 
 def _fill(runs: int) -> int:
     """A log of so many runs; how many trials it has."""
-    from airflow_provider_zeus.store import open_store, schema
+    from airflow_provider_zeus.store import open_store
     from airflow_provider_zeus.store.open import embedded_path
     from airflow_provider_zeus.store.rows import to_row
-    from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+    from airflow_provider_zeus.store.sql import schema
+    from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 
     store = open_store()
     decided = [_run(store, n) for n in range(1, min(DECIDED, runs) + 1)]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
-from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks import sweeps

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.power.simulated import SimulatedGpu
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks import limit_replay
 from benchmarks.profiler_replay import WINDOW_S, Curve
@@ -102,4 +102,4 @@ def overhead(curve: Curve, epoch_s: float, epochs: int) -> Overhead:
 
 def profiling(run: ZeusRun) -> bool:
     """Whether the run's present attempt profiles now."""
-    return run._live is not None and run._live._sweep.active
+    return run._attempts.live is not None and run._attempts.live._sweep.active

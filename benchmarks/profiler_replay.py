@@ -1,7 +1,7 @@
 """Searches for the best power limit over measured curves under noise.
 
 Used by ``python -m benchmarks.profiler``. The search called ``ours`` is the package's own
-:class:`~airflow_provider_zeus.training.search.Search`.
+:class:`~airflow_provider_zeus.training.profiling.search.Search`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.trial import ProfileSample
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.simulation.traces import Traces
-from airflow_provider_zeus.training.pieces import PIECES
-from airflow_provider_zeus.training.search import MOST, Search, Seen
+from airflow_provider_zeus.training.profiling.measurement_windows import PIECES
+from airflow_provider_zeus.training.profiling.search import MOST, LimitMeasurement, Search
 
 WINDOW_S, WINDOW_STEPS = 5.0, 10  # profile_s and profile_steps, as a job has them by default
 LONG = 21  # points of the long grid
@@ -135,12 +135,12 @@ def ours(bench: Bench) -> Found:
     limits_w = tuple(float(w) for w in bench.curve.limits_w)
     weights = Weights(bench.eta, bench.curve.max_power_w)
     search = Search(limits_w, weights, WINDOW_S * 0.9, WINDOW_STEPS)
-    seen: dict[float, Seen] = {}
+    seen: dict[float, LimitMeasurement] = {}
     windows = [0] * bench.limits
-    while (step := search.next_step(seen)) is not None:
+    while (step := search.next_limit(seen)) is not None:
         at = limits_w.index(step.limit_w)
         for piece in bench.pieces(at, windows[at]):
-            seen.setdefault(step.limit_w, Seen()).add(piece)
+            seen.setdefault(step.limit_w, LimitMeasurement()).add(piece)
         windows[at] += 1
     best_w = search.best_w(seen)
     assert best_w is not None

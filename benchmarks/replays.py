@@ -12,14 +12,14 @@ from functools import cache
 from pathlib import Path
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.baselines import default, grid_search
 from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.literal import Parts, literal
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.cores import on_all_cores
+from benchmarks.literal import Parts, literal
 
 UPSTREAM = "upstream"  # upstream's algorithm, which benchmarks/upstream.py holds against its own code
 ABLATIONS = {

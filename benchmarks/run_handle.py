@@ -15,9 +15,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Phase
-from airflow_provider_zeus.training.plan import Plan, ResultWriter
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+from airflow_provider_zeus.training.protocol.events import ResultWriter
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 
 STEPS = 20_000
@@ -124,7 +125,7 @@ def _plan(device: str, folder: Path) -> Plan:
         number=1,
         first_attempt=1,
         spec=job.to_dict(),
-        attempts=(Attempt(batch_size=BATCH_SIZE, phase=Phase.INCUMBENT, why="Benchmark."),),
+        attempts=(PlannedAttempt(batch_size=BATCH_SIZE, phase=Phase.INCUMBENT, why="Benchmark."),),
         state_dir=str(folder),
     )
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks.drift_report import STEADY
 from benchmarks.drifts import BACK, SHIFT, Drift
+from benchmarks.plots import CYCLE, POLICY, panels, save
 from benchmarks.scenario_report import MOST, OURS, PAPERS, Found, kind_of
-from benchmarks.style import CYCLE, POLICY, panels, save
 
 BEFORE = 10  # recurrences shown
 

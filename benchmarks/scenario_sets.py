@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Any
 
 from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, Point
+from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 
 PARTS = ("development", "held-out")
 MAIN_GPUS = ("v100", "a40")  # their pairs as measured are benchmarks.paper's
@@ -156,14 +156,14 @@ def finer(scenario: Scenario, count: int) -> Scenario:
             break
         low, high = max(gaps, key=lambda gap: (gap[1] / gap[0], -gap[0]))
         sizes = sorted([*sizes, min(max(round(math.sqrt(low * high)), low + 1), high - 1)])
-    points: dict[int, tuple[Point, ...]] = {}
+    points: dict[int, tuple[PowerMeasurement, ...]] = {}
     epochs: dict[int, tuple[float, ...]] = {}
     for b in sizes:
         points[b], epochs[b] = _measured(pair, b) if b in pair.points else _between(pair, b)
     return changed(scenario, points=points, epochs=epochs)
 
 
-Column = tuple[tuple[Point, ...], tuple[float, ...]]
+Column = tuple[tuple[PowerMeasurement, ...], tuple[float, ...]]
 
 
 def _measured(pair: Pair, b: int) -> Column:
@@ -181,9 +181,9 @@ def _between(pair: Pair, b: int) -> Column:
     def mean(one: float, other: float) -> float:
         return math.pow(one, 1 - part) * math.pow(other, part)
 
-    upper: Mapping[float, Point] = {p.limit_w: p for p in pair.points[high]}
+    upper: Mapping[float, PowerMeasurement] = {p.limit_w: p for p in pair.points[high]}
     shared = [(p, upper[p.limit_w]) for p in pair.points[low] if p.limit_w in upper]
-    points = tuple(Point(p.limit_w, mean(p.time_s, q.time_s), mean(p.power_w, q.power_w)) for p, q in shared)
+    points = tuple(PowerMeasurement(p.limit_w, mean(p.time_s, q.time_s), mean(p.power_w, q.power_w)) for p, q in shared)
     one, other = sorted(pair.epochs[low]), sorted(pair.epochs[high])
     runs = max(len(one), len(other))
     both = [(one[i * len(one) // runs], other[i * len(other) // runs]) for i in range(runs)]

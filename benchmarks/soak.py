@@ -129,8 +129,8 @@ def _piled_up(name: str, figures: list[dict[str, Any]]) -> Iterator[str]:
 
 def _left(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """What the trial log and the state folders hold at the end."""
-    from airflow_provider_zeus.optimizer.trial import State
-    from airflow_provider_zeus.store.sql import SqlStore
+    from airflow_provider_zeus.model.trial import State
+    from airflow_provider_zeus.store.sql.store import SqlStore
 
     time.sleep(LEASE_S + 2.0)  # the last leases run out, the last guardians give back
     store = SqlStore(f"sqlite:///{folder / 'zeus.db'}")
@@ -145,7 +145,7 @@ def _left(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Iterator[str]
             yield f"{name}: numbers are missing or there twice"
         if states[State.RUNNING.value]:
             yield f"{name}: {states[State.RUNNING.value]} leases are held by nobody"
-        kept = len({t.origin.run_id for t in log if t.state in (State.CONVERGED, State.EXHAUSTED)})
+        kept = len({t.origin.run_id for t in log if t.state.kept_model})
         if killed and not states[State.ABANDONED.value]:
             yield f"{name}: no kill met a training"
         if lines[name] and kept < lines[name][-1]["done"] - killed:
@@ -203,7 +203,7 @@ def _killed(name: str, after_s: float) -> int:
 
 
 def _open_trials(name: str) -> int:
-    from airflow_provider_zeus.optimizer.trial import State
+    from airflow_provider_zeus.model.trial import State
     from airflow_provider_zeus.store.open import open_store
 
     store = open_store()

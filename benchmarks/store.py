@@ -22,12 +22,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.optimizer.trial import Observation, Origin, State, Trial, TrialKey
-from airflow_provider_zeus.store import schema
+from airflow_provider_zeus.model.trial import Observation, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.rows import to_row
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql import schema
+from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.store_fill import DEVICE, JOB, seen
 
 BUDGET_MS = 15.0

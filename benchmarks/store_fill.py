@@ -7,12 +7,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Origin, ProfileSample, State, Trial
-from airflow_provider_zeus.store import schema, sql_belief
-from airflow_provider_zeus.store.base import Asked, AskRequest, Report
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, ProfileSample, State, Trial
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
+from airflow_provider_zeus.store.sql import checkpoints, schema
+from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql.store import SqlStore
 
 SIZES = [8, 16, 32, 64, 128, 256, 512]
 JOB = ZeusJob(batch_sizes=SIZES, default_batch_size=64, target="accuracy >= 0.84", max_epochs=30)
@@ -23,7 +23,7 @@ ENDS = [*[State.CONVERGED] * 8, State.EXHAUSTED, State.FAILED]
 _T = schema.trial
 
 
-def ask(store: SqlStore, job_id: str, n: int, who: str = "") -> Asked:
+def ask(store: SqlStore, job_id: str, n: int, who: str = "") -> AskAnswer:
     """The question of recurrence ``n`` of a job, in a DAG of its own."""
     origin = Origin(dag_id=job_id, run_id=f"run{who}{n}", task_id="train", run_type="scheduled")
     return store.ask(
@@ -112,7 +112,7 @@ def _rows(first: str, job_id: str, numbers: sa.CTE) -> tuple[list[str], sa.Selec
 def checkpoint(url: str, job_id: str) -> None:
     """Fold a job's log once, as its next question would: leaves the checkpoints that its questions left on the way."""
     with transaction(engine_of(read_url(url)), write=True) as connection:
-        sql_belief.belief_of(connection, job_id, JOB, oldest_open=None)
+        checkpoints.belief_of(connection, job_id, JOB, oldest_open=None)
 
 
 def empty_commit(url: str, job_id: str) -> None:

@@ -26,9 +26,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.store import schema
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql import schema
+from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.cores import progress
 from benchmarks.store_fill import ask, empty_commit, tell
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.optimizer.trial import TrialKey
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.sql_engine import engine_of, read_url
+from airflow_provider_zeus.model.trial import TrialKey
+from airflow_provider_zeus.store.sql.engine import engine_of, read_url
+from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.store_fill import DEVICE, JOB, SIZES, ask, tell
 
 _SCAN = re.compile(r"Seq Scan on zeus_trial\b|SCAN zeus_trial(?! USING)\b")  # PostgreSQL's words, SQLite's words

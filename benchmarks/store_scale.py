@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.cores import progress
 from benchmarks.store_fill import ask, checkpoint, empty_commit, fill, tell
 from benchmarks.store_load import databases

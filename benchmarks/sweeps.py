@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks.replays import ABLATIONS, UPSTREAM, Replays, Task, geomean
 

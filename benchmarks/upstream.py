@@ -1,7 +1,7 @@
 """The paper's algorithm here against upstream's own simulator: ``python -m benchmarks.upstream --traces DIR``.
 
 Both replay the same traces: ``zeus._legacy.simulate`` of the development dependency ``zeus``, and
-``simulation/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair and 3 %
+``benchmarks/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair and 3 %
 in geometric mean. Then each trap that we settle is shown alone: regret with that switch on, as a multiple of all off.
 
 Speeds are simulated recurrences per processor second, all of one run on the same pairs: upstream's simulator, the
@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
-from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.literal import Settled, literal
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, Traces
 from benchmarks.cores import on_all_cores
+from benchmarks.literal import Settled, literal
 from benchmarks.paper import add_selection, chosen_traces, needs, table
 from benchmarks.replays import CHUNK, geomean, mean_ci
 

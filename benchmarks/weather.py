@@ -19,14 +19,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_zeus.optimizer.checks import POLICIES
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Epoch
 from benchmarks.cores import on_all_cores
 from benchmarks.paper import table
 from benchmarks.replays import mean_ci
 from benchmarks.weather_measure import example_job, measure
-from benchmarks.weather_replay import Run, Runs, baselines, replay, truths
+from benchmarks.weather_replay import Run, Runs, baselines, replay, truths_of
 from benchmarks.weather_table import TABLE, Points, Week, read, weeks_of
 from benchmarks.weather_table import points as simulated
 
@@ -150,7 +150,7 @@ def _kept(default: int, policy: str, seen: Sequence[Replay]) -> list[str]:
 
 def landscape(weeks: Sequence[Week]) -> list[str]:
     """What each batch size would have cost, always, at its best power limit; failed trainings pay for theirs."""
-    every = truths(weeks, example_job())
+    every = truths_of(weeks, example_job())
     sizes = example_job().batch_sizes
     at = {b: [t.arms[b].run(t.pair.max_epochs) for t in every] for b in sizes}
     cost = {b: math.fsum(e * t.arms[b].epoch.cost for (e, _), t in zip(at[b], every, strict=True)) for b in sizes}

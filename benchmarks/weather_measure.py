@@ -15,10 +15,11 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Phase, State
-from airflow_provider_zeus.power.open import open_device
-from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, State
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.cores import progress
 from benchmarks.weather_table import BATCH_SIZES, SEEDS, Cell, Row, read, row_of, write
@@ -89,16 +90,16 @@ def train(cell: Cell) -> Row:
             number=1,
             first_attempt=1,
             spec=replace(job, mode="measure").to_dict(),
-            attempts=(Attempt(batch_size=b, phase=Phase.PINNED, why="To be measured."),),
+            attempts=(PlannedAttempt(batch_size=b, phase=Phase.PINNED, why="To be measured."),),
             seed=zlib.crc32(f"{key}/{b}/{seed}".encode()),
             state_dir=folder,
         )
-        lines: list[Line] = []
+        lines: list[ResultLine] = []
         device = open_device(job.device, state_dir=Path(folder))
         ZeusRun.from_plan(plan, device=device, sink=lines.append).train(forecast.retrain, key)
     end = next(line for line in lines if line.kind == "end")
     seen = end.observation
-    if not (seen and end.state in (State.CONVERGED, State.EXHAUSTED) and seen.epochs and seen.samples_per_epoch):
+    if not (seen and end.state and end.state.kept_model and seen.epochs and seen.samples_per_epoch):
         raise RuntimeError(f"{cell} has no figures: {end}")
     reached = end.state is State.CONVERGED
     return row_of(cell, reached=reached, epochs=seen.epochs, samples_per_epoch=seen.samples_per_epoch)

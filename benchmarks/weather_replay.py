@@ -12,24 +12,24 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.trial import (
-    Attempt,
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
     Origin,
     Phase,
+    PlannedAttempt,
     ProfileSample,
     State,
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.simulation.scenario import SOURCE, Epoch, Scenario
-from airflow_provider_zeus.simulation.traces import Point
-from airflow_provider_zeus.training.pieces import SETTLE_S
-from airflow_provider_zeus.training.search import Search, Seen
+from airflow_provider_zeus.simulation.traces import PowerMeasurement
+from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_S
+from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search
 from benchmarks.weather_table import Points, Week, pair_of
 from benchmarks.weather_table import points as simulated
 
@@ -41,7 +41,7 @@ _EPS = 1e-9
 class Run(NamedTuple):
     """One training as it was charged: profiling included, ``excess`` is its part."""
 
-    planned: Attempt
+    planned: PlannedAttempt
     limit_w: float
     epochs: float
     reached: bool
@@ -55,21 +55,21 @@ Runs = list[Run]  # of one recurrence
 class Profile:
     """What is measured of one batch size, by the package's own search; nothing here is noisy."""
 
-    def __init__(self, points: Sequence[Point], steps: int, job: ZeusJob, weights: Weights) -> None:
-        self.seen: dict[float, Seen] = {}
+    def __init__(self, points: Sequence[PowerMeasurement], steps: int, job: ZeusJob, weights: Weights) -> None:
+        self.seen: dict[float, LimitMeasurement] = {}
         self._steps = steps  # of an epoch
         self._window_s = {p.limit_w: max(job.profile_s, job.profile_steps * p.time_s / steps) for p in points}
         self._search = Search(tuple(self._window_s), weights, job.profile_s, job.profile_steps)
 
-    def epochs_left(self, points: Sequence[Point]) -> float:
+    def epochs_left(self, points: Sequence[PowerMeasurement]) -> float:
         """Epochs until the profile is complete."""
         return deepcopy(self).walk(points, math.inf)[0]
 
-    def walk(self, points: Sequence[Point], epochs: float) -> tuple[float, float, float]:
+    def walk(self, points: Sequence[PowerMeasurement], epochs: float) -> tuple[float, float, float]:
         """Go on for at most so many epochs; (epochs, J, s) that it took."""
         at, before_w = {p.limit_w: p for p in points}, None
         trained = energy_j = time_s = 0.0
-        while trained < epochs - _EPS and (step := self._search.next_step(self.seen)) is not None:
+        while trained < epochs - _EPS and (step := self._search.next_limit(self.seen)) is not None:
             point = at[step.limit_w]
             settle_s = 0.0 if step.limit_w == before_w else SETTLE_S
             part_s = min(settle_s + self._left_s(step.limit_w), (epochs - trained) * point.time_s)
@@ -81,10 +81,10 @@ class Profile:
 
     def _left_s(self, limit_w: float) -> float:
         """Of the window under way at a limit, or of the next one."""
-        window_s, seen = self._window_s[limit_w], self.seen.get(limit_w, Seen())
+        window_s, seen = self._window_s[limit_w], self.seen.get(limit_w, LimitMeasurement())
         return (math.floor(seen.time_s / window_s + _EPS) + 1) * window_s - seen.time_s
 
-    def _measure(self, point: Point, length_s: float) -> None:
+    def _measure(self, point: PowerMeasurement, length_s: float) -> None:
         epochs = length_s / point.time_s
         if epochs <= 0:
             return
@@ -96,7 +96,7 @@ class Profile:
             time_s=length_s,
             steps=math.ceil(epochs * self._steps - _EPS),
         )
-        self.seen.setdefault(point.limit_w, Seen()).add(piece)
+        self.seen.setdefault(point.limit_w, LimitMeasurement()).add(piece)
 
 
 class Trainings:
@@ -106,7 +106,7 @@ class Trainings:
         self.job, self.seed = job, seed
         self._profiles: dict[int, Profile] = {}
 
-    def attempt(self, week: Week, truth: Scenario, planned: Attempt) -> Run:
+    def attempt(self, week: Week, truth: Scenario, planned: PlannedAttempt) -> Run:
         """One attempt of a decision within its bounds, which scale with the slice (``training/bound.py``)."""
         b = planned.batch_size
         arm, points = truth.arms[b], truth.pair.points[b]
@@ -127,10 +127,10 @@ class Trainings:
         excess = Epoch(excess_j, excess_s, truth.weights.cost(excess_j, excess_s))
         return Run(planned, arm.limit_w, epochs, needed <= allowed, _charge(arm.epoch, epochs, excess), excess)
 
-    def always(self, week: Week, truth: Scenario, point: Point) -> Run:
+    def always(self, week: Week, truth: Scenario, point: PowerMeasurement) -> Run:
         """The default to its end at a given power limit, without profiling: a baseline."""
         b = truth.pair.default_batch_size
-        planned = Attempt(batch_size=b, phase=Phase.PINNED, why="Always the default.")
+        planned = PlannedAttempt(batch_size=b, phase=Phase.PINNED, why="Always the default.")
         needed = self._needs(week, b)
         epochs = min(needed, truth.pair.max_epochs)
         return Run(planned, point.limit_w, epochs, math.isfinite(needed), _charge(truth.epoch(point), epochs), _NOTHING)
@@ -141,7 +141,7 @@ class Trainings:
         return epochs[int(random.Random(f"{self.seed}/{week.slice_key}/{batch_size}").random() * len(epochs))]
 
 
-def truths(weeks: Sequence[Week], job: ZeusJob, points: Points = simulated) -> list[Scenario]:
+def truths_of(weeks: Sequence[Week], job: ZeusJob, points: Points = simulated) -> list[Scenario]:
     """What each week's batch sizes cost."""
     return [Scenario(pair_of(week, job.default_batch_size, points), job.eta) for week in weeks]
 
@@ -149,7 +149,7 @@ def truths(weeks: Sequence[Week], job: ZeusJob, points: Points = simulated) -> l
 def baselines(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simulated) -> Mapping[str, list[Run]]:
     """Always the default: at full power, as in the demo, and at the limit that is best for it."""
     trainings, full, best = Trainings(job, seed), [], []
-    for week, truth in zip(weeks, truths(weeks, job, points), strict=True):
+    for week, truth in zip(weeks, truths_of(weeks, job, points), strict=True):
         b = job.default_batch_size
         arm, at = truth.arms[b], {p.limit_w: p for p in truth.pair.points[b]}
         full.append(trainings.always(week, truth, truth.full_power(b)))
@@ -157,11 +157,17 @@ def baselines(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = s
     return {"full power": full, "best limit": best}
 
 
-def replay(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simulated) -> list[Runs]:
-    """The runs of each week."""
+def replay(
+    weeks: Sequence[Week],
+    job: ZeusJob,
+    seed: int,
+    points: Points = simulated,
+    truths: Sequence[Scenario] | None = None,
+) -> list[Runs]:
+    """The runs of each week. ``truths``: what each week's batch sizes cost; default: by ``points``."""
     job_id = job.job_id or "weather"
     trainings, belief, number, log = Trainings(job, seed), prior(job), 0, []
-    for week, truth in zip(weeks, truths(weeks, job, points), strict=True):
+    for week, truth in zip(weeks, truths or truths_of(weeks, job, points), strict=True):
         decision = choose(job, belief, device=truth.device, seed=decision_seed(job_id, number + 1, seed))
         runs: Runs = []
         for planned in decision.attempts:

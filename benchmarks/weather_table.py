@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.power.simulated_models import CHIPS, LOADS
-from airflow_provider_zeus.simulation.traces import Pair, Point
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS
+from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 
 TABLE = Path(__file__).with_name("data") / "weather_epochs.csv"
 GPU, LOAD = "v100", "shufflenet"  # of the example's ``device``
@@ -62,13 +62,13 @@ def row_of(cell: Cell, *, reached: bool, epochs: float, samples_per_epoch: float
     return Row(key, b, seed, int(reached), round(epochs), round(samples_per_epoch), int(best.limit_w), *power)
 
 
-def best_point(batch_size: int, samples: int) -> Point:
+def best_point(batch_size: int, samples: int) -> PowerMeasurement:
     """An epoch at the power limit that costs least (Eq. 7)."""
     weights = Weights(ETA, CHIPS[GPU].max_limit_w)
     return min(points(batch_size, samples), key=lambda p: weights.cost(p.energy_j, p.time_s))
 
 
-def points(batch_size: int, samples: int) -> tuple[Point, ...]:
+def points(batch_size: int, samples: int) -> tuple[PowerMeasurement, ...]:
     """An epoch of ``samples`` at every power limit that the product measures, ascending; the last batch is a rest."""
     full, rest = divmod(samples, batch_size)
     found = []
@@ -78,7 +78,7 @@ def points(batch_size: int, samples: int) -> tuple[Point, ...]:
             steps.append((1, LOADS[GPU, LOAD].step(CHIPS[GPU], rest, limit_w)))
         time_s = math.fsum(n * step_s for n, (step_s, _) in steps)
         energy_j = math.fsum(n * step_s * power_w for n, (step_s, power_w) in steps)
-        found.append(Point(float(limit_w), time_s, energy_j / time_s))
+        found.append(PowerMeasurement(float(limit_w), time_s, energy_j / time_s))
     return tuple(found)
 
 
@@ -122,16 +122,16 @@ def weeks_of(rows: Iterable[Row]) -> list[Week]:
     return [Week(key, sizes[key], {b: tuple(e) for b, e in found.items()}) for key, found in runs.items()]
 
 
-Points = Callable[[int, int], tuple[Point, ...]]  # (batch size, samples per epoch) -> an epoch at each limit
+Points = Callable[[int, int], tuple[PowerMeasurement, ...]]  # (batch size, samples per epoch) -> an epoch at each limit
 
 
-def pair_of(week: Week, default_batch_size: int, points: Points = points) -> Pair:
+def pair_of(week: Week, default_batch_size: int, points: Points = points, max_epochs: int = MAX_EPOCHS) -> Pair:
     """A slice as the replays know a workload on a GPU."""
     return Pair(
         workload=week.slice_key,
         gpu=GPU,
         default_batch_size=default_batch_size,
-        max_epochs=MAX_EPOCHS,
+        max_epochs=max_epochs,
         max_power_w=CHIPS[GPU].max_limit_w,
         points={b: points(b, week.samples_per_epoch) for b in week.epochs},
         epochs=week.epochs,

@@ -1,8 +1,8 @@
-"""Example: a training in a Kubernetes pod, where no Airflow is; ``ZeusTrial`` asks before it and tells after.
+"""Example: a training in a Kubernetes pod without Airflow; ``ZeusTrial`` asks before it and reports after it.
 
-The image holds the script, ``airflow-provider-zeus`` (``pip install --no-deps``) and ``nvidia-ml-py``. The script hands
-its function to ``ZeusRun.from_env().train(train)``; its model and optimizer are built inside that function, since an
-attempt that is given up is restarted by calling it again.
+The image holds the script, ``airflow-provider-zeus`` (``pip install --no-deps``) and ``nvidia-ml-py``. The script
+passes its function to ``ZeusRun.from_env().train(train)`` and builds model and optimizer inside it: each attempt is a
+new call.
 """
 
 import logging
@@ -19,7 +19,7 @@ try:
     from kubernetes.client import models as k8s
 except ImportError:
     logging.getLogger(__name__).warning(
-        "zeus_kubernetes defines no DAG here: it needs apache-airflow-providers-cncf-kubernetes."
+        "zeus_kubernetes defines no DAG: it needs apache-airflow-providers-cncf-kubernetes."
     )
 else:
     with (

@@ -12,7 +12,7 @@ JOB = ZeusJob(batch_sizes=[16, 32, 64, 128, 256], default_batch_size=32, target=
 
 @dag(schedule="@daily", start_date=datetime(2026, 1, 1), catchup=False, tags=["zeus", "example"])
 def zeus_minimal():
-    """Each day the batch size that has cost least, or one that may cost less."""
+    """Train daily at the batch size that has cost least, or at one that may cost less."""
 
     @task.zeus(JOB)
     def train(run=None):
@@ -22,7 +22,7 @@ def zeus_minimal():
         same = torch.Generator().manual_seed(1)  # the same data at every call
         x = torch.rand(2048, 4, generator=same)  # y = x1 x2 + sin(3 x3) + noise; x4 means nothing
         y = x[:, 0] * x[:, 1] + torch.sin(3 * x[:, 2]) + 0.05 * torch.randn(2048, generator=same)
-        # Model and optimizer are built in here: an attempt that is given up is restarted by calling train() again.
+        # Model and optimizer are built inside: each attempt is a new call of train().
         model = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
         optimizer = torch.optim.Adam(model.parameters(), lr=run.scale_lr(5e-3, "sqrt"))
         for _ in run.epochs():
@@ -32,7 +32,7 @@ def zeus_minimal():
                 optimizer.step()
             with torch.no_grad():
                 run.report(mse=float((model(x[1536:])[:, 0] - y[1536:]).square().mean()))
-        path = run.attempt_dir / "model.pt"  # a folder of this attempt alone; the kept one stays
+        path = run.attempt_dir / "model.pt"  # a folder of this attempt; the kept one stays
         torch.save(model.state_dict(), path)
         return str(path)  # a later task on another host needs shared storage ([zeus] attempt_root), or an upload here
 

@@ -18,7 +18,7 @@ from airflow_provider_zeus import ZeusJob
 
 JOB = ZeusJob(
     batch_sizes=[16, 32, 64, 128, 256, 512, 1024, 2048],
-    default_batch_size=32,  # what one would write without looking: plausible, and a poor choice for this GPU
+    default_batch_size=32,  # plausible without measurements, and a poor choice for this GPU
     target="rmse <= runtime",  # each slice is as hard as its weather: its own trivial forecast sets the value
     max_epochs=60,
     eta=0.5,
@@ -31,12 +31,12 @@ SLICES = Asset("zeus_weather_slice", uri="zeus-example://weather/slice")
 try:
     from airflow.sdk import PartitionedAssetTimetable, PartitionedAtRuntime
 except ImportError:
-    logging.getLogger(__name__).warning("zeus_weather defines no DAG here: its weekly partitions need Airflow 3.3.")
+    logging.getLogger(__name__).warning("zeus_weather defines no DAG: its weekly partitions need Airflow 3.3.")
 else:
 
     @dag(schedule=PartitionedAtRuntime(), catchup=False, max_active_runs=1, tags=["zeus", "example"])
     def zeus_weather_slices() -> None:
-        """Each run emits the next weekly slice; trigger it as often as there are weeks to catch up with."""
+        """Each run emits the next weekly slice; trigger it once for each week."""
 
         # One partition per run: several in one run would start in random order. What was emitted is read from the
         # asset's own events, so a run that fails before its event was recorded emits the same slice again.
@@ -58,14 +58,13 @@ else:
 
         @task.zeus(JOB, retries=1, retry_delay=timedelta(seconds=5))
         def train(run: Any = None, partition_key: str | None = None) -> str:
-            """Returns the path of the model that was kept."""
+            """Return the path of the kept model."""
             import torch
             from weather import forecast
 
-            # Called once per attempt: an attempt that is given up is restarted by calling this function again, so
-            # the model and its optimizer are built in here, never outside.
+            # Each attempt is a new call, so the model and its optimizer are built inside.
             model = forecast.retrain(run, str(partition_key))
-            # A folder of this attempt alone; the kept one stays. It lies under [zeus] attempt_root.
+            # A folder of this attempt, under [zeus] attempt_root; the kept one stays.
             path = run.attempt_dir / f"{partition_key}.pt"
             torch.save(model.state_dict(), path)
             return str(path)

@@ -1,4 +1,4 @@
-"""``make demo``: a bandit that retrains a weather model week by week, against always training with the default.
+"""``make demo``: retrains a weather model week by week with Zeus, and compares with always training at the default.
 
-Everything it writes lies in ``.demo/`` of the checkout, and its servers listen on 127.0.0.1 only.
+All its files are in ``.demo/`` of the checkout, and its servers listen on 127.0.0.1 only.
 """

@@ -1,4 +1,4 @@
-"""``python -m demo``, as ``make demo`` calls it."""
+"""``python -m demo``, called by ``make demo``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from airflow_provider_zeus.errors import ZeusError
 from demo.baseline import read as read_baselines
 from demo.feed import OVER, Feed
 from demo.guards import Stopped, alone, stopped_by_signals
-from demo.ledger import Row, rows_of
 from demo.processes import Process, end_leftovers
+from demo.run_costs import RunCost, run_costs
 from demo.servers import Servers, free_port
 from demo.settings import BASELINE, CONSUMER, DAGS, JOB_ID, TAB, DemoError, Options, airflow_env
 from demo.table import progress, table
@@ -24,7 +24,7 @@ BASELINE_TIMEOUT_S = 600.0
 ABOUT = """\
 A model of New York's weather is retrained week by week; Zeus picks batch size and power limit of each run. Every
 training is real, on this machine's CPU. Its time and power are those of a SIMULATED V100, where only training steps
-count: validation costs 0 s and 0 J. The hold-out lies inside each slice and leaks: its error is no forecast skill."""
+count: validation costs 0 s and 0 J. The hold-out is inside each slice and leaks: its error is no forecast skill."""
 
 
 def main() -> int:
@@ -44,12 +44,12 @@ def main() -> int:
 def _demo(options: Options) -> int:
     print(ABOUT, flush=True)
     for pid in end_leftovers():
-        print(f"  ended what an earlier demo had left running (session {pid})", flush=True)
+        print(f"  ended processes of an earlier demo (session {pid})", flush=True)
     port = free_port(options.port)
     if port != options.port:
         print(f"  port {options.port} is taken: using {port}", flush=True)
     env = airflow_env(port)
-    os.environ.clear()  # open_store() in here must see what the servers see, and no other Airflow
+    os.environ.clear()  # open_store() must read the servers' configuration, and no other
     os.environ.update(env)
     servers = Servers(port)
     baseline: Process | None = None
@@ -75,7 +75,7 @@ def _demo(options: Options) -> int:
 
 
 def _start_baseline(feed: Feed, options: Options, port: int) -> Process:
-    """Train the baseline of all slices so far and of those to come, beside the demo, at low priority."""
+    """Start the training of all slices' baselines, those to come included, beside the demo at low priority."""
     known = list(feed.trainings())
     keys = known + [key for key in _weeks() if key not in known][: options.slices]
     return Process("baseline", [sys.executable, "-m", "demo.baseline", *keys], airflow_env(port), nice=10)
@@ -83,18 +83,18 @@ def _start_baseline(feed: Feed, options: Options, port: int) -> Process:
 
 @cache
 def _weeks() -> list[str]:
-    sys.path.insert(0, str(DAGS))  # as Airflow does for the files there
+    sys.path.insert(0, str(DAGS))  # as Airflow does for DAG files
     from weather import slices
 
     return slices.all_keys()
 
 
 def _feed(feed: Feed, count: int) -> str | None:
-    """Train on the next slices, one line each; returns what went wrong, None when every run kept a model."""
+    """Train on the next slices, print a line for each; return the problem, None when every run kept a model."""
     trainings = feed.trainings()
     left = [key for key, (_, state) in trainings.items() if state not in OVER]
     if left:
-        print(f"  first {', '.join(left)}, which an earlier demo left unfinished", flush=True)
+        print(f"  first the unfinished slices of an earlier demo: {', '.join(left)}", flush=True)
     total = min(count, len(_weeks()) - len(trainings) + len(left))
     done = 0
     for fed in feed.run(total):
@@ -104,22 +104,22 @@ def _feed(feed: Feed, count: int) -> str | None:
             return f"the run on {fed.slice_key} kept no model; log: {fed.log()}"
         print(f"{done:>3}/{total}  {progress(row)}  ({fed.wall_s:.0f} s)", flush=True)
     if done < count:
-        print(f"No slice is left: the year's {len(_weeks())} are trained. 'make demo-reset' starts anew.", flush=True)
+        print(f"No slice is left: the year's {len(_weeks())} are trained. 'make demo-reset' starts again.", flush=True)
     return None
 
 
-def _rows() -> list[Row]:
+def _rows() -> list[RunCost]:
     from airflow_provider_zeus.store.open import open_store
 
     store = open_store()
     try:
-        return rows_of(store.trials(JOB_ID), read_baselines())
+        return run_costs(store.trials(JOB_ID), read_baselines())
     finally:
         store.close()
 
 
 def _wait_for(baseline: Process) -> str | None:
-    """Wait until the baseline has been trained; returns what went wrong, None when nothing did."""
+    """Wait until the baseline is trained; return the problem, None when there is none."""
     deadline = time.monotonic() + BASELINE_TIMEOUT_S
     while baseline.code() is None:
         print("  the baseline is still training ...", flush=True)
@@ -131,18 +131,18 @@ def _wait_for(baseline: Process) -> str | None:
     return None
 
 
-def _print_result(rows: Sequence[Row], servers: Servers) -> None:
+def _print_result(rows: Sequence[RunCost], servers: Servers) -> None:
     width = (os.get_terminal_size().columns or None) if sys.stdout.isatty() else None
     print("\nCost per run (Eq. 2 of the Zeus paper: half energy, half time at full power):")
     for line in [*table(rows, width), "", *verdict(rows)]:
         print(line)
     print(f"\nTime and energy are the simulated GPU's. Baseline results: {BASELINE}")
-    print(f"The servers used at most {servers.peak_mib:.0f} MiB of memory (resident, the trainings not counted).")
-    print(f"Look at it: {servers.url}/dags/{CONSUMER}/{TAB}", flush=True)
+    print(f"The servers used at most {servers.peak_mib:.0f} MiB of memory (resident, without the trainings).")
+    print(f"See {servers.url}/dags/{CONSUMER}/{TAB}", flush=True)
 
 
 def _stay(servers: Servers) -> None:
-    """Stay up until somebody ends the demo."""
+    """Keep Airflow running until a signal ends the demo."""
     print("Airflow stays up until Ctrl-C.", flush=True)
     try:
         while True:

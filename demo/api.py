@@ -1,4 +1,4 @@
-"""Airflow's REST API, as far as the demo needs it. Standard library only."""
+"""A small client of Airflow's REST API. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Api:
         self._token: str | None = None
 
     def get(self, path: str, **query: Any) -> Any:
-        """GET a path below ``/api/v2``, as JSON; None where there is nothing."""
+        """GET a path below ``/api/v2`` as JSON; None for status 404."""
         return self._call("GET", path + ("?" + urlencode(query) if query else ""))
 
     def post(self, path: str, body: Any) -> Any:
@@ -30,11 +30,11 @@ class Api:
         return self._call("POST", path, body)
 
     def unpause(self, dag_id: str) -> None:
-        """Let a DAG run."""
+        """Unpause a DAG."""
         self._call("PATCH", f"dags/{dag_id}", {"is_paused": False})
 
     def healthy(self) -> dict[str, str]:
-        """Status per part of Airflow (``scheduler``, ...); empty while the server does not answer."""
+        """Return the status of each part of Airflow (``scheduler``, ...); empty while the server does not answer."""
         try:
             answer = self._send("GET", "/api/v2/monitor/health", None, None)
         except (urllib.error.URLError, OSError):
@@ -69,5 +69,5 @@ class Api:
 
 
 def part(text: str) -> str:
-    """A run id as one part of a path."""
+    """Quote a run id as one segment of a path."""
     return quote(text, safe="")

@@ -1,7 +1,7 @@
-"""The baseline: every slice trained at the default batch size and full power, really, outside of Airflow and its log.
+"""The baseline: each slice trained at the default batch size and full power, outside of Airflow and the trial log.
 
-``python -m demo.baseline 2013-W13 ...`` trains what is not there yet; a result is kept as long as the example's code
-stays the same.
+``python -m demo.baseline 2013-W13 ...`` trains the slices without a result; results are cached until the example's code
+changes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from demo.settings import BASELINE, DAGS
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.optimizer.job import ZeusJob
+    from airflow_provider_zeus.model.job import ZeusJob
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What one slice costs without Zeus. ``code`` is the fingerprint of the example that was trained."""
+    """Cost of one slice without Zeus. ``code``: fingerprint of the example that was trained."""
 
     slice_key: str
     code: str
@@ -36,13 +36,13 @@ class Baseline:
 
 
 def fingerprint() -> str:
-    """Of the example's code: a cached result is of no use after a change."""
+    """Return a hash of the example's code; a change makes cached results invalid."""
     files = sorted([DAGS / "zeus_weather.py", *(DAGS / "weather").glob("*.py")])
     return hashlib.sha256(b"\0".join(f.read_bytes() for f in files)).hexdigest()[:16]
 
 
 def read(folder: Path = BASELINE) -> dict[str, Baseline]:
-    """Results by slice; those of other code, or cut off by a kill, are left out."""
+    """Read the results by slice, without those of other code or cut off by a kill."""
     code, found = fingerprint(), {}
     for path in sorted(folder.glob("*.json")):
         try:
@@ -55,8 +55,8 @@ def read(folder: Path = BASELINE) -> dict[str, Baseline]:
 
 
 def main(keys: Sequence[str]) -> None:
-    """Train the slices that have no result yet, in order."""
-    sys.path.insert(0, str(DAGS))  # as Airflow does for the files there
+    """Train the slices without a result, in order."""
+    sys.path.insert(0, str(DAGS))  # as Airflow does for DAG files
     from zeus_weather import JOB
 
     BASELINE.mkdir(parents=True, exist_ok=True)
@@ -70,16 +70,19 @@ def main(keys: Sequence[str]) -> None:
 
 
 def train(job: ZeusJob, key: str, folder: Path) -> Baseline:
-    """Train one slice: one attempt without a bound, no power limit set, on a simulated GPU of its own."""
+    """Train one slice: one attempt without a bound, no power limit set, on its own simulated GPU."""
     from weather import forecast
 
-    from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
-    from airflow_provider_zeus.optimizer.trial import Attempt, Phase
-    from airflow_provider_zeus.power.open import open_device
-    from airflow_provider_zeus.training.plan import Line, Plan
+    from airflow_provider_zeus.model.cost import Weights, observed_cost
+    from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+    from airflow_provider_zeus.power.factory import open_device
+    from airflow_provider_zeus.training.protocol.events import ResultLine
+    from airflow_provider_zeus.training.protocol.plan import Plan
     from airflow_provider_zeus.training.run import ZeusRun
 
-    attempt = Attempt(batch_size=job.default_batch_size, phase=Phase.PINNED, why="Baseline: the default, always.")
+    attempt = PlannedAttempt(
+        batch_size=job.default_batch_size, phase=Phase.PINNED, why="Baseline: the default, always."
+    )
     plan = Plan(
         job_id="baseline",
         ti_id=f"baseline-{key}",
@@ -91,7 +94,7 @@ def train(job: ZeusJob, key: str, folder: Path) -> Baseline:
         state_dir=str(folder),
     )
     device = open_device(job.device, state_dir=folder)
-    lines: list[Line] = []
+    lines: list[ResultLine] = []
     ZeusRun.from_plan(plan, device=device, sink=lines.append).train(forecast.retrain, key)
     end = next(line for line in lines if line.kind == "end")
     seen = end.observation

@@ -17,35 +17,35 @@ OVER = ("success", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """One slice that was trained on, or failed to be."""
+    """Outcome of the training on one slice."""
 
     slice_key: str
     run_id: str
     ok: bool
-    wall_s: float  # from the moment the demo turned to it
+    wall_s: float  # from its turn to its end
 
     def log(self) -> str:
-        """Where the task's log lies."""
+        """Return the path of the task's log."""
         folder = HOME / "logs" / f"dag_id={CONSUMER}" / f"run_id={self.run_id}" / f"task_id={TRAIN}"
         return str(max(folder.glob("attempt=*.log"), default=folder))
 
 
 class Feed:
-    """Emits slices and waits for their trainings. ``check`` is called while waiting and raises when all is lost."""
+    """Emits slices and waits for their trainings. ``check`` is called while waiting; it raises when a server ended."""
 
     def __init__(self, api: Api, check: Callable[[], None]) -> None:
         self._api, self._check = api, check
 
     def trainings(self) -> dict[str, tuple[str, str]]:
-        """(run id, state) of each slice's training, in the order in which the runs were made."""
+        """Return (run id, state) of each slice's training, in the order of the runs."""
         runs = self._api.get(f"dags/{CONSUMER}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
         return {run["partition_key"]: (run["dag_run_id"], run["state"]) for run in runs if run["partition_key"]}
 
     def run(self, count: int) -> Iterator[Fed]:
-        """Train on up to ``count`` slices, those first that an earlier demo has left; ends early when none is left.
+        """Train on up to ``count`` slices, unfinished ones of an earlier demo first; end early when none is left.
 
-        The next slice is emitted while the present one trains. Order holds: at most one is ahead, and the training
-        DAG allows one active run.
+        The next slice is emitted while the current one trains. The order is kept: at most one slice is ahead, and the
+        training DAG allows one active run.
         """
         waiting = [key for key, (_, state) in self.trainings().items() if state not in OVER]
         ahead: str | None = None
@@ -73,7 +73,7 @@ class Feed:
         return str(self._api.post(f"dags/{PRODUCER}/dagRuns", {"logical_date": None})["dag_run_id"])
 
     def _slice_of(self, run_id: str) -> str | None:
-        """The slice that a run of the producer emitted; None when it found none left. Raises DemoError: it failed."""
+        """Return the slice that a run of the producer emitted, None when none was left. Raises DemoError: it failed."""
         path = f"dags/{PRODUCER}/dagRuns/{part(run_id)}"
         self._wait(lambda: self._api.get(path)["state"] in OVER, "emission of a slice", EMIT_TIMEOUT_S)
         if self._api.get(path)["state"] == "failed":

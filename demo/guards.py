@@ -1,4 +1,4 @@
-"""One demo at a time, and a clean end whatever ends it."""
+"""One demo at a time, and a clean end on every signal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from demo.settings import STATE, DemoError
 
 
 class Stopped(BaseException):
-    """Somebody asked the demo to end."""
+    """A signal asked the demo to end."""
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Let one demo run per checkout. Raises DemoError where one does."""
+    """Allow one demo per checkout. Raises DemoError while another one runs."""
     STATE.mkdir(exist_ok=True)
     with (STATE / "lock").open("a", encoding="utf-8") as lock:
         try:
@@ -30,7 +30,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Turn the signals that end a demo into :class:`Stopped`, once: what ends the servers is not interrupted."""
+    """Turn the first signal that ends a demo into :class:`Stopped`; later ones are ignored while the servers stop."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         for each in ended_by:

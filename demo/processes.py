@@ -1,4 +1,4 @@
-"""Processes that the demo starts: each leads a session of its own, so that all it starts in turn can be ended too."""
+"""Processes that the demo starts, each in its own session, so that its children can be ended with it."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ class Process:
         return self._popen.poll()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Exit status, None when it still runs after ``timeout_s``."""
+        """Wait for the exit status; None when it still runs after ``timeout_s``."""
         try:
             return self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def tail(self, lines: int = 12) -> str:
-        """The end of its log."""
+        """Return the last lines of its log."""
         return tail(self.log, lines)
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """End it: SIGTERM to it and ``grace_s`` for a clean end, then to what is left of its session, then SIGKILL."""
+        """End it: SIGTERM and ``grace_s`` for a clean end, then SIGTERM to the rest of its session, then SIGKILL."""
         if self.code() is None:
             self._popen.send_signal(signal.SIGTERM)
             self.wait(grace_s)
@@ -84,12 +84,12 @@ class Process:
 
 
 def tail(log: Path, lines: int) -> str:
-    """The last lines of a text file; empty when there is none."""
+    """Return the last lines of a text file; empty when there is none."""
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]) if log.exists() else ""
 
 
 def members(session: int) -> list[psutil.Process]:
-    """Living processes of a session."""
+    """Return the living processes of a session."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -114,7 +114,7 @@ def end_session(session: int, grace_s: float = 3.0) -> None:
 
 
 def _remember(pid: int) -> None:
-    """Write a started process down, with its start time: a pid alone may be somebody else's later."""
+    """Record a started process with its start time: its pid may belong to another process later."""
     started = {**_recorded(), str(pid): psutil.Process(pid).create_time()}
     RECORD.write_text(json.dumps(started), encoding="utf-8")
 
@@ -127,7 +127,7 @@ def _recorded() -> dict[str, float]:
 
 
 def end_leftovers() -> Collection[int]:
-    """End what a demo that was killed left running; returns the sessions. Only such that it had written down."""
+    """End the recorded processes of a demo that was killed; return their sessions."""
     ended = [int(pid) for pid, created in _recorded().items() if _is_ours(int(pid), created)]
     for session in ended:
         end_session(session)
@@ -136,8 +136,8 @@ def end_leftovers() -> Collection[int]:
 
 
 def _is_ours(session: int, created: float) -> bool:
-    """Whether a recorded session still lives. A number is not given away again while a session goes by it."""
+    """Whether a recorded session still lives. Linux does not reuse a pid while a session has it as its id."""
     try:
         return bool(abs(psutil.Process(session).create_time() - created) < 1.0)
     except psutil.NoSuchProcess:
-        return bool(members(session))  # its leader is gone, others are left
+        return bool(members(session))  # its leader has ended, others live

@@ -1,4 +1,4 @@
-"""``make demo-reset``: forgets what the demo did and learned. Standard library only: it needs no installation."""
+"""``make demo-reset``: removes the demo's state. Standard library only: it needs no installation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from demo.settings import STATE, DemoError
 def main() -> int:
     """Remove ``.demo``; refuses while a demo runs. Returns the exit status."""
     if not STATE.exists():
-        print("There is nothing to forget.")
+        print("There is nothing to remove.")
         return 0
     try:
         with alone():
             shutil.rmtree(STATE)
     except DemoError as error:
-        print(f"Nothing is forgotten: {error}", file=sys.stderr)
+        print(f"Nothing is removed: {error}", file=sys.stderr)
         return 1
-    print(f"Forgotten: {STATE} is removed.")
+    print(f"{STATE} is removed.")
     return 0
 
 

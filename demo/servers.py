@@ -36,7 +36,7 @@ class Servers:
         self._running: list[Process] = []
 
     def start(self) -> None:
-        """Start all of it and wait until the example's DAGs can run. Raises DemoError: a part ended, or too late."""
+        """Start all servers and wait until the example's DAGs can run. Raises DemoError: one ended, or a timeout."""
         migrate(self._env)
         for name, arguments in PARTS.items():
             self._running.append(Process(name, [sys.executable, "-m", "airflow", *arguments], self._env))
@@ -60,7 +60,7 @@ class Servers:
         return missing or [f"DAG {dag}" for dag in (PRODUCER, CONSUMER) if self.api.get(f"dags/{dag}") is None]
 
     def check(self) -> None:
-        """Note the memory in use, every two seconds at most. Raises DemoError when a server has ended."""
+        """Measure the memory in use, every two seconds at most. Raises DemoError when a server has ended."""
         if time.monotonic() >= self._measure_at_s:
             self._measure_at_s = time.monotonic() + 2.0
             self.peak_mib = max(self.peak_mib, self._resident_mib())
@@ -81,13 +81,13 @@ class Servers:
         return total / 2**20
 
     def stop(self) -> None:
-        """End all of it: the scheduler first and patiently, so that a training's end can still be written down."""
+        """End all servers; the scheduler first and with time, so that a training can still report its end."""
         while self._running:
             self._running.pop().stop()
 
 
 def migrate(env: dict[str, str]) -> None:
-    """Make or upgrade Airflow's database, once per version. Raises DemoError."""
+    """Create or upgrade Airflow's database, once per version. Raises DemoError."""
     done = HOME / f".migrated-{metadata.version('apache-airflow')}"
     if done.exists():
         return
@@ -109,7 +109,7 @@ def migrate(env: dict[str, str]) -> None:
 
 
 def free_port(wanted: int) -> int:
-    """``wanted``, or the next port above it that is free on 127.0.0.1. Raises DemoError after 50."""
+    """Return ``wanted``, or the next free port above it on 127.0.0.1. Raises DemoError after 50."""
     for port in range(wanted, min(wanted + 50, 65536)):
         with socket.socket() as probe:
             if os.name == "posix":

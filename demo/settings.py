@@ -1,4 +1,4 @@
-"""Where the demo keeps things, and what its environment variables ask for."""
+"""Paths, names and options of the demo."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BASELINE = STATE / "baseline"
 PRODUCER, EMIT = "zeus_weather_slices", "emit_next"
 CONSUMER, TRAIN = "zeus_weather_retrain", "train"
 JOB_ID = f"{CONSUMER}.{TRAIN}"
-TAB = "plugin/zeus-cost"  # of a DAG, in Airflow's UI: what its runs cost
-WEEKS = 40  # slices that the year has
+TAB = "plugin/zeus-cost"  # of a DAG in Airflow's UI: cost of its runs
+WEEKS = 40  # slices in the year
 
 
 class DemoError(Exception):
@@ -50,7 +50,7 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
 
 
 def airflow_env(port: int) -> dict[str, str]:
-    """Environment of every Airflow process of the demo: nobody else's Airflow settings, one home, one port."""
+    """Environment of every Airflow process of the demo: its own home and port, no inherited Airflow settings."""
     url = f"http://127.0.0.1:{port}"
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW"))}
     return inherited | {
@@ -66,9 +66,9 @@ def airflow_env(port: int) -> dict[str, str]:
         "AIRFLOW__CORE__PARALLELISM": "2",  # one training, and the emission of the next slice beside it
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",  # no login: only this machine can reach it
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the files do not change under the demo
-        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",  # what a killed demo left is taken up soon
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",  # tasks of a killed demo are adopted soon
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",  # a run's tasks follow each other sooner
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # and so is a task that died with it
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # and its dead tasks are noticed
         "AIRFLOW__ZEUS__ATTEMPT_ROOT": str(HOME / "models"),
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from airflow_provider_zeus.optimizer.trial import State
-from demo.ledger import Row
+from airflow_provider_zeus.model.trial import State
+from demo.run_costs import RunCost
 
 MARKS = {State.GIVEN_UP: "*", State.EXHAUSTED: "~", State.FAILED: "!", State.ABANDONED: "!", State.RUNNING: "?"}
 LEGEND = {"*": "given up", "~": "below its target", "!": "died", "?": "still running"}
@@ -15,8 +15,8 @@ INDENT = "    "
 RIGHT = ("limit", "epochs", "energy", "time", "cost", "baseline")
 
 
-def table(rows: Sequence[Row], width: int | None = None) -> list[str]:
-    """Lines of the table, one per run; where ``width`` columns are too few, each reason stands below its run."""
+def table(rows: Sequence[RunCost], width: int | None = None) -> list[str]:
+    """Return the table's lines, one per run; in a terminal narrower than it, each reason is below its run."""
     cells = [HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
     lines = ["  ".join(_aligned(*each) for each in zip(HEAD, line, widths, strict=True)).rstrip() for line in cells]
@@ -32,13 +32,13 @@ def _folded(line: str, reason: int, width: int) -> list[str]:
     return [line[:reason].rstrip(), *below]
 
 
-def progress(row: Row) -> str:
-    """One run in one line, while the demo goes on."""
+def progress(row: RunCost) -> str:
+    """Return one run in one line, shown while the demo runs."""
     slice_key, sizes, limit, epochs, energy, time, cost, _, phase, _, _ = _cells(row)
     return f"{slice_key}  {sizes:<10} {limit:>6}  {epochs:>5} epochs  {energy:>8} {time:>6}  cost {cost:>8}  {phase}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: RunCost) -> tuple[str, ...]:
     return (
         row.slice_key,
         " ".join(f"{b}{MARKS.get(state, '')}" for b, state in row.attempts),

@@ -1,4 +1,4 @@
-"""What the runs cost against the baseline, and when that pays. Pure."""
+"""Cost of the runs against the baseline, and the break-even. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from demo.baseline import Baseline
-from demo.ledger import Row
+from demo.run_costs import RunCost
 
-LATEST = 5  # runs after exploration that a projection looks at
+LATEST = 5  # runs after exploration that a projection uses
 
 
 def break_even(costs_j: Sequence[float], baseline_j: Sequence[float]) -> int | None:
-    """Run (from 1) from which on the sum of costs stays at or below the baseline's; None when it is above at last."""
+    """Return the run (from 1) after which the sum of costs stays at or below the baseline's; None if it ends above."""
     behind = [zeus > base for zeus, base in zip(accumulate(costs_j), accumulate(baseline_j), strict=True)]
     if not behind or behind[-1]:
         return None
@@ -23,15 +23,15 @@ def break_even(costs_j: Sequence[float], baseline_j: Sequence[float]) -> int | N
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A run and its baseline, which counts nothing where the run kept no model: then its cost is all loss."""
+    """A run and its baseline. Where the run kept no model, the baseline counts as 0 and the run's cost is a loss."""
 
-    row: Row
+    row: RunCost
     cost_j: float
     base: Baseline
 
     @property
     def weight(self) -> float:
-        """How often the baseline counts: once or not at all."""
+        """1 where the baseline counts, else 0."""
         return float(self.row.kept)
 
     @property
@@ -45,8 +45,8 @@ class Pair:
         return self.base_j - self.cost_j
 
 
-def verdict(rows: Sequence[Row]) -> list[str]:
-    """Totals against the baseline, then the break-even, each in a sentence; a loss reads as plainly as a saving."""
+def verdict(rows: Sequence[RunCost]) -> list[str]:
+    """Return the totals against the baseline, then the break-even, a line each."""
     pairs = [Pair(row, row.cost_j, row.baseline) for row in rows if row.cost_j is not None and row.baseline is not None]
     if not pairs:
         return ["No run has both its cost and its baseline yet: there is nothing to compare."]
@@ -84,13 +84,13 @@ def _break_even_text(pairs: Sequence[Pair]) -> str:
     head = f"Not even after {_runs(len(pairs))}: {behind_j / 1000:.1f} kJ above the baseline."
     savings = [p.saved_j for p in pairs if p.row.exploiting][-LATEST:]
     if not savings:
-        return f"{head} No run has used what was learnt yet, so when it breaks even cannot be told."
+        return f"{head} No run has used what was learned yet, so the break-even is unknown."
     mean_j = sum(savings) / len(savings)
     latest = f"The latest {_runs(len(savings))} after exploration"
     if mean_j <= 0:
-        return f"{head} {latest} saved nothing either, so when it breaks even cannot be told."
+        return f"{head} {latest} saved nothing either, so the break-even is unknown."
     more = math.ceil(behind_j / mean_j)
     return (
-        f"{head} {latest} saved {mean_j / 1000:.1f} kJ each: if that goes on, it is even after about {more} more. "
+        f"{head} {latest} saved {mean_j / 1000:.1f} kJ each: at that rate it breaks even after about {more} more. "
         "That is a projection, not a promise."
     )

@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""Sets GPU power limits as root for workers that are not, and gives back the limits it found.
+"""Sets GPU power limits as root for workers that are not root, and gives back the limits it found.
 
 One file, Python 3.9 or newer, standard library and NVIDIA's driver library only; the provider need not be installed.
-A process that may write to the socket (its group, see --group) may lower the limit of the GPUs named by --gpus within
-the driver's range and have it given back; nothing else. A limit above the one found is refused, and so is one above the
-limit found at the first start since the host was booted: a cap of the host's administrator holds.
+A process that may write to the socket (see --group) may lower the limit of the GPUs named by --gpus within the driver's
+range and have it given back; nothing else. A limit above the one found is refused, as is one above the limit found at
+the first start since the host was booted: a cap set by the host's administrator stays in force.
 
 One JSON object per line, one answer per line, ``{"ok": true, ...}`` or ``{"ok": false, "error": "..."}``::
 
     {"do": "limits"}                                         every GPU served: min_w, max_w, limit_w, held_by
-    {"do": "set", "gpus": ["GPU-..."], "limit_w": 150.0}     once granted, this connection holds these GPUs
-    {"do": "restore", "gpus": ["GPU-..."]}                   by the holder, or by any client once the holder is gone
+    {"do": "set", "gpus": ["GPU-..."], "limit_w": 150.0}     when granted, this connection holds these GPUs
+    {"do": "restore", "gpus": ["GPU-..."]}                   by the holder, or by any client after the holder is gone
 
 ``limit_w`` is the limit as last read or set here; it is null, as the range is, until the driver has answered.
 
-The limit found comes back when the holder says so, when its connection ends, when its process ends (a pidfd of the
-process that connected, so children that inherited the connection hide nothing), and when this process is told to end
-(SIGTERM, SIGINT, SIGHUP). Killed, it restores at its next start, from one record per GPU in the folder --state. A limit
-that somebody else has set meanwhile is left alone.
+The limit found is restored when the holder asks for it, when its connection ends, when its process ends (a pidfd of the
+process that connected, so children that inherited the connection do not matter), and on SIGTERM, SIGINT and SIGHUP.
+After SIGKILL it is restored at the next start, from one record per GPU in the folder --state. A limit that another
+process has set meanwhile is left alone.
 
-No client waits for another one's flood or slow GPU. In each turn of the loop dead clients come first, then limits that
-are to be given back, then one request of each client, the oldest first. The driver is called in one thread per GPU.
-Where all places for clients are taken, the user with most connections loses one that holds no GPU.
+Neither a flood of requests nor a slow GPU delays other clients. Each turn of the loop handles dead clients first, then
+limits to give back, then one request of each client, the oldest first. The driver is called in one thread per GPU. When
+there are too many clients, the user with most connections loses one that holds no GPU.
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ from typing import Any
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 MOST_CLIENTS, MOST_ACCEPTED = 64, 16  # at once, and in one turn
 AGAIN_S = 1.0  # between attempts to give a limit back that the driver refused
-FIRST_LOOK_S = 5.0  # for the first look at all GPUs; a GPU that takes longer is served later
+FIRST_LOOK_S = 5.0  # for the first reading of all GPUs; a GPU that takes longer is served later
 END_S = 5.0  # for giving everything back at the end
 SAME_W = 0.5  # drivers round
 SO_PEERPIDFD = 77  # Linux 6.5
 
 
 class RefusedError(Exception):
-    """A request that is not granted, in words for the client."""
+    """A request that is not granted; the message is for the client."""
 
 
 class Nvml:
-    """What is needed of the driver, by UUID. Raises OSError where it does not answer."""
+    """The driver's functions that are needed, by UUID. Raises OSError where the driver returns an error."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
         self._call("nvmlInit_v2")
 
     def uuids(self) -> list[str]:
+        """UUIDs of the GPUs of this host; a GPU that does not answer is logged and left out."""
         count, found = ctypes.c_uint(), []
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         for index in range(count.value):
@@ -75,24 +76,27 @@ class Nvml:
             try:
                 self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
                 self._call("nvmlDeviceGetUUID", handle, uuid, ctypes.c_uint(96))
-            except OSError as error:  # limits of the others are still to be given back
+            except OSError as error:  # limits of the other GPUs must still be given back
                 say(f"GPU {index} is not served: {error}")
                 continue
             found.append(uuid.value.decode())
         return found
 
     def limit_w(self, uuid: str) -> float:
+        """The power limit that is set [W]."""
         limit_mw = ctypes.c_uint()
         self._call("nvmlDeviceGetPowerManagementLimit", self._handle(uuid), ctypes.byref(limit_mw))
         return limit_mw.value / 1000
 
     def range_w(self, uuid: str) -> tuple[float, float]:
+        """Lowest and highest limit of the driver [W]."""
         low, high = ctypes.c_uint(), ctypes.c_uint()
         handle = self._handle(uuid)
         self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle, ctypes.byref(low), ctypes.byref(high))
         return low.value / 1000, high.value / 1000
 
     def set_limit_w(self, uuid: str, limit_w: float) -> None:
+        """Set the power limit [W]."""
         self._call("nvmlDeviceSetPowerManagementLimit", self._handle(uuid), ctypes.c_uint(round(limit_w * 1000)))
 
     def _handle(self, uuid: str) -> ctypes.c_void_p:
@@ -111,13 +115,13 @@ class Nvml:
 
 
 class Records:
-    """JSON files in a folder that this user alone may enter. Raises OSError where the folder is not safe."""
+    """JSON files in a folder that only this user may enter. Raises OSError where the folder is not safe."""
 
     def __init__(self, folder: str) -> None:
         self.folder, self._descriptor = folder, own_folder(folder, 0o700)
 
     def lock(self) -> bool:
-        """Whether no other sidecar uses this folder; held until this process ends."""
+        """Lock the folder until this process ends; False where another sidecar uses it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         lock = os.open("lock", flags, 0o600, dir_fd=self._descriptor)
         try:
@@ -127,7 +131,7 @@ class Records:
         return True
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The record, None where there is none that can be believed."""
+        """The record; None where there is none, or none that is valid."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:
@@ -150,14 +154,16 @@ class Records:
             return None
 
     def write(self, name: str, record: dict[str, Any]) -> None:
+        """Write a record; it appears complete under its name."""
         half = f"{name}.new"
-        self.remove(half)  # of a process that was killed
+        self.remove(half)  # left by a process that was killed
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(half, flags, 0o600, dir_fd=self._descriptor), "w", encoding="utf-8") as file:
             json.dump(record, file)
         os.replace(half, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def remove(self, name: str) -> None:
+        """Remove a record, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._descriptor)
 
@@ -165,7 +171,7 @@ class Records:
 class Limit:
     """The limit of one GPU, with a record on disk that is written before the limit is changed.
 
-    Its methods call the driver and raise OSError where that refuses: they run in this GPU's thread, one at a time.
+    Its methods call the driver and raise OSError where it refuses. They run in this GPU's thread, one at a time.
     """
 
     def __init__(self, nvml: Nvml, uuid: str, records: Records, lowest_share: float) -> None:
@@ -176,7 +182,7 @@ class Limit:
         self.record: dict[str, Any] | None = None  # {boot_id, found_w, set_w}: what is to be given back
 
     def check(self, limit_w: float, found_w: float = math.inf) -> None:
-        """Raises RefusedError out of the range that is known."""
+        """Raise RefusedError where a limit [W] is out of range; the range may not be known yet."""
         if self.range_w is None:
             return
         low_w, high_w = self.range_w[0], min(self.range_w[1], found_w)
@@ -187,12 +193,12 @@ class Limit:
             )
 
     def change(self, limit_w: float) -> None:
-        """Set it. Raises RefusedError out of range, or where an administrator's limit is in the way."""
-        range_w = self._look()
+        """Set the limit [W]. Raises RefusedError: out of range, or an administrator raised the limit."""
+        range_w = self._read_once()
         present_w = self.limit_w = self._nvml.limit_w(self.uuid)
         record = self.record
         if record is not None and not is_one_of(present_w, record["set_w"]):
-            record = None  # somebody else's limit: it is the one found from now on
+            record = None  # set by another process: this is the limit found from now on
         found_w = record["found_w"] if record else present_w
         if found_w >= range_w[1] + SAME_W:
             raise RefusedError(
@@ -201,7 +207,7 @@ class Limit:
                 f"{self._records.folder}/{self._first} and start it again"
             )
         self.check(limit_w, found_w)
-        limit_w = min(limit_w, found_w)  # drivers' rounding was granted above
+        limit_w = min(limit_w, found_w)  # check() allowed for the driver's rounding
         record = {"boot_id": boot_id(), "found_w": found_w, "set_w": [present_w, limit_w]}
         self._records.write(self._name, record)
         self.record = record
@@ -209,8 +215,8 @@ class Limit:
         self.limit_w = limit_w
 
     def restore(self) -> str:
-        """What was done, in words. The record stays where the driver refuses."""
-        self._look()
+        """Restore the limit found; returns what was done, for the log. The record stays where the driver refuses."""
+        self._read_once()
         if self.record is None:
             return "nothing to restore"
         found_w = self.record["found_w"]
@@ -227,8 +233,8 @@ class Limit:
         say(f"{self.uuid}: {done}")
         return done
 
-    def _look(self) -> tuple[float, float]:
-        """The range that may be set, read once, with what an earlier process of this boot has left."""
+    def _read_once(self) -> tuple[float, float]:
+        """The range that may be set [W]; read once, together with the record of an earlier process of this boot."""
         if self.range_w is None:
             low_w, high_w = self._nvml.range_w(self.uuid)
             self.limit_w = self._nvml.limit_w(self.uuid)
@@ -238,7 +244,7 @@ class Limit:
         return self.range_w
 
     def _found_first(self, present_w: float) -> float:
-        """The limit at the first start since the host was booted [W]: no higher one is ever set."""
+        """The limit at the first start since the host was booted [W]; no higher one is ever set."""
         first = self._records.read(self._first)
         if first is None or first["boot_id"] != boot_id() or "limit_w" not in first:
             first = {"boot_id": boot_id(), "limit_w": present_w}
@@ -261,7 +267,7 @@ class Limit:
 
 
 class Request:
-    """What a client asks for. Raises RefusedError: not a request."""
+    """A client's request. Raises RefusedError: not a request."""
 
     def __init__(self, line: bytes) -> None:
         try:
@@ -275,12 +281,12 @@ class Request:
             raise RefusedError("not a request: do is limits, set or restore, and gpus a list of UUIDs")
         self.uuids: list[str] = [] if self.what == "limits" else list(dict.fromkeys(uuids))
         self.since_s = time.monotonic()
-        self.taken: list[str] = []  # GPUs that this request made the client's
-        self.works: dict[str, Future[Any]] = {}  # UUID -> what its GPU does for it, once begun
+        self.taken: list[str] = []  # GPUs that the client holds by this request
+        self.works: dict[str, Future[Any]] = {}  # UUID -> what its GPU does for this request, once started
 
 
 class Client:
-    """One connection and the process at its other end, as far as the kernel tells it."""
+    """One connection and the process at its other end, as far as the kernel reports it."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -288,16 +294,17 @@ class Client:
         self.request: Request | None = None  # not answered yet
         self.used_s = time.monotonic()
         self.pid, self.uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        self.process = (self.uid, self.pid or id(self))  # pid 0: in a PID namespace that is not seen from here
+        self.process = (self.uid, self.pid or id(self))  # pid 0: in a PID namespace that is not visible here
         self.pidfd = self._pidfd()
 
     @property
     def has_line(self) -> bool:
-        """Whether a whole line of it waits behind the one being answered, if any."""
+        """Whether another complete line was received."""
         return b"\n" in self.text
 
     @property
     def is_gone(self) -> bool:
+        """Whether the connection or the process ended."""
         poll = select.poll()
         poll.register(self.connection, 0)  # a hang-up is reported in any case
         if self.pidfd is not None:
@@ -305,7 +312,7 @@ class Client:
         return bool(poll.poll(0))
 
     def read(self) -> bool:
-        """Take some of what it says; False where it ended, or talks nonsense without end."""
+        """Receive once; False where the connection ended, or a line is too long."""
         try:
             part = self.connection.recv(MOST_BYTES)
         except BlockingIOError:
@@ -316,13 +323,13 @@ class Client:
         return bool(part) and (self.has_line or len(self.text) <= MOST_BYTES)
 
     def next_request(self) -> None:
-        """Make its next line its request. Raises RefusedError."""
+        """Parse the next line as the client's request. Raises RefusedError."""
         line, _, self.text = self.text.partition(b"\n")
         self.used_s = time.monotonic()
         self.request = Request(line)
 
     def answer(self, said: dict[str, Any]) -> bool:
-        """False where it left, or does not read its answers."""
+        """Send an answer; False where the client left, or does not read its answers."""
         text = json.dumps(said).encode() + b"\n"
         self.request = None
         try:
@@ -331,12 +338,13 @@ class Client:
             return False
 
     def close(self) -> None:
+        """Close the connection and the pidfd."""
         self.connection.close()
         if self.pidfd is not None:
             os.close(self.pidfd)
 
     def _pidfd(self) -> int | None:
-        with contextlib.suppress(OSError):  # of the very process that connected, whatever became of its number
+        with contextlib.suppress(OSError):  # of the process that connected, even if its pid is reused
             return int(struct.unpack("i", self.connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))[0])
         with contextlib.suppress(OSError, AttributeError):
             return os.pidfd_open(self.pid) if self.pid > 0 else None
@@ -344,26 +352,28 @@ class Client:
 
 
 class Gpu:
-    """Who holds a GPU, whether its limit is owed, and the thread that calls its driver, one call at a time."""
+    """The holder of a GPU, whether its limit must be given back, and the thread that calls its driver."""
 
     def __init__(self, limit: Limit, wake: Callable[[], None]) -> None:
         self.limit, self._wake = limit, wake
         self._thread = ThreadPoolExecutor(1)
         self.holder: Client | None = None
-        self.owed = True  # the limit found is to be given back; at the start, what an earlier process left
-        self.again_s = 0.0  # when, after the driver refused
-        self.work: Future[Any] | None = None  # what its thread does now
-        self.is_paying = False  # and whether that is giving the limit back
+        self.owed = True  # the limit found must be given back; at the start, one that an earlier process left
+        self.again_s = 0.0  # when to try again, after the driver refused
+        self.work: Future[Any] | None = None  # what its thread does
+        self.is_paying = False  # whether that is giving the limit back
 
     def take(self, client: Client, limit_w: float) -> Future[Any]:
+        """Make a client the holder and start to set its limit [W]."""
         self.holder, self.owed = client, False
         return self._do(self.limit.change, limit_w)
 
     def let_go(self) -> None:
+        """Remove the holder: the limit found must be given back."""
         self.holder, self.owed, self.again_s = None, True, 0.0
 
     def pay(self, now_s: float) -> None:
-        """Give the limit back where that is owed, and see what became of the last attempt."""
+        """Give the limit back where it is owed, and handle the result of the last attempt."""
         if self.work is not None and self.work.done():
             error = self.work.exception()
             if self.is_paying:
@@ -383,7 +393,7 @@ class Gpu:
 
 
 class Sidecar:
-    """Serves one socket until it is told to stop."""
+    """Serves one socket until a signal stops it."""
 
     def __init__(self, limits: list[Limit], listener: socket.socket, wake: int, woken: int) -> None:
         def wakes() -> None:
@@ -395,12 +405,12 @@ class Sidecar:
         self._is_stopping = False
 
     def start(self) -> None:
-        """Look at every GPU and give back what an earlier process left; a slow one is served once it has answered."""
+        """Read every GPU and give back what an earlier process left; a slow GPU is served once it has answered."""
         self._pay()
         wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], FIRST_LOOK_S)
 
     def run(self) -> int:
-        """Serve; then give back what is held. The status to exit with: 1 where a limit could not be given back."""
+        """Serve, then give all limits back. Returns the exit status: 1 where a limit could not be given back."""
         while not self._is_stopping:
             self._turn()
         for client in list(self._clients):
@@ -411,7 +421,7 @@ class Sidecar:
         return 1 if any(gpu.owed for gpu in self._gpus.values()) else 0
 
     def _turn(self) -> None:
-        """The dead first, then what is owed, then one request of each client, the oldest first."""
+        """Handle dead clients, then limits to give back, then one request of each client, the oldest first."""
         ready = self._wait()
         if self._wake in ready:
             self._is_stopping |= bool(os.read(self._wake, 4096).strip(b"\0"))
@@ -434,7 +444,7 @@ class Sidecar:
             self._accept()
 
     def _wait(self) -> dict[int, int]:
-        """What there is to do: descriptor -> events. A client with a request is not read."""
+        """Wait for events: descriptor -> events. A client with a request is not read."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         if not self._is_stopping:
@@ -458,14 +468,14 @@ class Sidecar:
         for _ in range(MOST_ACCEPTED):
             try:
                 connection, _address = self._listener.accept()
-            except OSError:  # there are no more, or it has left again
+            except OSError:  # there are no more, or the client has left again
                 return
             self._clients.append(Client(connection))
             if len(self._clients) > MOST_CLIENTS:
                 self._drop(self._greediest())
 
     def _greediest(self) -> Client:
-        """Of those that hold no GPU: of the user, then the process, with most connections the one longest unused."""
+        """The client to drop: it holds no GPU, its user and process have most connections, it is longest unused."""
         holders = [gpu.holder for gpu in self._gpus.values()]
         of_user = Counter(client.uid for client in self._clients)
         of_process = Counter(client.process for client in self._clients)
@@ -475,21 +485,21 @@ class Sidecar:
         )
 
     def _serve(self, client: Client, request: Request) -> None:
-        """Begin its request and, once its GPUs have done their work, answer."""
+        """Start the request and, when its GPUs are done, answer."""
         try:
             if not request.works and not self._begin(client, request):
-                return  # it waits for a GPU that is at work for another request
+                return  # a GPU is busy with another request
             if not all(work.done() for work in request.works.values()):
                 return
             answer = {"ok": True, **self._result(request)}
-        except Exception as error:  # whatever a client may say, the limits of the others are still to be given back
+        except Exception as error:  # of any kind: the limits of other clients must still be given back
             for uuid in request.taken:
                 self._gpus[uuid].let_go()
             answer = {"ok": False, "error": str(error) or repr(error)}
         self._say_to(client, answer)
 
     def _begin(self, client: Client, request: Request) -> bool:
-        """False where it has to wait. Raises RefusedError."""
+        """Start the request; False where it has to wait. Raises RefusedError."""
         for uuid in request.uuids:
             if uuid not in self._gpus:
                 raise RefusedError(f"{uuid} is not served here (--gpus {','.join(self._gpus)})")
@@ -498,7 +508,7 @@ class Sidecar:
                 if holder.is_gone:
                     self._drop(holder)
                 elif holder.request is not None and uuid in holder.request.taken:
-                    return False  # it may be refused yet, and only a granted request holds a GPU
+                    return False  # that request may still be refused, and only a granted one holds a GPU
                 else:
                     raise RefusedError(f"{uuid} is held by process {holder.pid}")
         gpus = [self._gpus[uuid] for uuid in request.uuids]
@@ -553,10 +563,12 @@ class Sidecar:
 
 
 def is_one_of(limit_w: float, limits_w: list[float]) -> bool:
+    """Whether a limit [W] equals one of the others, up to rounding."""
     return any(abs(limit_w - other_w) < SAME_W for other_w in limits_w)
 
 
 def boot_id() -> str:
+    """The kernel's identifier of the present boot; empty where it has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -565,14 +577,15 @@ def boot_id() -> str:
 
 
 def say(text: str) -> None:
-    with contextlib.suppress(OSError):  # nothing reads the log any more: limits are given back all the same
+    """Write a line to the log."""
+    with contextlib.suppress(OSError):  # the log is closed; limits must be given back all the same
         print(text, file=sys.stderr, flush=True)
 
 
 def own_folder(path: str, mode: int) -> int:
-    """The descriptor of a folder in which this user alone can put a name; it is made where it is missing.
+    """Open a folder in which only this user can create files; it is created where it is missing.
 
-    Raises OSError where it, or a folder above it, belongs to another user or may be written by others.
+    Raises OSError where it, or a parent folder, belongs to another user or is writable for others.
     """
     above, name = os.path.split(os.path.abspath(path))
     os.makedirs(above, 0o755, exist_ok=True)
@@ -586,12 +599,13 @@ def own_folder(path: str, mode: int) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.fstat(descriptor)
     check_safe(path, found, found.st_uid == os.geteuid(), False)
-    if stat.S_IMODE(found.st_mode) & 0o777 & ~mode:  # it may be in use for something else
+    if stat.S_IMODE(found.st_mode) & 0o777 & ~mode:  # it may have another use
         raise OSError(f"{path} has mode {stat.S_IMODE(found.st_mode):o}: chmod it to {mode:o}, or name another folder")
     return descriptor
 
 
 def check_safe(folder: str, found: os.stat_result, is_owner_right: bool, is_sticky: bool) -> None:
+    """Raise OSError where others could put files into a folder."""
     if not is_owner_right or (found.st_mode & 0o022 and not is_sticky):
         raise OSError(
             f"{folder} is not safe: it belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}, so "
@@ -601,14 +615,14 @@ def check_safe(folder: str, found: os.stat_result, is_owner_right: bool, is_stic
 
 
 def listen(path: str, group: str | None) -> socket.socket:
-    """A socket that root and the group may connect to."""
+    """Create a socket that root and the group may connect to."""
     folder, name = own_folder(os.path.dirname(path) or ".", 0o755), os.path.basename(path)
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(
                 f"{path} is no socket and is left alone: look at it and remove it, or name another by --socket"
             )
-        os.unlink(name, dir_fd=folder)  # of an earlier process: this one alone holds the lock of the records
+        os.unlink(name, dir_fd=folder)  # left by an earlier process: only this one holds the lock of the records
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177 if group is None else 0o117)
     try:
@@ -625,12 +639,14 @@ def listen(path: str, group: str | None) -> socket.socket:
 
 
 def share(text: str) -> float:
+    """Parse a number from 0 to 1."""
     if not 0 <= (value := float(text)) <= 1:
         raise ValueError
     return value
 
 
 def arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--gpus", required=True, help="UUIDs of the GPUs to serve, with commas between; or all")
     parser.add_argument("--group", help="group (name or number) that may connect (default: root alone)")
@@ -646,6 +662,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    """Serve until a signal; returns the exit status."""
     options = arguments()
     wake, woken = os.pipe()
     for descriptor in (wake, woken):
@@ -677,4 +694,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = main()
-    os._exit(code)  # a driver that never answers keeps no process alive
+    os._exit(code)  # a driver call that never returns must not keep the process alive

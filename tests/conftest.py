@@ -25,6 +25,7 @@ _HOME = Path(tempfile.mkdtemp(prefix="zeus-airflow-"))
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 os.environ.update(
     AIRFLOW_HOME=str(_HOME),
+    AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT="600",  # Airflow's 30 s say how busy the host is
     AIRFLOW__CORE__DAGS_FOLDER=str(_HOME / "dags"),
     AIRFLOW__CORE__LOAD_EXAMPLES="False",
     AIRFLOW__CORE__UNIT_TEST_MODE="False",
@@ -69,7 +70,7 @@ def _no_variables_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """The metadata database serves many tests; none may find another's Variables."""
     yield
     if "airflow_home" in request.fixturenames:
-        from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+        from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
         port = AirflowVariables()
         for key in port.keys("zeus-"):
@@ -79,7 +80,7 @@ def _no_variables_left(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     """A host with the fake driver and no GPU yet, seen by this process and its children alike."""
-    from airflow_provider_zeus.power import nvml_library
+    from airflow_provider_zeus.power.nvml import library
     from tests import fake_nvml
 
     if fake_nvml.compiler() is None:
@@ -89,5 +90,5 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(nvml_library, "_ready_in", None)
+    monkeypatch.setattr(library, "_ready_in", None)
     return host

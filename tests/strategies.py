@@ -8,15 +8,15 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.optimizer.checks import POLICIES, RUN_TYPES
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import (
-    Attempt,
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import POLICIES, RUN_TYPES
+from airflow_provider_zeus.model.trial import (
     Decision,
     DeviceInfo,
     Observation,
     Origin,
     Phase,
+    PlannedAttempt,
     ProfileSample,
     State,
     Trial,
@@ -44,7 +44,7 @@ def make_trial(
     **figures: Any,
 ) -> Trial:
     """One row of a log; ``figures`` are those of its observation, ``spec`` what differs from the job's own."""
-    planned = Attempt(batch_size=batch_size, phase=phase, why="Because.", round=round_)
+    planned = PlannedAttempt(batch_size=batch_size, phase=phase, why="Because.", round=round_)
     return Trial(
         job_id="dag.train",
         number=number,

@@ -1,1 +1,1 @@
-"""``airflow zeus ...``: the command line. ``definition`` is all that an ``airflow`` call loads of it."""
+"""``airflow zeus ...``: the command line. Every ``airflow`` call imports only ``definition`` of it."""

@@ -1,29 +1,27 @@
-"""``airflow zeus close``: ends a trial by hand, whose process is known to be gone."""
+"""``airflow zeus close``: closes a trial whose process is known to be gone."""
 
 from __future__ import annotations
 
-import getpass
-import os
 from argparse import Namespace
 
-from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, say
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, say
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.store.base import Store
 
 
 @command
 def close(args: Namespace) -> int:
-    """Close an open trial. Raises JobSpecError where there is no such job or trial, or it has ended."""
+    """Close an open trial. Raises JobSpecError: no such job or trial, or the trial has ended."""
     with opened(args) as store:
         trial = _open_trial(store, known(store, args.job), args.trial)
         what = (
             f"trial {trial.number} of {trial.job_id} (run {trial.origin.run_id or '-'}, batch size {trial.batch_size})"
         )
-        if not args.yes and not confirmed(f"Close {what} for good? [y/N] "):
+        if not args.yes and not confirmed(f"Close {what} permanently? [y/N] "):
             say("Nothing was changed.")
             return 1
-        closed = store.close_trial(trial.job_id, trial.number, by=_user())
+        closed = store.close_trial(trial.job_id, trial.number, by=os_user())
     say(f"Closed {what}: {closed.reason}.")
     return 0
 
@@ -38,10 +36,3 @@ def _open_trial(store: Store, job_id: str, number: int) -> Trial:
         said = f"{trial.state.value}" + (f", {trial.reason}" if trial.reason else "")
         raise JobSpecError.of("TRIAL", number, f"it is closed already ({said})", "Only an open trial can be closed")
     return trial
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        return f"user {os.getuid()}"

@@ -1,4 +1,4 @@
-"""The commands of ``airflow zeus`` for Airflow's parser. Every ``airflow`` call imports this: nothing heavy in here."""
+"""The commands of ``airflow zeus`` for Airflow's parser. Every ``airflow`` call imports it, so it is cheap."""
 
 # mypy: disable-error-code="no-untyped-call"
 
@@ -31,30 +31,35 @@ def _simulate() -> ActionCommand:
     return ActionCommand(
         name="simulate",
         help="Replay measured trainings through a policy, without training anything",
-        description="Replay measured trainings through policies and say what each would have cost. Reads no trial log.",
+        description="Replay measured trainings through policies and report their costs. Reads no trial log.",
         func=lazy_load_command("airflow_provider_zeus.cli.simulate.simulate"),
         args=(
             Arg(("--traces",), help="folder of summary_train.csv and power traces", required=True, metavar="DIR"),
             Arg(("--workload",), help="only this workload (default: all in the folder)", metavar="W"),
             Arg(("--gpu",), help="only this GPU (default: all in the folder)", metavar="G"),
-            Arg(("--policy",), help="policies, default and grid_search (default: ours)", nargs="+", metavar="P"),
+            Arg(
+                ("--policy",),
+                help="policies, default and grid_search (default: all policies)",
+                nargs="+",
+                metavar="P",
+            ),
             Arg(
                 ("--default-batch-size",),
-                help="yours (default: the paper's, or the largest sure one)",
+                help="yours (default: the paper's, or the largest that always reaches its target)",
                 type=number,
                 metavar="B",
             ),
             Arg(("--eta",), help="weight of energy against time, 0 to 1 (default: 0.5)", type=float, default=0.5),
             Arg(("--recurrences",), help="runs of each job (default: the paper's number)", type=number, metavar="N"),
             Arg(("--seeds",), help="replays of each job (default: 5)", type=number, default=5, metavar="N"),
-            Arg(("--verbose",), help="a line per recurrence too", action="store_true"),
+            Arg(("--verbose",), help="also a line per recurrence", action="store_true"),
             _OUTPUT,
         ),
     )
 
 
 def get_zeus_cli_commands() -> list[CLICommand]:
-    """What Airflow reads through the key ``cli`` of the provider info."""
+    """The commands, which Airflow finds by the key ``cli`` of the provider info."""
     return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=_commands())]
 
 
@@ -62,11 +67,11 @@ def _commands() -> tuple[CLICommand, ...]:
     return (
         _command(
             "doctor",
-            "Check what Zeus finds here and say what to do about it",
+            "Check this host and name remedies",
             "doctor.doctor",
             Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
-            Arg(("--restore",), help="give back power limits that dead trainings left behind", action="store_true"),
-            description="Check what Zeus finds on this host. Changes nothing but by --restore. Exit status 1 where a "
+            Arg(("--restore",), help="restore power limits that dead trainings left behind", action="store_true"),
+            description="Check what Zeus finds on this host. Changes nothing without --restore. Exit status 1 where a "
             "check is an error.",
         ),
         GroupCommand(name="jobs", help="Jobs in the log and their live settings", subcommands=_jobs()),
@@ -77,7 +82,7 @@ def _commands() -> tuple[CLICommand, ...]:
             _JOB,
             Arg(("--last",), help="only the newest N (default: 20)", type=positive_int(allow_zero=False), metavar="N"),
             Arg(("--run",), help="only those of this DAG run", metavar="RUN_ID"),
-            Arg(("--why",), help="say why each batch size was chosen", action="store_true"),
+            Arg(("--why",), help="show why each batch size was chosen", action="store_true"),
             _OUTPUT,
         ),
         _command(
@@ -91,20 +96,20 @@ def _commands() -> tuple[CLICommand, ...]:
         _simulate(),
         _command(
             "close",
-            "Close a trial by hand whose process is gone",
+            "Close a trial whose process is gone",
             "close.close",
             _JOB,
             Arg(("trial",), help="its number, as 'airflow zeus trials' shows it", type=int, metavar="TRIAL"),
             ARG_YES,
-            description="Close an open trial by hand, before its lease is over. It stays closed; what its run still "
-            "reports is kept as its figures.",
+            description="Close an open trial before its lease expires. It stays closed; later reports of its run are "
+            "stored as its figures.",
         ),
         _command(
             "reap",
-            "Close what nobody came back for, tell kept costs, give back power limits",
+            "Close expired trials, store pending costs, restore power limits",
             "reap.reap",
             description="Restore power limits that dead trainings of this host left behind, close trials whose lease "
-            "expired, and tell costs that were kept while the store was away. Running it again does nothing new.",
+            "expired, and store costs that were kept while the store was unavailable. It can be run again safely.",
         ),
         _command(
             "prune",
@@ -113,14 +118,14 @@ def _commands() -> tuple[CLICommand, ...]:
             Arg(("--older-than",), help="age of the trials: 12h, 90d, 2w", required=True, metavar="AGE"),
             Arg(("--job",), help="only this job (default: all jobs)", metavar="NAME"),
             Arg(("--keep-trials",), help="delete power points only", action="store_true"),
-            Arg(("--dry-run",), help="only say what would go", action="store_true"),
-            description="Delete what old trials hold beside their figures: power over time, and decisions. Costs, "
-            "savings and sums stay. Open trials and those that the policy's window uses are not touched.",
+            Arg(("--dry-run",), help="only report what would be deleted", action="store_true"),
+            description="Delete power over time and decisions of old trials. Costs, savings and sums stay. Open trials "
+            "and those in the policy's window are not touched.",
         ),
         GroupCommand(
             name="db",
             help="The database of the trial log",
-            subcommands=(_command("upgrade", "Make or migrate the tables of the trial log", "db.upgrade"),),
+            subcommands=(_command("upgrade", "Create or migrate the tables of the trial log", "db.upgrade"),),
         ),
     )
 
@@ -129,16 +134,16 @@ def _jobs() -> tuple[CLICommand, ...]:
     batch_size = Arg(("batch_size",), help="one of the job's batch_sizes", type=int, metavar="BATCH_SIZE")
     return (
         _command("list", "List jobs with their newest trial", "jobs.list_jobs", _OUTPUT),
-        _command("pin", "Run one batch size from the next run on", "jobs.pin", _JOB, batch_size),
+        _command("pin", "Train with one batch size from the next run on", "jobs.pin", _JOB, batch_size),
         _command("unpin", "Let Zeus choose the batch size again", "jobs.unpin", _JOB),
-        _command("pause", "Try nothing new from the next run on", "jobs.pause", _JOB),
-        _command("resume", "Explore again", "jobs.resume", _JOB),
+        _command("pause", "Pause exploration from the next run on", "jobs.pause", _JOB),
+        _command("resume", "Resume exploration", "jobs.resume", _JOB),
         _command(
             "reset",
-            "Start a job anew; its log stays",
+            "Restart what a job learns; its log is kept",
             "jobs.reset",
             _JOB,
             ARG_YES,
-            description="Start a job anew: what its trials taught is forgotten, the trials stay in the log.",
+            description="Restart what a job learns: its trials stay in the log and teach nothing any more.",
         ),
     )

@@ -1,4 +1,4 @@
-"""``airflow zeus doctor``: what is found here, and what to do about it. Nothing is changed but by ``--restore``."""
+"""``airflow zeus doctor``: checks this host and names remedies. Only ``--restore`` changes anything."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from airflow_provider_zeus.cli.shell import command, print_json, say
 from airflow_provider_zeus.errors import ZeusError
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.operators.recurrence import Settings
+    from airflow_provider_zeus.operators.config import ZeusConfig
     from airflow_provider_zeus.power.device import Device
 
 
 @command
 def doctor(args: Namespace) -> int:
-    """Run every check; 1 where one is an error."""
+    """Run all checks. Exit status 1 where one is an error."""
     findings = list(examine(args.conn_id, restore=args.restore))
     if args.json:
         print_json([asdict(f) for f in findings])
@@ -32,16 +32,16 @@ def doctor(args: Namespace) -> int:
 
 
 def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
-    """What each check finds, in order."""
+    """Run the checks one by one and yield their findings."""
     yield _safely("versions", checks_store.versions)
-    settings, configuration = _settings()
-    state_dir = settings.state_dir
-    yield configuration
-    device, found = _device(settings)
-    yield found
+    config, finding = _config()
+    state_dir = config.state_dir
+    yield finding
+    device, finding = _device(config)
+    yield finding
     if device is not None:
         yield _safely("energy", lambda: checks_device.energy(device))
-        yield _safely("permission", lambda: checks_power.permission(device, settings.power_socket))
+        yield _safely("permission", lambda: checks_power.permission(device, config.power_socket))
     if restore:
         yield _safely("restore", lambda: checks_power.restore(state_dir))
     yield _safely("state_dir", lambda: checks_device.state(state_dir))
@@ -49,45 +49,44 @@ def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
     yield _safely("schema", lambda: checks_store.schema(conn_id))
     yield _safely("trials", lambda: checks_store.trials(conn_id))
     yield _safely("executor", lambda: checks_store.executor(conn_id))
-    yield _safely("untold costs", lambda: checks_store.untold(state_dir))
+    yield _safely("untold costs", lambda: checks_store.pending(state_dir))
 
 
 def _safely(check: str, run: Callable[[], Finding]) -> Finding:
     try:
         return run()
-    except ZeusError as problem:  # its message ends with the remedy
+    except ZeusError as problem:  # its message names the remedy
         return error(check, str(problem))
-    except Exception as problem:  # a check that fails is a finding too
+    except Exception as problem:  # one failed check does not stop the others
         return error(check, f"the check itself failed: {type(problem).__name__}: {problem}", "report this as a bug")
 
 
-def _settings() -> tuple[Settings, Finding]:
-    from airflow_provider_zeus.operators.recurrence import Settings
+def _config() -> tuple[ZeusConfig, Finding]:
+    from airflow_provider_zeus.operators.config import ZeusConfig
     from airflow_provider_zeus.power.device import default_state_dir
 
     try:
-        settings = Settings.read()
+        config = ZeusConfig.read()
     except ZeusError as problem:
         state_dir = Path(default_state_dir())
-        default = Settings(state_dir=state_dir, heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
+        default = ZeusConfig(state_dir=state_dir, heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
         return default, error("configuration", str(problem))
-    beat, lease = f"{settings.heartbeat_s:g}", f"{settings.lease_s:g}"
-    said = f"[zeus] heartbeat every {beat} s, a trial without one for {lease} s counts as dead"
-    return settings, ok("configuration", said)
+    finding = f"[zeus] heartbeat every {config.heartbeat_s:g} s; a trial without one for {config.lease_s:g} s is dead"
+    return config, ok("configuration", finding)
 
 
-def _device(settings: Settings) -> tuple[Device | None, Finding]:
-    from airflow_provider_zeus.power.open import open_device
+def _device(config: ZeusConfig) -> tuple[Device | None, Finding]:
+    from airflow_provider_zeus.power.factory import open_device
 
     opened: list[Device] = []
 
     def find() -> Finding:
         device = open_device(
             "auto",
-            state_dir=settings.state_dir,
-            cpu_watts=settings.cpu_watts,
-            read_only=settings.power_read_only,
-            power_socket=settings.power_socket,
+            state_dir=config.state_dir,
+            cpu_watts=config.cpu_watts,
+            read_only=config.power_read_only,
+            power_socket=config.power_socket,
         )
         opened.append(device)
         return checks_device.device(device)

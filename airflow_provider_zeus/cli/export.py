@@ -1,4 +1,4 @@
-"""``airflow zeus export``: every field of every trial."""
+"""``airflow zeus export``: writes every field of every trial as CSV or JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any, TextIO
 from airflow_provider_zeus.cli.figures import cost_of, device_of, weights_of
 from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, DeviceInfo, Observation, Origin, Trial
-from airflow_provider_zeus.store.base import Store, named
-from airflow_provider_zeus.visible import cell
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, PlannedAttempt, Trial
+from airflow_provider_zeus.printable import cell
+from airflow_provider_zeus.store.base import Store, trial_label
 
-_COSTS = ("bound_cost", "max_epoch_cost")  # of an attempt: in joules, or in seconds where time alone is weighed
+_COSTS = ("bound_cost", "max_epoch_cost")  # of a planned attempt: in joules, or in seconds where time alone is weighed
 
 
 @command
@@ -30,8 +30,8 @@ def export(args: Namespace) -> None:
     """Write the trials of one job or of all."""
     with opened(args) as store:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
-        rows = list(_rows(store, jobs))  # all of them before the file is begun
-        left_out = [named(damage) for damage in store.unreadable]
+        rows = list(_rows(store, jobs))  # read them all before the file is opened
+        left_out = [trial_label(damage) for damage in store.unreadable]
     with _target(args.output) as file:
         (_csv if args.format == "csv" else _json)(rows, file)
     if args.output:
@@ -54,20 +54,20 @@ def _target(path: str | None) -> Iterator[TextIO]:
 
 
 def _private(path: str, flags: int) -> int:
-    """A file for this user alone where there is none yet; no link, which would lead to another file."""
+    """Open a file that only this user may read where it is new. A link is refused: it could lead to another file."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _rows(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
     for job_id in jobs:
-        device: DeviceInfo | None = None  # of the newest trial that named one: what the next was decided for
+        device: DeviceInfo | None = None  # of the newest trial that reported one; used for a trial without
         for trial in store.trials(job_id):
             device = device_of(trial) or device
             yield row(trial, device)
 
 
 def row(trial: Trial, device: DeviceInfo | None) -> dict[str, Any]:
-    """Every field of a trial, flat, units in the names; ``spec``, ``decision`` and ``reasons`` stay nested."""
+    """Every field of a trial as a flat dict, units in its keys; ``spec``, ``decision`` and ``reasons`` are nested."""
     weights = weights_of(trial, device)
     unit = None if weights is None else "s" if weights.time_alone else "j"
     planned = asdict(trial.planned)
@@ -101,12 +101,12 @@ def _utc(epoch_s: float | None) -> str | None:
 
 
 def _json(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
-    """A JSON list, a trial per line, in ASCII."""
+    """Write a JSON list in ASCII, one trial per line."""
     file.write("[" + ",\n".join(json.dumps(each, allow_nan=False) for each in rows) + "]\n")
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
-    """CSV; what is missing is an empty cell, the job's fields are columns ``spec_...``."""
+    """Write CSV. A missing value is an empty cell; the job's fields are columns ``spec_...``."""
     writer = csv.DictWriter(file, COLUMNS)
     writer.writeheader()
     for each in rows:
@@ -126,7 +126,7 @@ COLUMNS = (
     "reason",
     *(f"{name}_{u}" for name in ("cost", *(f"planned_{n}" for n in _COSTS)) for u in ("j", "s")),
     *(f.name for f in fields(Observation) if f.name != "reasons"),
-    *(f"planned_{f.name}" for f in fields(Attempt) if f.name not in _COSTS),
+    *(f"planned_{f.name}" for f in fields(PlannedAttempt) if f.name not in _COSTS),
     "asked_after_seq",
     "told_seq",
     "opened_at_utc",

@@ -1,18 +1,18 @@
-"""Figures of a trial, as numbers with their unit in the name and as text for people. Pure."""
+"""Figures of a trial as numbers and as text for people. Pure."""
 
 from __future__ import annotations
 
+from airflow_provider_zeus import units
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Trial
+from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 
 _NONE = "-"
-_JOULES = Weights(1.0, 1.0)
 
 
 def device_of(trial: Trial) -> DeviceInfo | None:
-    """The device that a trial ran on; None where it ended before it could name one."""
+    """The device of a trial; None where the trial ended before it reported one."""
     seen = trial.observation
     if seen.device_model is None:
         return None
@@ -24,53 +24,42 @@ def device_of(trial: Trial) -> DeviceInfo | None:
     )
 
 
-def weights_of(trial: Trial, otherwise: DeviceInfo | None = None) -> Weights | None:
-    """How the trial's job weighed energy and time on its device; None where its spec cannot be read.
+def weights_of(trial: Trial, fallback: DeviceInfo | None = None) -> Weights | None:
+    """Weights of energy and time of the trial's job on its device; None where its spec cannot be read.
 
-    :param otherwise: the device of a trial that named none.
+    :param fallback: the device of a trial that reported none.
     """
     try:
-        return Weights.of(ZeusJob.from_dict(trial.spec), device_of(trial) or otherwise)
-    except JobSpecError:  # of a log that another version wrote
+        return Weights.of(ZeusJob.from_dict(trial.spec), device_of(trial) or fallback)
+    except JobSpecError:  # another version wrote it
         return None
 
 
 def cost_of(trial: Trial) -> tuple[float | None, str | None]:
-    """What a trial cost its user and the unit: "J", or "s" where time alone is weighed; (None, None) if unknown."""
+    """Cost of a trial and its unit: "J", or "s" where time alone is weighed; (None, None) where it is not known."""
     weights = weights_of(trial)
     cost = None if weights is None else observed_cost(trial.observation, weights)
     return (None, None) if weights is None or cost is None else (cost, "s" if weights.time_alone else "J")
 
 
 def cost_text(trial: Trial) -> str:
-    """A trial's cost for people."""
+    """Cost of a trial as text."""
     cost, unit = cost_of(trial)
-    if cost is None:
+    if cost is None or unit is None:
         return _NONE
-    return _JOULES.text(cost) if unit == "J" else time_text(cost)  # no watt hours: a cost is no energy
+    return units.cost_text(cost, unit)
 
 
 def energy_text(energy_j: float | None) -> str:
-    """Joules for people, from J to GJ; from a tenth of a kilowatt hour on in watt hours too."""
-    if energy_j is None:
-        return _NONE
-    text = _JOULES.text(energy_j)
-    return text if abs(energy_j) < 360e3 else f"{text} ({_watt_hours(energy_j / 3600)})"
+    """Energy [J] for people."""
+    return _NONE if energy_j is None else units.energy_text(energy_j)
 
 
 def time_text(time_s: float | None) -> str:
-    """Seconds for people: s, min or h."""
-    if time_s is None:
-        return _NONE
-    if time_s < 99.5:
-        return f"{time_s:.3g} s"
-    return f"{time_s / 60:.1f} min" if time_s < 5940 else f"{time_s / 3600:.1f} h"
+    """Time [s] for people."""
+    return _NONE if time_s is None else units.time_text(time_s)
 
 
 def number_text(value: float | None, unit: str = "") -> str:
-    """A number with at most one decimal."""
+    """A number as text, with at most one decimal."""
     return _NONE if value is None else f"{value:.1f}".removesuffix(".0") + unit
-
-
-def _watt_hours(energy_wh: float) -> str:
-    return f"{energy_wh:.0f} Wh" if energy_wh < 1000 else f"{energy_wh / 1000:.3g} kWh"

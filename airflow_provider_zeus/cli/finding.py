@@ -1,4 +1,4 @@
-"""What one check of ``airflow zeus doctor`` says."""
+"""Result of one check of ``airflow zeus doctor``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line. ``remedy`` None: nothing is to be done, or the finding names it."""
+    """Result of a check. ``remedy`` None: nothing to do, or the finding names it."""
 
     check: str
     status: Literal["ok", "warning", "error"]
@@ -17,15 +17,15 @@ class Finding:
 
 
 def ok(check: str, finding: str) -> Finding:
-    """Nothing to do."""
+    """A finding that needs no action."""
     return Finding(check, "ok", finding)
 
 
 def warning(check: str, finding: str, remedy: str) -> Finding:
-    """Works, but less well than it could."""
+    """A finding that limits what Zeus can do."""
     return Finding(check, "warning", finding, remedy)
 
 
 def error(check: str, finding: str, remedy: str | None = None) -> Finding:
-    """Does not work."""
+    """A finding that keeps Zeus from working."""
     return Finding(check, "error", finding, remedy)

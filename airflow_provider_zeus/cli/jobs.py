@@ -1,4 +1,4 @@
-"""``airflow zeus jobs``: the jobs in the log, and their live settings."""
+"""``airflow zeus jobs``: lists the jobs of the log and changes their live settings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text
-from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, print_json, say, show
-from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.optimizer.trial import Trial
-from airflow_provider_zeus.store.settings import SETTINGS, after_change, variable_key
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_json, say, show
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.store.live_settings import write_settings
 
 
 @command
@@ -58,18 +58,14 @@ def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dic
 
 
 def _recurrences(log: Sequence[Trial]) -> int:
-    """Scheduled runs of the job: all tries and attempts of a task instance are one."""
-    return len({_recurrence(trial) for trial in log})
-
-
-def _recurrence(trial: Trial) -> tuple[object, ...]:
-    o = trial.origin
-    return (o.dag_id, o.run_id, o.task_id, o.map_index) if o.dag_id or o.run_id else (trial.key.ti_id,)
+    """Number of scheduled runs: all tries and attempts of a task instance are one."""
+    origins = [(trial.origin, trial.key.ti_id) for trial in log]
+    return len({(o.dag_id, o.run_id, o.task_id, o.map_index) if o.dag_id or o.run_id else ti for o, ti in origins})
 
 
 @command
 def pin(args: Namespace) -> None:
-    """Run one batch size from the next run on. Raises JobSpecError where the job does not have it."""
+    """Train with one batch size from the next run on. Raises JobSpecError where the job does not have it."""
     with opened(args) as store:
         job_id = known(store, args.job)
         newest = store.trials(job_id)[-1:]  # the newest that can be read
@@ -79,7 +75,7 @@ def pin(args: Namespace) -> None:
             "BATCH_SIZE", args.batch_size, f"not in batch_sizes {list(sizes)} of {job_id}", "Choose one of them"
         )
     _change(job_id, pin_batch_size=args.batch_size)
-    say(f"{job_id} runs batch size {args.batch_size} from its next run on.")
+    say(f"{job_id} trains with batch size {args.batch_size} from its next run on.")
 
 
 @command
@@ -92,15 +88,15 @@ def unpin(args: Namespace) -> None:
 
 @command
 def pause(args: Namespace) -> None:
-    """Try nothing new from the next run on."""
+    """Pause exploration from the next run on."""
     job_id = _known(args)
     _change(job_id, pause_exploration=True)
-    say(f"{job_id} tries nothing new from its next run on.")
+    say(f"{job_id} explores no other batch size from its next run on.")
 
 
 @command
 def resume(args: Namespace) -> None:
-    """Explore again."""
+    """Resume exploration."""
     job_id = _known(args)
     _change(job_id, pause_exploration=None)
     say(f"{job_id} explores again from its next run on.")
@@ -108,14 +104,14 @@ def resume(args: Namespace) -> None:
 
 @command
 def reset(args: Namespace) -> int:
-    """Start a job anew by a ``job_version`` that no earlier trial has; the log stays."""
+    """Restart what a job learns, by a ``job_version`` that no earlier trial has. The log is kept."""
     job_id = _known(args)
     if not args.yes and not confirmed(f"Forget what the trials of {job_id} taught? They stay in the log. [y/N] "):
         say("Nothing was changed.")
         return 1
     version = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     _change(job_id, job_version=version)
-    say(f"{job_id} starts anew with its next run (job_version {version}); its older trials teach nothing now.")
+    say(f"{job_id} starts again with its next run (job_version {version}); its older trials teach nothing now.")
     return 0
 
 
@@ -125,21 +121,7 @@ def _known(args: Namespace) -> str:
 
 
 def _change(job_id: str, **changes: object) -> None:
-    """Change the job's settings (None removes one) and keep the others.
+    """Change live settings of a job (None removes one). Raises StoreError."""
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-    Raises StoreError: the Variable cannot be read, holds no JSON object, or does not keep the change.
-    """
-    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-
-    port, key = AirflowVariables(), variable_key(SETTINGS, job_id)
-    settings = after_change(job_id, port.get(key), changes)
-    text = json.dumps(settings) if settings else None
-    if text is None:
-        port.delete(key)
-    else:
-        port.set(key, text)
-    if port.get(key) != text:
-        raise StoreError(
-            f"Variable {key!r} does not keep what is written to it: it is defined in the environment or a secrets "
-            "backend. Change it there."
-        )
+    write_settings(AirflowVariables(), job_id, changes, by=f"cli: {os_user()}")

@@ -1,4 +1,4 @@
-"""``airflow zeus prune``: what old trials hold beside their figures."""
+"""``airflow zeus prune``: deletes power points and decisions of old trials. Their figures stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.base import Store
-    from airflow_provider_zeus.store.sql_prune import Pruned
+    from airflow_provider_zeus.store.sql.prune import Pruned
 
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _SAY_EVERY = 2000  # trials between two lines of progress
@@ -21,7 +21,7 @@ _SAY_EVERY = 2000  # trials between two lines of progress
 
 @command
 def prune(args: Namespace) -> None:
-    """Delete power points and decisions of old trials, or say what would go."""
+    """Delete power points and decisions of old trials; with ``--dry-run`` only report them."""
     from airflow_provider_zeus.store.open import store_url
 
     age_s, url = seconds_of(args.older_than), store_url(args.conn_id)
@@ -37,31 +37,31 @@ def prune(args: Namespace) -> None:
 
 
 def _prune(store: Store, url: str, jobs: Sequence[str], age_s: float, args: Namespace) -> None:
-    from airflow_provider_zeus.store.sql_engine import engine_of, read_url
-    from airflow_provider_zeus.store.sql_prune import clock, give_back, prune
+    from airflow_provider_zeus.store.sql.engine import engine_of, read_url
+    from airflow_provider_zeus.store.sql.prune import clock, give_back, prune
 
     engine = engine_of(read_url(url))
     before_s = clock(engine) - age_s
     done = []
     for job_id in jobs:
         options = {"decisions": not args.keep_trials, "dry_run": args.dry_run}
-        done.append(prune(engine, job_id, before_s, progress=_say, **options))
-        say(_line(done[-1]))
+        done.append(prune(engine, job_id, before_s, progress=_progress, **options))
+        say(_summary(done[-1]))
     total = size_text(sum(pruned.bytes for pruned in done))
     if args.dry_run:
-        say(f"{total} would go from {store.identity}; nothing was changed.")
+        say(f"{total} would be deleted from {store.identity}; nothing was changed.")
         return
-    say(f"{total} gone from {store.identity}.")
+    say(f"{total} deleted from {store.identity}.")
     free = give_back(engine)
     if free:
         say(
-            f"{size_text(free)} of the file are free, and new trials use them. To make it smaller, stop all runs, "
-            f"then: sqlite3 {engine.url.database} 'PRAGMA auto_vacuum = INCREMENTAL; VACUUM'"
+            f"{size_text(free)} of the file are free for new trials. To make the file smaller, stop all runs, then: "
+            f"sqlite3 {engine.url.database} 'PRAGMA auto_vacuum = INCREMENTAL; VACUUM'"
         )
 
 
 def seconds_of(text: str) -> float:
-    """An age such as 12h, 90d or 2w [s]. Raises JobSpecError."""
+    """Seconds of an age such as 12h, 90d or 2w. Raises JobSpecError."""
     found = re.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
     if found is None or int(found[1]) == 0:
         raise JobSpecError.of("--older-than", text, "not an age", "Write hours, days or weeks: 12h, 90d, 2w")
@@ -69,27 +69,27 @@ def seconds_of(text: str) -> float:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people."""
+    """Bytes as text."""
     for unit, of in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= of:
             return f"{size / of:.3g} {unit}"
     return f"{size} bytes"
 
 
-def _line(pruned: Pruned) -> str:
-    """What goes of one job."""
+def _summary(pruned: Pruned) -> str:
+    """What is deleted of one job."""
     parts = [f"power points of {pruned.points} trials ({size_text(pruned.point_bytes)})"]
     if pruned.decisions:
         parts.append(f"decisions of {pruned.decisions} ({size_text(pruned.decision_bytes)})")
     if pruned.checkpoints:
         parts.append(f"{pruned.checkpoints} checkpoints ({size_text(pruned.checkpoint_bytes)})")
-    whole = f"; {pruned.whole} as old stay whole (open, or in the policy's window)" if pruned.whole else ""
+    whole = f"; {pruned.whole} others of that age are kept (open, or in the policy's window)" if pruned.whole else ""
     return f"{pruned.job_id}: {', '.join(parts)}{whole}"
 
 
-def _say(pruned: Pruned) -> None:
-    """A line of progress after every so many trials."""
-    from airflow_provider_zeus.store.sql_prune import TRIALS_A_STEP
+def _progress(pruned: Pruned) -> None:
+    """Print a line of progress every :data:`_SAY_EVERY` trials."""
+    from airflow_provider_zeus.store.sql.prune import TRIALS_A_STEP
 
     seen = max(pruned.points, pruned.decisions)
     if seen >= _SAY_EVERY and seen % _SAY_EVERY < TRIALS_A_STEP:

@@ -1,62 +1,43 @@
-"""``airflow zeus reap``: what dead processes left behind."""
+"""``airflow zeus reap``: cleans up after processes that died."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 
 from airflow_provider_zeus.cli.shell import command, opened, say
-from airflow_provider_zeus.store.base import Store
 
 
 @command
 def reap(args: Namespace) -> int:
-    """Restore limits, tell kept costs, close expired trials; 1 where a cost could not be told."""
-    from airflow_provider_zeus.operators.recurrence import Settings
-    from airflow_provider_zeus.power.record import restore_orphans
-
-    state_dir = Settings.read().state_dir
-    served = restore_orphans(state_dir)  # first: it needs no store
-    say(f"Power limits in {state_dir}: {_count(served, 'orphaned record')} served.")
-    if (path := _no_log_yet(args.conn_id)) is not None:
-        say(f"There is no trial log yet at {path}, which the first run of a job makes: no trial is open.")
-        return _told(0, str(path), _kept(state_dir))
-    with opened(args) as store:
-        return _of_store(store, state_dir)
-
-
-def _no_log_yet(conn_id: str) -> Path | None:
+    """Restore power limits, store pending costs, close expired trials; exit status 1 where a cost is left."""
+    from airflow_provider_zeus.operators.config import ZeusConfig
+    from airflow_provider_zeus.power.limits.record import restore_orphans
     from airflow_provider_zeus.store.open import store_url
-    from airflow_provider_zeus.store.sql_migrate import missing_file
+    from airflow_provider_zeus.store.pending import drain, pending_places
+    from airflow_provider_zeus.store.sql.migrate import missing_file
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-    url = store_url(conn_id)
-    return None if url is None else missing_file(url)
-
-
-def _of_store(store: Store, state_dir: Path) -> int:
-    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-    from airflow_provider_zeus.store.untold import drain
-
-    told = drain(
-        store, AirflowVariables(), None, state_dir=state_dir
-    )  # before the leases: what is told is not abandoned
-    status = _told(told, store.identity, _kept(state_dir))
-    closed = [trial for job_id in store.jobs() for trial in store.reap(job_id)]
+    state_dir = ZeusConfig.read().state_dir
+    restored = restore_orphans(state_dir)  # first: it needs no store
+    say(f"Power limits in {state_dir}: {_count(restored, 'orphaned record')} restored.")
+    url, variables = store_url(args.conn_id), AirflowVariables()
+    path = None if url is None else missing_file(url)
+    if path is not None:
+        say(f"There is no trial log yet at {path}, which the first run of a job creates: no trial is open.")
+        return _report_costs(0, str(path), pending_places(variables, state_dir))
+    with opened(args) as store:
+        stored = drain(store, variables, None, state_dir=state_dir)  # before the leases: a stored trial is not expired
+        status = _report_costs(stored, store.identity, pending_places(variables, state_dir))
+        closed = [trial for job_id in store.jobs() for trial in store.reap(job_id)]
     say(f"Expired trials: {_count(len(closed), 'trial')} closed as abandoned.")
     for trial in closed:
         say(f"  {trial.job_id}: trial {trial.number} of run {trial.origin.run_id or '-'}")
     return status
 
 
-def _kept(state_dir: Path) -> list[str]:
-    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-    from airflow_provider_zeus.store.untold import kept
-
-    return kept(AirflowVariables(), state_dir)
-
-
-def _told(told: int, identity: str, left: list[str]) -> int:
-    say(f"Costs not yet told: {_count(told, 'cost')} told to {identity}, {len(left)} left.")
+def _report_costs(stored: int, identity: str, left: list[str]) -> int:
+    """Print how many pending costs were stored and which are left; return the exit status."""
+    say(f"Pending costs: {_count(stored, 'cost')} stored in {identity}, {len(left)} left.")
     for where in left:
         say(f"  left: {where}")
     return 1 if left else 0

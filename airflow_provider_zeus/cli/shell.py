@@ -1,4 +1,4 @@
-"""What every command shares: Airflow's server context, errors as one message, the store, tables."""
+"""What all commands share: Airflow's server context, error messages, the store, tables."""
 
 # mypy: disable-error-code="no-untyped-call"
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import getpass
 import json
 import logging
 import os
@@ -17,15 +18,15 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.visible import visible
 
 
 def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace], None]:
-    """Make a command of a function: its result is the exit status, a ZeusError is a message and status 1.
+    """Make a command of a function that returns the exit status. A ZeusError becomes a message and status 1.
 
-    Airflow looks into its metadata database for Connections only in server context, and writes the call to its audit
-    log, as for commands of its own. Log lines go to stderr.
+    The command runs in Airflow's server context: only there does Airflow read Connections from its metadata database.
+    Airflow writes the call to its audit log, as it does for its own commands. Log lines go to stderr.
     """
 
     @functools.wraps(function)
@@ -33,7 +34,9 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
         from airflow_provider_zeus.airflow_compat import action_cli, providers_configuration_loaded
 
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
-        _log_to_stderr()
+        for handler in logging.getLogger().handlers:  # Airflow 3.3 does this too, for commands with --output
+            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+                handler.setStream(sys.stderr)
         try:
             with warnings.catch_warnings(action="ignore"):  # of libraries; Airflow 3.2 prints them to stdout
                 status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
@@ -49,16 +52,9 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
     return run
 
 
-def _log_to_stderr() -> None:
-    """As Airflow does itself from 3.3 on, for commands with ``--output``."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
-            handler.setStream(sys.stderr)
-
-
 @contextmanager
 def opened(args: Namespace) -> Iterator[Store]:
-    """The store that the command's ``--conn-id`` names; no file is made. Raises StoreError."""
+    """The store that ``--conn-id`` names, closed at the end. Creates no file. Raises StoreError."""
     from airflow_provider_zeus.store.open import open_store
 
     store = open_store(args.conn_id, create=False)
@@ -69,7 +65,7 @@ def opened(args: Namespace) -> Iterator[Store]:
 
 
 def known(store: Store, job_id: str) -> str:
-    """The name of a job that is in the log. Raises JobSpecError naming those that are."""
+    """The name of a job, checked against the log. Raises JobSpecError, which suggests names that are in the log."""
     jobs = store.jobs()
     if job_id in jobs:
         return job_id
@@ -80,17 +76,25 @@ def known(store: Store, job_id: str) -> str:
         more = f" and {len(jobs) - 10} more (airflow zeus jobs list)" if len(jobs) > 10 else ""
         remedy = f"The log has {', '.join(jobs[:10])}{more}"
     else:
-        remedy = "The log has none yet: the first run of a job enters it"
+        remedy = "The log has none yet: the first run of a job adds it"
     raise JobSpecError.of("JOB", job_id, f"no such job in {store.identity}", remedy)
 
 
+def os_user() -> str:
+    """Name of the operating system's user who runs the command."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"user {os.getuid()}"
+
+
 def say(line: str, file: TextIO | None = None) -> None:
-    """Print one line, to standard output by default. Names in it may come from a training: see :func:`visible`."""
+    """Print one line, by default to standard output. :func:`visible` escapes names that come from a training."""
     print(visible(line), file=file, flush=file is not None)
 
 
 def confirmed(question: str) -> bool:
-    """Whether a person says yes; no where there is none to ask."""
+    """Ask on the terminal; False at the end of standard input."""
     try:
         return input(visible(question)).strip().lower() in ("y", "yes")
     except EOFError:
@@ -99,7 +103,7 @@ def confirmed(question: str) -> bool:
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
-    """Print a table, a column for each key of its rows; ``empty`` where there are none."""
+    """Print a table with a column for each key of its rows, or the line ``empty`` where there are no rows."""
     from rich.text import Text
 
     from airflow_provider_zeus.airflow_compat import AirflowConsole, SimpleTable
@@ -113,12 +117,12 @@ def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
         figure = name in _FIGURES
         table.add_column(name, justify="right" if figure else "left", no_wrap=figure, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(visible(str(value))) for value in row.values()))  # Text: "[red]" in a name is a name
+        table.add_row(*(Text(visible(str(value))) for value in row.values()))  # Text: no markup in names
     AirflowConsole().print(table)
 
 
 def print_json(data: Any) -> None:
-    """Print plain JSON; numbers stay numbers. In ASCII: a terminal obeys some of the other characters."""
+    """Print JSON in ASCII: other characters may be control sequences for a terminal."""
     print(json.dumps(data, indent=2, allow_nan=False))
 
 

@@ -1,4 +1,4 @@
-"""``airflow zeus simulate``: what a policy would have cost, replayed from measured trainings. Reads no trial log."""
+"""``airflow zeus simulate``: replays measured trainings through policies and compares costs. Reads no trial log."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ LEGEND = """\
 Simulated; means over {} replays. Regret is in C*, the expected cost of the best choice; energy and time are multiples
 of the default batch size at full power; "pays from run": from there on all runs together cost less than the default's.
 """
-LAST = 5  # recurrences whose energy and time are compared with Default's (Figure 6 of the paper)
+LAST = 5  # newest recurrences that are compared with Default (Figure 6 of the paper)
 
 
 @command
 def simulate(args: Namespace) -> None:
-    """Replay traces through policies."""
-    from airflow_provider_zeus.optimizer.checks import POLICIES
+    """Replay traces through policies and print what each would have cost."""
+    from airflow_provider_zeus.model.job_checks import POLICIES
     from airflow_provider_zeus.simulation.scenario import Scenario
     from airflow_provider_zeus.simulation.traces import Traces
 
     policies = list(dict.fromkeys(args.policy or POLICIES))
     summaries: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
-    for pair in Traces(Path(args.traces)).pairs(_named(args.gpu), _named(args.workload)):
+    gpus, workloads = ([] if name is None else [name] for name in (args.gpu, args.workload))
+    for pair in Traces(Path(args.traces)).pairs(gpus, workloads):
         start = args.default_batch_size
         scenario = Scenario(pair if start is None else pair.starting_at(start), args.eta)
         for policy in policies:
@@ -51,19 +52,15 @@ def simulate(args: Namespace) -> None:
     show([_summary_cells(s) for s in summaries], empty="Nothing to replay.")
     print(LEGEND.format(args.seeds))
     for summary in summaries:
-        if summary["policy"] != "default":  # nothing is saved by what is there
+        if summary["policy"] != "default":  # the others are compared with it
             say(_sentence(summary))
-
-
-def _named(name: str | None) -> list[str]:
-    return [] if name is None else [name]
 
 
 def _replay(policy: str, scenario: Scenario, recurrences: int, seed: int) -> Log:
     from airflow_provider_zeus.simulation.baselines import default, grid_search
     from airflow_provider_zeus.simulation.driver import replay
 
-    scenario.job()  # says what is wrong with eta
+    scenario.job()  # raises JobSpecError for an invalid eta
     baselines = {"default": default, "grid_search": grid_search}
     if policy in baselines:
         return baselines[policy](scenario, recurrences, seed)
@@ -75,7 +72,7 @@ def _replay(policy: str, scenario: Scenario, recurrences: int, seed: int) -> Log
 
 
 def _summary(scenario: Scenario, logs: Sequence[Log]) -> dict[str, Any]:
-    """Means over seeds; energies and times against the expectation of the default batch size at full power.
+    """Means over seeds. Energy and time are multiples of the expectation for the default batch size at full power.
 
     ``energy`` and ``time`` are of all recurrences, exploration included.
     """
@@ -101,7 +98,7 @@ def _summary(scenario: Scenario, logs: Sequence[Log]) -> dict[str, Any]:
 
 
 def _paid_back_at(default_cost: float, costs: Sequence[Sequence[float]]) -> int | None:
-    """The recurrence from which on the sum of all costs, in the mean over seeds, stays below Default's; None: never."""
+    """First recurrence from which on the mean sum of costs stays below Default's; None where it never does."""
     sums = accumulate(default_cost - statistics.fmean(at) for at in zip(*costs, strict=True))
     above = [t for t, saved in enumerate(sums, 1) if saved <= 1e-9 * default_cost]
     first = above[-1] + 1 if above else 1
@@ -142,7 +139,7 @@ def _summary_cells(s: dict[str, Any]) -> dict[str, str]:
 
 
 def _sentence(s: dict[str, Any]) -> str:
-    """What a policy would have saved, in words."""
+    """A sentence on what a policy would have saved."""
     spent = [
         f"{abs(1 - s[name]):.1%} {less if s[name] <= 1 else more} ({text(abs(s[saved]))} a run)"
         for name, saved, text, less, more in (
@@ -153,7 +150,7 @@ def _sentence(s: dict[str, Any]) -> str:
     runs = s["recurrences"] // s["seeds"]
     return (
         f"{s['workload']} on {s['gpu']}: over {runs} run{'s' if runs > 1 else ''} {s['policy']} takes "
-        f"{' and '.join(spent)} than batch size {s['default_batch_size']} at full power, all that it tried included."
+        f"{' and '.join(spent)} than batch size {s['default_batch_size']} at full power, exploration included."
     )
 
 

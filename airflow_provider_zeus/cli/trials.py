@@ -1,4 +1,4 @@
-"""``airflow zeus trials``: the log of one job, a line per trial."""
+"""``airflow zeus trials``: shows the trials of a job, one per line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text, energy_text, number_text, time_text
 from airflow_provider_zeus.cli.shell import command, known, opened, print_json, show
-from airflow_provider_zeus.optimizer.trial import Trial
+from airflow_provider_zeus.model.trial import Trial
 
 SHOWN = 20
 
@@ -44,12 +44,8 @@ def _cells(trial: Trial, *, why: bool) -> dict[str, str]:
         "limit": number_text(seen.power_limit_w, " W"),
         "source": seen.energy_source or "none",
     }
-    return cells | ({"why": _sentence(trial)} if why else {})
-
-
-def _sentence(trial: Trial) -> str:
-    """Why it ran, and where it has one the reason of its end."""
-    return trial.planned.why + (f" Ended: {trial.reason}" if trial.reason else "")
+    ended = f" Ended: {trial.reason}" if trial.reason else ""
+    return cells | ({"why": f"{trial.planned.why}{ended}"} if why else {})
 
 
 def _figures(trial: Trial) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``@task.zeus(JOB)``: a training function within the Zeus loop."""
+"""``@task.zeus(JOB)``: run a training function within the Zeus loop."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.train import RUN, ZeusTrainOperator, check_function, run_position
-from airflow_provider_zeus.optimizer.job import ZeusJob
 
 
 class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
-    """What ``@task.zeus`` makes of a function."""
+    """The operator of ``@task.zeus``."""
 
     custom_operator_name: str = "@task.zeus"
     template_fields: Sequence[str] = ZeusTrainOperator.template_fields
@@ -28,7 +28,12 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
         op_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        args, keywords = _with_room_for_run(python_callable, op_args or (), op_kwargs or {})
+        args, keywords = list(op_args or ()), dict(op_kwargs or {})
+        position = run_position(check_function(python_callable))
+        if position < len(args):  # a place for ``run``: the author calls the function with the other arguments only
+            args.insert(position, None)
+        else:
+            keywords = {RUN: None, **keywords}
         super().__init__(
             kwargs_to_upstream={"job": job, "python_callable": python_callable, "op_args": args, "op_kwargs": keywords},
             python_callable=python_callable,
@@ -46,8 +51,8 @@ def zeus_task(
 ) -> TaskDecorator:
     """Train the decorated function within the Zeus loop of ``job``.
 
-    The function gets the run handle as ``run`` and any context key that it names; call it with its other arguments.
-    ``kwargs`` go to the operator. Raises JobSpecError when used without a job, as a bare ``@task.zeus``.
+    The function gets the run handle as ``run``, and Airflow context keys by the names of its parameters; call it with
+    its other arguments. ``kwargs`` go to the operator. Raises JobSpecError without a job, as in a bare ``@task.zeus``.
     """
     if callable(job) or job is None:
         raise JobSpecError.of("@task.zeus", job, "has no job", "write @task.zeus(ZeusJob(...))")
@@ -55,17 +60,6 @@ def zeus_task(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,
         decorated_operator_class=ZeusDecoratedOperator,
-        job=job.to_dict() if isinstance(job, ZeusJob) else job,  # where Airflow looks for XComArgs, mapped tasks too
+        job=job.to_dict() if isinstance(job, ZeusJob) else job,  # Airflow finds XComArgs in a dict
         **kwargs,
     )
-
-
-def _with_room_for_run(
-    function: Callable[..., Any], args: Collection[Any], kwargs: Mapping[str, Any]
-) -> tuple[Collection[Any], Mapping[str, Any]]:
-    """Arguments with a place for ``run``, so that the author calls the function with the others alone."""
-    check_function(function)
-    position = run_position(function)
-    if position < len(args):
-        return [*list(args)[:position], None, *list(args)[position:]], kwargs
-    return args, {RUN: None, **kwargs}

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class ZeusHook(BaseHook):
-    """Opens the trial log, for tasks that read it or write reports of their own.
+    """Opens the trial log, for tasks that read it or write their own reports.
 
-    :param zeus_conn_id: Connection of the trial log; without one the embedded file of this host.
+    :param zeus_conn_id: Connection of the trial log; where it is not defined, the embedded file of this host.
     """
 
     conn_name_attr = "zeus_conn_id"
@@ -26,13 +26,13 @@ class ZeusHook(BaseHook):
         self.zeus_conn_id = zeus_conn_id
 
     def get_conn(self) -> Store:
-        """The store. Raises StoreError with its remedy when it cannot be reached."""
+        """Return the store. Raises StoreError when it cannot be reached."""
         from airflow_provider_zeus.store import open_store
 
         return open_store(self.zeus_conn_id)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether the log can be read as it is, and what is said of it; makes and migrates nothing."""
+        """Return whether the log can be read, and a message. Creates and migrates nothing."""
         from airflow_provider_zeus.errors import StoreError
         from airflow_provider_zeus.store import open_store
 

@@ -1,1 +1,1 @@
-"""Frameworks that own the training loop, driven by a run handle. Each module imports its framework."""
+"""Callbacks for frameworks that own the training loop. Each module imports its framework."""

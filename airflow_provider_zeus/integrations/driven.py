@@ -1,4 +1,4 @@
-"""``run.epochs()`` turned inside out, for a framework that owns the loop and tells of it by callbacks."""
+"""``run.epochs()`` for a framework that owns the loop and reports its events by callbacks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from airflow_provider_zeus.training.run import ZeusRun
 
 
 class DrivenRun:
-    """One attempt of a run within a framework's loop. Signals of the run leave the framework's call as they are."""
+    """One attempt of a run within a framework's loop. Signals of the run propagate through the framework's call."""
 
     def __init__(self, run: ZeusRun) -> None:
         self.run = run
         self._epochs: Iterator[int] | None = None
-        self._unreported = False  # an epoch's training is over
+        self._report_due = False  # the training steps of an epoch are over
         self._samples: float | None = None  # of one epoch of this process
 
     @property
@@ -24,57 +24,57 @@ class DrivenRun:
         return self._epochs is not None
 
     def begin(self, *, batch_size: int | None, processes: int, epochs: float | None, samples: float | None) -> None:
-        """The framework's loop begins.
+        """Begin the framework's loop.
 
-        :param batch_size: of one optimizer step of this process [samples], as the framework was told; None: unknown.
-        :param processes: that train together, as the framework sees it.
-        :param epochs: after which the framework ends by itself; None: never.
+        :param batch_size: samples of one optimizer step of this process, as the framework is set up; None: unknown.
+        :param processes: how many train together, as the framework sees it.
+        :param epochs: after how many the framework ends by itself; None: never.
         :param samples: of one epoch of this process; None: unknown.
 
-        Raises JobSpecError where the framework was told something else than the run says.
+        Raises JobSpecError where the framework is set up with other values than the run's.
         """
-        run, most = self.run, self.run.job.max_epochs or 1
+        run, max_epochs = self.run, self.run.job.max_epochs or 1
         if processes != run.ranks.size:
             remedy = "start the command by torchrun, so that each process has its place from the beginning"
             raise JobSpecError.of("processes", processes, f"the run knows of {run.ranks.size}", remedy)
         if batch_size is not None and batch_size != run.local_batch_size:
             problem = f"this attempt runs with {run.local_batch_size} for each process and optimizer step"
             raise JobSpecError.of("batch size", batch_size, problem, "take it from run.local_batch_size")
-        if epochs is not None and epochs < most:
-            problem = f"the run may need {most}, and ends by itself when it is done"
+        if epochs is not None and epochs < max_epochs:
+            problem = f"the run may need {max_epochs}, and ends by itself when it is done"
             raise JobSpecError.of("epochs", epochs, problem, "take it from run.job.max_epochs")
         self._samples = samples
         self._epochs = iter(run.epochs())
         next(self._epochs)
 
     def begin_epoch(self) -> None:
-        """An epoch's training steps begin. Raises ReportError where the epoch before reported nothing."""
+        """Begin the training steps of an epoch. Raises ReportError where the epoch before reported nothing."""
         if self._epochs is None:
             return
-        if self._unreported:
+        if self._report_due:
             next(self._epochs)
         self.run.start_pass(self._samples)
 
     def step(self, samples: int | None) -> None:
-        """An optimizer step of this process over so many samples; None: a whole batch."""
+        """Count an optimizer step of this process over so many samples; None: a whole batch."""
         if self.active:
             self.run.step(samples)
 
     def end_training(self) -> None:
-        """Training steps pause, for validation, or for good."""
+        """Pause the training steps, for validation or at the end of the epoch."""
         if self.active:
             self.run.end_pass(0.0, 0.0)
 
     def end_epoch(self) -> None:
-        """All training steps of an epoch are made; its report is due."""
+        """End the training steps of an epoch; its report is due."""
         self.end_training()
-        self._unreported = self.active
+        self._report_due = self.active
 
     def report(self, metrics: Mapping[str, Any]) -> bool:
-        """Report what the epoch reached, where a report is due; whether the loop goes on."""
-        if self._epochs is None or not self._unreported:
+        """Report the metrics of the epoch, if a report is due; return whether the loop goes on."""
+        if self._epochs is None or not self._report_due:
             return True
-        self._unreported = False
+        self._report_due = False
         self.run.report(**{name: value for name, value in metrics.items() if _is_number(value)})
         if next(self._epochs, None) is None:
             self._epochs = None
@@ -85,6 +85,6 @@ class DrivenRun:
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError, RuntimeError):  # a tensor of several elements, say
+    except (TypeError, ValueError, RuntimeError):  # such as a tensor of several elements
         return False
     return not isinstance(value, str)

@@ -1,23 +1,23 @@
-"""Hugging Face ``Trainer`` within the Zeus loop: a ``TrainerCallback`` over a run handle."""
+"""Zeus for the Hugging Face ``Trainer``: a ``TrainerCallback`` around a run handle."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch  # noqa: TID253  its trainer's own
+import torch  # noqa: TID253  the trainer imports it anyway
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.integrations.driven import DrivenRun
-from airflow_provider_zeus.training.loader import samples_per_pass
+from airflow_provider_zeus.training.data_loader import samples_per_pass
 from airflow_provider_zeus.training.run import ZeusRun
 
 
 def arguments(run: ZeusRun, *, gradient_accumulation_steps: int = 1, gpus: int | None = None) -> dict[str, Any]:
-    """What of ``TrainingArguments`` follows from the run: batch size, epochs, an evaluation after each of them.
+    """Keyword arguments of ``TrainingArguments`` for a run: batch size, epochs, an evaluation after each epoch.
 
-    :param gradient_accumulation_steps: over which an optimizer step's batch is spread.
-    :param gpus: of this process; default: those that the trainer takes, all that torch sees where it trains alone.
+    :param gradient_accumulation_steps: forward passes over which the batch of an optimizer step is divided.
+    :param gpus: of this process; default: those that the trainer uses, all visible ones where one process trains.
 
     Raises JobSpecError where the batch size cannot be divided over them.
     """
@@ -40,23 +40,23 @@ def arguments(run: ZeusRun, *, gradient_accumulation_steps: int = 1, gpus: int |
 
 
 class ZeusTrainerCallback(TrainerCallback):
-    """Tells the run of each optimizer step and of each epoch's evaluation, and stops the trainer where the run ends.
+    """Counts optimizer steps, reports each epoch's evaluation to the run, and stops the trainer when the run ends.
 
     The job's target names a metric of the evaluation, with or without ``eval_``. An attempt that is given up leaves
     ``trainer.train()`` by ``AttemptOver``.
 
-    :param run: the handle; one callback for each attempt, as model and trainer.
+    :param run: the handle. Create a callback for each attempt, as model and trainer.
     """
 
     def __init__(self, run: ZeusRun) -> None:
         self._driven = DrivenRun(run)
-        self._samples: float | None = None  # of one epoch, where this process trains alone
+        self._samples: float | None = None  # of one epoch, where a single process trains
         self._left = 0.0  # of them, not yet trained
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any) -> None:
-        """The trainer has set everything up. Raises JobSpecError where its arguments do not fit the run."""
+        """Check the trainer's arguments. Raises JobSpecError where they do not fit the run."""
         loader = of.get("train_dataloader")
-        if loader is None:  # transformers 4.49 has it elsewhere
+        if loader is None:  # transformers 4.49 keeps it in the state
             loader = getattr(state, "train_dataloader", None)
         self._samples = samples_per_pass(loader) if loader is not None and args.world_size == 1 else None
         self._driven.begin(
@@ -67,25 +67,25 @@ class ZeusTrainerCallback(TrainerCallback):
         )
 
     def on_epoch_begin(self, *_: Any, **of: Any) -> None:
-        """An epoch begins."""
+        """Begin an epoch."""
         self._left = self._samples or 0.0
         self._driven.begin_epoch()
 
     def on_step_end(self, args: TrainingArguments, *_: Any, **of: Any) -> None:
-        """An optimizer step was made; the last of an epoch may be a short one."""
+        """Count an optimizer step; the last one of an epoch may have fewer samples."""
         whole = args.train_batch_size * args.gradient_accumulation_steps
         samples = int(min(whole, self._left)) if self._samples else whole
         self._left -= samples
         self._driven.step(max(samples, 1))
 
     def on_epoch_end(self, *_: Any, **of: Any) -> None:
-        """The training steps of an epoch are over."""
+        """End the training steps of an epoch."""
         self._driven.end_epoch()
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **of: Any
     ) -> None:
-        """The evaluation after an epoch; one in the midst of it is left out."""
+        """Report the evaluation after an epoch; one within an epoch is ignored."""
         metrics = metrics or {}
         if not self._driven.report({**{name.removeprefix("eval_"): metrics[name] for name in metrics}, **metrics}):
             control.should_training_stop = True

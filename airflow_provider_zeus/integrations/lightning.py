@@ -1,4 +1,4 @@
-"""Lightning ``Trainer`` within the Zeus loop: a ``Callback`` over a run handle."""
+"""Zeus for the Lightning ``Trainer``: a ``Callback`` around a run handle."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from airflow_provider_zeus.integrations.driven import DrivenRun
-from airflow_provider_zeus.training.loader import samples_in, samples_per_pass
+from airflow_provider_zeus.training.data_loader import samples_in, samples_per_pass
 from airflow_provider_zeus.training.run import ZeusRun
 
 
 class ZeusCallback(Callback):
-    """Tells the run of each optimizer step and of what each epoch reached, and stops the trainer where the run ends.
+    """Counts optimizer steps, reports the metric of each epoch to the run, and stops the trainer when the run ends.
 
     The job's target names a metric that the module logs once per epoch, in validation or training. An attempt that is
     given up leaves ``trainer.fit()`` by ``AttemptOver``.
 
-    :param run: the handle; one callback for each attempt, as module and trainer.
+    :param run: the handle. Create a callback for each attempt, as module and trainer.
     """
 
     def __init__(self, run: ZeusRun) -> None:
@@ -28,7 +28,7 @@ class ZeusCallback(Callback):
         self._pending = 0  # samples since the last optimizer step
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The trainer has set everything up. Raises JobSpecError where it was told something else than the run says."""
+        """Check the trainer's set-up. Raises JobSpecError where it differs from the run's."""
         loader, epochs = trainer.train_dataloader, trainer.max_epochs
         batch_size, parts = getattr(loader, "batch_size", None), trainer.accumulate_grad_batches
         self._optimizer_steps = trainer.global_step
@@ -40,26 +40,27 @@ class ZeusCallback(Callback):
         )
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """An epoch begins."""
+        """Begin an epoch."""
         self._driven.begin_epoch()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """A batch was trained on; with accumulated gradients not each one is an optimizer step."""
+        """Count the samples of a batch. With accumulated gradients not every batch is an optimizer step."""
         self._pending += samples_in(batch, self._whole // trainer.accumulate_grad_batches)
         if trainer.global_step != self._optimizer_steps:
             self._optimizer_steps, pending, self._pending = trainer.global_step, self._pending, 0
             self._driven.step(pending)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Training pauses."""
+        """Pause training."""
         if not trainer.sanity_checking:
             self._driven.end_training()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """An epoch is over, its validation too."""
+        """End an epoch, after its validation."""
         self._driven.end_epoch()
+        # in single precision 0.9 is a little less than 0.9: seven digits make up for it
         logged = {name: float(f"{float(value):.7g}") for name, value in trainer.callback_metrics.items()}
-        if not self._driven.report(logged):  # of single precision, in which 0.9 is a little less
+        if not self._driven.report(logged):
             trainer.should_stop = True

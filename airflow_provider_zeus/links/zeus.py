@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey  # not importable at run time on every version
 
-RUN_TAB = "plugin/zeus-cost-run"  # plugin.RUN_ROUTE: the tab on a run
+RUN_TAB = "plugin/zeus-cost-run"  # plugin.RUN_ROUTE: the tab of a run
 
 
 class ZeusCostLink(BaseOperatorLink):
-    """Leads to the tab with what the task's run cost."""
+    """Links to the tab with the cost of the task's run."""
 
     name = "Zeus cost"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Relative to Airflow's own address, so that it holds behind a path prefix."""
+        """Return the path relative to Airflow's address, so that it works behind a path prefix."""
         return f"dags/{quote(ti_key.dag_id, safe='')}/runs/{quote(ti_key.run_id, safe='')}/{RUN_TAB}"

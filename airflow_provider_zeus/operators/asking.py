@@ -1,4 +1,4 @@
-"""The question of a recurrence, with a bound: a store that does not answer lets the run train all the same."""
+"""Ask the store for a batch size within a time limit; a run without an answer trains the default one."""
 
 from __future__ import annotations
 
@@ -8,24 +8,64 @@ from collections.abc import Callable
 from pathlib import Path
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import Observation, State
-from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Store
-from airflow_provider_zeus.store.patience import bounded, retried
-from airflow_provider_zeus.store.untold import drain
-from airflow_provider_zeus.store.variable import VariablePort
-from airflow_provider_zeus.visible import visible
+from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
+from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.optimizer.policy import fallback
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Store, VariablePort
+from airflow_provider_zeus.store.live_settings import read_settings
+from airflow_provider_zeus.store.open import SETTINGS_S, open_store
+from airflow_provider_zeus.store.patience import bounded, retried, within
+from airflow_provider_zeus.store.pending import drain
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-ASK_S = 20.0  # for an answer, with all that is tried again
-DRAIN_S = 5.0  # of these, for what earlier runs could not tell
+ASK_S = 20.0  # limit of the whole call, retries included
+DRAIN_S = 5.0  # limit of storing costs that earlier runs kept
 
 log = logging.getLogger(__name__)
 
 
-class Question:
-    """One question, asked in a thread of its own.
+def ask(
+    request: AskRequest, conn_id: str, config: ZeusConfig, *, overlap_possible: bool
+) -> tuple[Store | None, AskAnswer, Callable[[], Store]]:
+    """Return the store, its answer, and a function that opens the store later.
 
-    What may pass, a lock or a lost connection, is tried again. A question that is asked twice gets the same trial, so
-    one that was answered in vain leaves none behind; a trial that is handed out when nobody waits any more is closed.
+    Where the store cannot be asked, the store is None and the answer holds the default batch size; for a ``strict``
+    job StoreError is raised instead. The function raises StoreError while the store cannot be opened. It creates no
+    log: the run would be split over two.
+    """
+
+    def opened() -> Store:
+        store = open_store(conn_id, overlap_possible=overlap_possible)
+        drain_for_a_while(store, AirflowVariables(), request.job_id, config.state_dir)
+        return store
+
+    question = AskThread(request, opened)
+
+    def reopen() -> Store:
+        if not question.is_over:  # else the answer could write a second row
+            raise StoreError("The question of this run is still under way.")
+        return open_store(conn_id, create=False, overlap_possible=overlap_possible)
+
+    try:
+        return *question.answer(), reopen
+    except StoreError as error:
+        if request.job.strict:
+            raise
+        log.warning(
+            "Zeus has no store: %s This run trains at the default batch size %d; its cost is kept and stored later.",
+            error,
+            request.job.default_batch_size,
+        )
+        return None, AskAnswer(trial=_default_trial(request)), reopen
+
+
+class AskThread:
+    """Ask one question in a thread, so that a store that hangs does not hang the task.
+
+    Errors that may pass, a lock or a lost connection, are retried. The store answers the same question with the same
+    trial, so a retry after a lost answer leaves no second trial open. A trial that arrives after the time limit is
+    closed as abandoned.
 
     :param opened: opens the store, or raises StoreError.
     """
@@ -34,13 +74,20 @@ class Question:
         self._request, self._opened = request, opened
         self._too_late, self._over = threading.Event(), threading.Event()
 
-    def answer(self, most_s: float = ASK_S) -> tuple[Store, Asked]:
-        """The store and its answer, waited for at most ``most_s`` seconds. Raises StoreError.
+    def answer(self, most_s: float = ASK_S) -> tuple[Store, AskAnswer]:
+        """Return the store and its answer. Raises StoreError, also when there is none after ``most_s`` seconds.
 
-        A strict job, which has no other way, waits for an answer that is under way as long as it takes.
+        A ``strict`` job cannot run without an answer, so it waits as long as a call takes.
         """
+
+        def call() -> tuple[Store, AskAnswer]:
+            try:
+                return retried(self._ask, most_s)
+            finally:
+                self._over.set()
+
         try:
-            return bounded(lambda: self._asked(most_s), None if self._request.job.strict else most_s)
+            return bounded(call, None if self._request.job.strict else most_s)
         except TimeoutError:
             raise StoreError(f"The store has not answered for {most_s:g} s.") from None
         finally:
@@ -48,18 +95,12 @@ class Question:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is under way any more: until then no row may be written in place of its trial."""
+        """Whether the thread has finished. Until then its answer may still write a row for this run."""
         return self._over.is_set()
 
-    def _asked(self, most_s: float) -> tuple[Store, Asked]:
-        try:
-            return retried(self._ask, most_s)
-        finally:
-            self._over.set()
-
-    def _ask(self) -> tuple[Store, Asked]:
+    def _ask(self) -> tuple[Store, AskAnswer]:
         if self._too_late.is_set():
-            raise StoreError("Nobody waits for the answer any more.")
+            raise StoreError("The time limit of the question has passed.")
         store = self._opened()
         asked = store.ask(self._request)
         if self._too_late.is_set():
@@ -68,8 +109,25 @@ class Question:
 
 
 def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: Path) -> None:
-    """Tell what earlier runs of a job could not; what is not told within :data:`DRAIN_S` goes on unseen."""
+    """Store the costs that earlier runs of a job kept; after :data:`DRAIN_S` that continues in the background."""
     try:
         bounded(lambda: drain(store, port, job_id, state_dir=state_dir), DRAIN_S)
     except TimeoutError as error:
-        log.warning("Costs of %s that were not told are looked for no longer: %s.", visible(job_id), error)
+        log.warning("Costs of %s kept by earlier runs are not waited for any longer: %s.", visible(job_id), error)
+
+
+def _default_trial(request: AskRequest) -> Trial:
+    """The trial of a run whose store could not be asked: the default batch size, and no number yet."""
+    live = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes)
+    job = request.job.with_settings(live)  # the job version that the result will belong to
+    decision = fallback(job, why=f"The store could not be asked; {job.default_batch_size} is the default.")
+    return Trial(
+        job_id=request.job_id,
+        number=0,
+        key=TrialKey(request.ti_id),
+        origin=request.origin,
+        spec=job.to_dict(),
+        decision=decision,
+        planned=decision.attempts[0],
+        state=State.RUNNING,
+    )

@@ -1,4 +1,4 @@
-"""One thread that takes a run's lines to its store, so that a store that does not answer holds no training."""
+"""A thread that takes a run's result lines to its store, so that a store that hangs does not hang the training."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from airflow_provider_zeus.training.outbox import folded
-from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.sender import folded
 
 
 @dataclass(slots=True)
-class Handed:
-    """A line that was handed over. ``error``: why it was not taken, once it is ``done``."""
+class QueuedLine:
+    """A line in the queue. Once it is ``done``, ``error`` says why the store did not take it."""
 
-    line: Line
+    line: ResultLine
     done: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
 
@@ -22,47 +22,47 @@ class Handed:
 class StoreThread:
     """Calls ``take`` for one line after the other, in order.
 
-    A beat that waits goes with the next line of its attempt, so at most one waits however long the store is away. The
-    thread is a daemon and ends when nothing waits: it keeps no process alive. Where none can be started the lines are
-    taken at once, by the caller.
+    A heartbeat that waits is merged into the next line of its attempt, so at most one waits per attempt, however long
+    the store is away. The thread is a daemon and ends when the queue is empty: it keeps no process alive. Where no
+    thread can be started, the caller's thread calls ``take``.
     """
 
-    def __init__(self, take: Callable[[Line], None]) -> None:
+    def __init__(self, take: Callable[[ResultLine], None]) -> None:
         self._take = take
-        self._lock = threading.Lock()  # never held while a line is taken
-        self._waiting: list[Handed] = []
+        self._lock = threading.Lock()  # never held during a call of ``take``
+        self._queue: list[QueuedLine] = []
         self._thread: threading.Thread | None = None
 
-    def put(self, line: Line) -> Handed:
-        """Hand a line over; returns at once."""
-        handed = Handed(line)
+    def put(self, line: ResultLine) -> QueuedLine:
+        """Queue a line; returns at once."""
+        queued = QueuedLine(line)
         with self._lock:
-            last = self._waiting[-1] if self._waiting else None
-            together = folded([last.line, line]) if last else []
-            if len(together) == 1:
-                handed.line = together[0]
-                self._waiting[-1] = handed
+            last = self._queue[-1] if self._queue else None
+            merged = folded([last.line, line]) if last else []
+            if len(merged) == 1:
+                queued.line = merged[0]
+                self._queue[-1] = queued
             else:
-                self._waiting.append(handed)
+                self._queue.append(queued)
             if self._thread is not None and self._thread.is_alive():
-                return handed
+                return queued
             thread = self._thread = threading.Thread(target=self._run, name="zeus-store", daemon=True)
         try:
             thread.start()
         except RuntimeError:
             self._run()
-        return handed
+        return queued
 
     def _run(self) -> None:
         while True:
             with self._lock:
-                if not self._waiting:
+                if not self._queue:
                     self._thread = None
                     return
-                handed = self._waiting.pop(0)
+                queued = self._queue.pop(0)
             try:
-                self._take(handed.line)
+                self._take(queued.line)
             except Exception as error:
-                handed.error = error.with_traceback(None)  # whose frames hold this one
+                queued.error = error.with_traceback(None)  # its frames hold the line, a cycle
             finally:
-                handed.done.set()
+                queued.done.set()

@@ -1,4 +1,4 @@
-"""``ZeusTrainOperator``: a Python function trained within the Zeus loop."""
+"""``ZeusTrainOperator``: run a Python training function within the Zeus loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_zeus.airflow_compat import determine_kwargs
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.model.job import ZeusJob
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.operators.recurrence import Recurrence
     from airflow_provider_zeus.training.run import ZeusRun
 
-RUN = "run"  # name of the parameter that gets the run handle
+RUN = "run"  # the function's parameter for the run handle
 
 
 class ZeusTrainOperator(BaseOperator):
-    """Calls ``python_callable(run, ...)`` with a batch size from the bandit, and tells the bandit what it cost.
+    """Calls ``python_callable(run, ...)`` with a batch size from the store, and reports to the store what it cost.
 
-    The function gets the run handle as ``run`` and any Airflow context key that it names. It is called once per
-    attempt, so model and optimizer are built inside it; its value comes from the attempt whose model is kept.
-    Pushes XComs ``zeus_decision`` and ``zeus_cost``.
+    The function gets the run handle as ``run``, and Airflow context keys by the names of its other parameters. It is
+    called once per attempt, so build model and optimizer inside it. The task's value is what the call whose model is
+    kept returns. Pushes XComs ``zeus_decision`` and ``zeus_cost``. Raises what the function raises, BelowTargetError
+    where the job requires its target.
 
     :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs.
     :param python_callable: the training function, with a parameter ``run``.
@@ -62,7 +63,7 @@ class ZeusTrainOperator(BaseOperator):
         self._run: ZeusRun | None = None
 
     def execute(self, context: Context) -> Any:
-        """Ask, train, tell."""
+        """Ask the store, train, report."""
         from airflow_provider_zeus.operators.recurrence import Recurrence
 
         self._recurrence = recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
@@ -74,12 +75,12 @@ class ZeusTrainOperator(BaseOperator):
                 recurrence.push_cost(context)
 
     def on_kill(self) -> None:
-        """Stop the training: raises out of it, for Airflow itself only calls this and lets ``execute`` go on."""
+        """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""
         from airflow_provider_zeus.training.signals import TrainingKilled
 
         if self._recurrence is None or self._run is None:
             raise TrainingKilled("Airflow stopped the task before it trained")
-        self._recurrence.teller.hurry()
+        self._recurrence.reporter.hurry()
         self._run.kill("Airflow stopped the task")
 
     def _call(self, run: ZeusRun, context: Context) -> Any:
@@ -97,7 +98,7 @@ class ZeusTrainOperator(BaseOperator):
 
 
 def check_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, if it can be trained with. Raises JobSpecError: not callable, async, no parameter ``run``."""
+    """Return the training function. Raises JobSpecError: not callable, async, a generator, no parameter ``run``."""
     name = getattr(function, "__qualname__", repr(function))
     if not callable(function):
         raise JobSpecError.of("python_callable", function, "not a function", "give the training function itself")
@@ -117,7 +118,7 @@ def check_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_position(function: Callable[..., Any]) -> int:
-    """Position of ``run`` among the parameters that may be given by position; past the end when it has none."""
+    """Return the index of ``run`` among the positional parameters; a number past the end where it is none of them."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
     return names.index(RUN) if RUN in names else 10**6

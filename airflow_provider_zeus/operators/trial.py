@@ -1,4 +1,4 @@
-"""``ZeusTrial``: any operator trained within the Zeus loop, by a setup and a teardown task around it."""
+"""``ZeusTrial``: any operator within the Zeus loop, by a setup and a teardown task around it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from airflow.sdk import BaseOperator
 from airflow_provider_zeus.airflow_compat import DagContext, get_unique_task_id
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.xcoms import DECISION, HANDED_OVER, PLAN
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-PLAN, HANDED, DECISION = "zeus_plan", "zeus_trial", "zeus_decision"  # XComs of the setup task
 LEASE_S = 24 * 3600.0
 
 
@@ -26,20 +26,20 @@ class ZeusTrial:
         with ZeusTrial(JOB) as trial:
             KubernetesPodOperator(task_id="train", env_vars=trial.env, do_xcom_push=True)
 
-    A setup task asks for a batch size and a teardown task tells what it cost. The process reads its plan by
-    ``ZeusRun.from_env()`` and trains by ``run.train(fn)``; its result comes back as the entry ``result_key`` of the
+    A setup task asks the store for a batch size, a teardown task reports the cost. The training process reads its plan
+    by ``ZeusRun.from_env()`` and trains by ``run.train(fn)``. Its result comes back as the entry ``result_key`` of the
     operator's XCom ``return_value`` (a pod writes it to ``/airflow/xcom/return.json`` by itself), or by files in
     ``result_path``, which survive the process's death. One trial per instance of a mapped task group.
 
     :param job: a ``ZeusJob`` or its dict; fields may be templates. Its ``job_id`` defaults to ``dag_id.task_id`` of the
         operator inside.
     :param task_id: setup and teardown are ``<task_id>_ask`` and ``<task_id>_tell``.
-    :param lease_s: seconds after which a trial that never ended counts as dead.
-    :param result_path: a folder that worker and training process both see, under this path; templated.
+    :param lease_s: seconds after which a trial that has not ended counts as dead.
+    :param result_path: a folder that worker and training process share under the same path; templated.
     :param result_key: entry of the XCom ``return_value`` that holds the result.
     :param zeus_conn_id: Connection of the trial log.
 
-    Leaving the block raises JobSpecError when no operator, more than one, or a mapped one stands inside.
+    Leaving the block raises JobSpecError when it holds no operator, more than one, or a mapped one.
     """
 
     def __init__(
@@ -61,9 +61,7 @@ class ZeusTrial:
     def __enter__(self) -> Self:
         dag = DagContext.get_current()
         if dag is None:
-            raise JobSpecError.of(
-                "ZeusTrial", self._task_id, "stands outside of a DAG", "put it inside `with DAG(...)`"
-            )
+            raise JobSpecError.of("ZeusTrial", self._task_id, "is outside of a DAG", "put it inside `with DAG(...)`")
         self._dag, self._before = dag, set(dag.task_dict)
         self.setup = ZeusAskOperator(
             task_id=get_unique_task_id(f"{self._task_id}_ask"),
@@ -78,7 +76,7 @@ class ZeusTrial:
             result_key=self._result_key,
             zeus_conn_id=self._conn_id,
         )
-        # Else a run whose training failed would count as successful: to Airflow such a teardown is the run's only leaf.
+        # Without it a run whose training failed would succeed: to Airflow such a teardown is the run's only leaf.
         required = self._job.get("require_target", False) is not False
         self.teardown.as_teardown(setups=self.setup, on_failure_fail_dagrun=required)
         self._before |= {self.setup.task_id, self.teardown.task_id}
@@ -90,35 +88,39 @@ class ZeusTrial:
     ) -> None:
         self.teardown.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         if kind is None:
-            self.setup.trains = self.teardown.trains = self._the_one_inside()
+            self.setup.trains = self.teardown.trains = self._inner_task_id()
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment of the training process, as templates for the operator inside; add your own with ``|``."""
+        """Environment of the training process, as templates for the operator inside; add variables with ``|``."""
         if not hasattr(self, "setup"):
             raise JobSpecError.of(
-                "ZeusTrial.env", self._task_id, "is not known yet", "use it inside `with ZeusTrial(...)`"
+                "ZeusTrial.env", self._task_id, "is known only inside the block", "use it inside `with ZeusTrial(...)`"
             )
         pull = f"ti.xcom_pull(task_ids='{self.setup.task_id}', map_indexes=ti.map_index, key='%s')"
-        # Native rendering makes numbers of numbers, which no environment takes; quotes keep them text.
+        # Native rendering turns digits into numbers, which no environment takes; quotes keep them text.
         number = "'{{ %s }}'" if self._dag.render_template_as_native_obj else "{{ %s }}"
-        tries = "ti.try_number - ti.max_tries + ti.task.retries"  # 1 again where it was cleared
+        tries = "ti.try_number - ti.max_tries + ti.task.retries"  # starts at 1 again after a clear
         decision = pull % DECISION
-        retried = f"{decision}['attempts'][-1]['batch_size']"  # whatever ended the first try: a retry explores nothing
+        retried = f"{decision}['attempts'][-1]['batch_size']"  # a retry does not explore
         env = {
             "ZEUS_PLAN": "{{ %s }}" % (pull % PLAN),
             "ZEUS_BATCH_SIZE": number % f"{decision}['batch_size'] if {tries} == 1 else {retried}",
             "ZEUS_TRY": number % tries,
         }
-        return env | ({"ZEUS_RESULT": "{{ %s['result_path'] }}/" % (pull % HANDED)} if self._result_path else {})
+        return env | ({"ZEUS_RESULT": "{{ %s['result_path'] }}/" % (pull % HANDED_OVER)} if self._result_path else {})
 
-    def _the_one_inside(self) -> str:
+    def _inner_task_id(self) -> str:
+        """Task id of the one operator in the block. Raises JobSpecError."""
         inside = [task for name, task in self._dag.task_dict.items() if name not in self._before]
         names = [task.task_id for task in inside]
         if len(inside) != 1:
-            problem = f"{len(inside)} operators stand inside ({', '.join(names)})" if inside else "no operator inside"
+            problem = f"holds {len(inside)} operators ({', '.join(names)})" if inside else "holds no operator"
             raise JobSpecError.of(
-                "ZeusTrial", self._task_id, problem, "put exactly one inside, the one that trains; others around it"
+                "ZeusTrial",
+                self._task_id,
+                problem,
+                "put exactly one inside, the one that trains",
             )
         in_mapped_group = inside[0].get_closest_mapped_task_group() is not self.setup.get_closest_mapped_task_group()
         if in_mapped_group or not isinstance(inside[0], BaseOperator):
@@ -132,7 +134,7 @@ class ZeusTrial:
 
 
 class ZeusAskOperator(BaseOperator):
-    """Asks for a batch size; the plan goes to the training by XCom ``zeus_plan``. Made by :class:`ZeusTrial`."""
+    """Asks the store for a batch size and pushes the plan as XCom ``zeus_plan``. Made by :class:`ZeusTrial`."""
 
     template_fields: Sequence[str] = ("job", "result_path")
     template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json"}
@@ -156,19 +158,26 @@ class ZeusAskOperator(BaseOperator):
         self.trains: str | None = None  # the operator inside
 
     def execute(self, context: Context) -> None:
-        """Ask. A store that cannot be asked gives the default batch size, unless the job is ``strict``."""
-        from airflow_provider_zeus.operators.around import ask_for
+        """Ask the store. Where it cannot be asked the default batch size runs, unless the job is ``strict``."""
+        from airflow_provider_zeus.operators.trial_tasks import ask_for_plan
 
-        plan, handed = ask_for(self, context)
+        plan, handed_over = ask_for_plan(
+            context,
+            self.job,
+            lease_s=self.lease_s,
+            trains=self.trains,
+            result_path=self.result_path,
+            conn_id=self.zeus_conn_id,
+        )
         context["ti"].xcom_push(key=PLAN, value=plan.to_json())
-        context["ti"].xcom_push(key=HANDED, value=handed)
+        context["ti"].xcom_push(key=HANDED_OVER, value=handed_over)
 
 
 class ZeusTellOperator(BaseOperator):
-    """Tells what the training cost. Made by :class:`ZeusTrial`. Pushes XCom ``zeus_cost``.
+    """Reports to the store what the training cost. Made by :class:`ZeusTrial`. Pushes XCom ``zeus_cost``.
 
     Raises BelowTargetError where the job requires its target and the model is below it. Where a target is required it
-    fails with the training too, since Airflow then looks at this task alone; it fails for nothing else.
+    also fails when the training failed, since Airflow then looks at this task alone; it fails for nothing else.
     """
 
     ui_color = "#d9f2e3"
@@ -189,7 +198,10 @@ class ZeusTellOperator(BaseOperator):
         self.trains: str | None = None  # the operator inside
 
     def execute(self, context: Context) -> None:
-        """Collect the result, tell it."""
-        from airflow_provider_zeus.operators.around import tell_of
+        """Collect the result and report it."""
+        from airflow_provider_zeus.operators.trial_tasks import Training, report_cost
 
-        tell_of(self, context)
+        training = Training(
+            context, self.setup_task_id, self.trains, result_key=self.result_key, conn_id=self.zeus_conn_id
+        )
+        report_cost(training, decides_the_run=self.on_failure_fail_dagrun)

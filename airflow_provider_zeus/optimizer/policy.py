@@ -1,7 +1,8 @@
-"""Policy ``"zeus"``: pruning exploration and Gaussian Thompson sampling (Algorithms 1 to 3), the traps settled.
+"""``choose``: the next decision of a job, under both policies; and the policy ``"zeus"`` (Algorithms 1 to 3).
 
-``choose`` is pure: job, belief, device, trials now running and a seed give one decision, with its reason in words.
-What differs from the paper, and why, stands in ``docs/policy.md``.
+``choose`` is pure: job, belief, device, running trials and a seed give one decision, with its reason as text. The
+default policy is in ``knowledge_gradient/policy.py``. "zeus" is pruning exploration and Gaussian Thompson sampling;
+``docs/policy.md`` lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -13,38 +14,36 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.exploration import next_exploration, next_return, start_at
-from airflow_provider_zeus.optimizer.fold import learn
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.stand_in import smaller
-from airflow_provider_zeus.optimizer.trial import (
-    EXPLORING,
-    Attempt,
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import (
     Decision,
     DeviceInfo,
     Phase,
+    PlannedAttempt,
     ProfileSample,
     Trial,
     Where,
 )
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
+from airflow_provider_zeus.optimizer.learn import learn
+from airflow_provider_zeus.optimizer.thompson.arms import Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
+from airflow_provider_zeus.optimizer.thompson.pruning import next_exploration, next_return, start_at
 
 __all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
 
 
 def decision_seed(job_id: str, number: int, user_seed: int) -> int:
-    """Seed of one decision: the same log and user seed give the same decision (upstream trap 9)."""
+    """Seed of one decision: the same log and user seed give the same decision (docs/policy.md, trap 9)."""
     digest = hashlib.sha256(f"{job_id}\0{number}\0{user_seed}".encode()).digest()
     return int.from_bytes(digest[:6], "big")  # 48 bits: exact in JSON everywhere
 
 
 def fallback(job: ZeusJob, batch_size: int | None = None, *, why: str, seed: int = 0) -> Decision:
-    """The decision where no log can be read: ``batch_size`` (default: the job's) without a bound."""
+    """The decision where the log cannot be read: ``batch_size`` (default: the job's) without a bound."""
     b = job.default_batch_size if batch_size is None else batch_size
-    decision = _decision(seed, job, Attempt(batch_size=b, phase=Phase.FALLBACK, why=why))
-    return replace(decision, stand_in=smaller(job, b))
+    attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why)
+    return Decision(attempts=(attempt,), seed=seed, policy=job.policy, stand_in=_smaller(job, b))
 
 
 def choose(
@@ -58,22 +57,27 @@ def choose(
     settings: Mapping[str, Any] | None = None,
     run_type: str | None = None,
 ) -> Decision:
-    """What the next recurrence runs: one bounded exploratory attempt and the incumbent after it, or the incumbent.
+    """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
 
-    What runs alone, pinned ones apart, has another size stand in for it where it does not fit into memory.
-    ``running`` are the job's open trials (section 4.4, concurrent submissions); ``settings`` may hold
-    ``pin_batch_size`` and ``pause_exploration``. Without ``device`` the newest trial's is assumed. A ``run_type`` that
-    is not in ``job.learn_from`` explores nothing, since what it finds would not be learnt.
+    An attempt that runs alone and is not pinned has a stand-in, for the case that it does not fit into memory.
+
+    :param profiles: profile samples of this job on this device.
+    :param device: device of the recurrence; default that of the newest trial.
+    :param running: the job's open trials (section 4.4, concurrent submissions).
+    :param seed: seed of the decision; see :func:`decision_seed`.
+    :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read.
+    :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
     """
     settings = settings or {}
     pinned = settings.get("pin_batch_size")
     if pinned is not None and pinned in job.batch_sizes:
         why = f"Batch size {pinned} is pinned by a live setting."
-        return _sized(_decision(seed, job, Attempt(batch_size=pinned, phase=Phase.PINNED, why=why)), belief)
+        attempt = PlannedAttempt(batch_size=pinned, phase=Phase.PINNED, why=why)
+        return _sized(Decision(attempts=(attempt,), seed=seed, policy=job.policy), belief)
     device = device or belief.last_device()
     held = _held(job, running, settings, run_type)
     if job.policy != "zeus":
-        from airflow_provider_zeus.optimizer.recommend import recommend
+        from airflow_provider_zeus.optimizer.knowledge_gradient.policy import recommend
 
         attempts, second = recommend(job, belief, device, profiles, held)
         decision = Decision(
@@ -84,17 +88,14 @@ def choose(
             second_chance=second is not None,
         )
         return _with_stand_in(job, belief, device, decision)
-    view = _View.of(job, belief, device, profiles)
-    first = view.take_incumbent(held) if held else _explore(view) or _sample(view, seed)
-    if first.batch_size != view.incumbent and belief.newest[1]:
-        first = view.take_incumbent("The run before died")  # a retry ends with a model, whatever killed that run
-    if first.batch_size == view.incumbent:
-        return _with_stand_in(job, belief, device, _decision(seed, job, first))
-    return _sized(_decision(seed, job, view.bounded(first), view.after(first.batch_size)), belief)
-
-
-def _decision(seed: int, job: ZeusJob, *attempts: Attempt) -> Decision:
-    return Decision(attempts=attempts, seed=seed, policy=job.policy)
+    context = _Context.of(job, belief, device, profiles)
+    first = context.take_incumbent(held) if held else _explore(context) or _sample(context, seed)
+    if first.batch_size != context.incumbent and belief.newest[1]:
+        first = context.take_incumbent("The run before died")  # so that a retry ends with a model
+    if first.batch_size == context.incumbent:
+        return _with_stand_in(job, belief, device, Decision(attempts=(first,), seed=seed, policy=job.policy))
+    attempts = context.bounded(first), context.after(first.batch_size)
+    return _sized(Decision(attempts=attempts, seed=seed, policy=job.policy), belief)
 
 
 def _with_stand_in(job: ZeusJob, belief: Belief, device: DeviceInfo | None, decision: Decision) -> Decision:
@@ -102,11 +103,26 @@ def _with_stand_in(job: ZeusJob, belief: Belief, device: DeviceInfo | None, deci
         return _sized(decision, belief)
     first, model = decision.attempts[0].batch_size, UNKNOWN if device is None else device.model
     barred = belief.barred(model, [b for b in job.batch_sizes if b < first])
-    return _sized(replace(decision, stand_in=smaller(job, first, belief.reached, barred)), belief)
+    return _sized(replace(decision, stand_in=_smaller(job, first, belief.reached, barred)), belief)
+
+
+def _smaller(
+    job: ZeusJob, b: int, reached: Collection[int] = (), barred: Collection[int] = ()
+) -> PlannedAttempt | None:
+    """The attempt where ``b`` does not fit into memory: the next smaller size, first of those that reached the target.
+
+    None where no smaller size may run.
+    """
+    fit = [s for s in job.batch_sizes if s < b and s not in barred]
+    known = [s for s in fit if s in reached]
+    if not fit:
+        return None
+    why = f"Where {b} does not fit into memory: the nearest smaller size{' that reached the target' if known else ''}."
+    return PlannedAttempt(batch_size=max(known or fit), phase=Phase.INCUMBENT if known else Phase.EXPLORE, why=why)
 
 
 def _sized(decision: Decision, belief: Belief) -> Decision:
-    """The decision whose attempts know the size of the newest slice: one without a step can tell that it lacks some."""
+    """The decision with the size of the newest slice in its attempts: an attempt without a step needs it."""
     if belief.slice_size is None:
         return decision
     size = belief.slice_size[1]
@@ -116,28 +132,29 @@ def _sized(decision: Decision, belief: Belief) -> Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
-    """What one decision looks at."""
+class _Context:
+    """Inputs of one decision."""
 
     job: ZeusJob
     belief: Belief
     where: Where | None
     sizes: Sequence[int]  # ascending
     too_large: Sequence[int]  # out of memory
-    infeasible: Sequence[int]  # those, what keeps dying, and what is struck
+    infeasible: Sequence[int]  # too large, dying or struck
     arms: Mapping[int, Arm]
-    epoch_costs: Mapping[int, float]  # measured here; an arm without one has the EpochCost of another GPU (section 7)
+    epoch_costs: Mapping[int, float]  # measured here; other arms have the EpochCost of another GPU (section 7)
     weights: Weights
     incumbent: int
 
     @classmethod
-    def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> _View:
+    def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> _Context:
+        """Arms and incumbent of the job on this device."""
         sizes = sorted(job.batch_sizes)
         weights = Weights.of(job, device)
         model = UNKNOWN if device is None else device.model
         too_large = [b for b in sizes if belief.out_of_memory(b, model)]
-        never = belief.barred(model, sizes)
-        infeasible = [b for b in sizes if b in never]
+        barred = belief.barred(model, sizes)
+        infeasible = [b for b in sizes if b in barred]
         costs = epoch_costs(belief, device, profiles, weights)
         known = arms_of(belief, translated(costs, epoch_costs_elsewhere(belief, device, weights)))
         arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
@@ -150,27 +167,20 @@ class _View:
         return cls(job, belief, where, sizes, too_large, infeasible, arms, costs, weights, incumbent)
 
     def cheapest(self, pool: Collection[int]) -> int:
-        """Of these batch sizes the one believed cheapest; one without a belief counts last."""
+        """The batch size with the least expected cost; sizes without an arm come last."""
         return min(pool, key=lambda b: (self.arms[b].mean if b in self.arms else math.inf, b))
 
-    def incumbent_cost(self) -> float | None:
-        """Believed cost [J] of a run of the incumbent; where it never converged, of its ``max_epochs``.
+    def bounded(self, attempt: PlannedAttempt) -> PlannedAttempt:
+        """The attempt with its bound: beta x the incumbent's expected cost (section 4.4; docs/policy.md).
 
-        None where its EpochCost was not measured on this device.
+        The cost of an incumbent that never converged is that of ``max_epochs``. Where its EpochCost was not measured
+        on this device only the epochs are bounded: another GPU's EpochCost ranks batch sizes, but stops no run.
         """
-        epoch_cost = self.epoch_costs.get(self.incumbent)
-        if epoch_cost is None:  # another GPU's is good enough to rank batch sizes, not to stop a run by
-            return None
-        if self.incumbent in self.arms:
-            return self.arms[self.incumbent].mean
-        return None if self.job.max_epochs is None else epoch_cost * self.job.max_epochs
-
-    def bounded(self, attempt: Attempt) -> Attempt:
-        """The attempt with its bound: beta x the incumbent's believed cost (section 4.4, traps 7 and 8)."""
-        cost = self.incumbent_cost()
-        if cost is None:
-            return replace(attempt, bound_epochs=float(self.job.max_epochs or 1))
-        bound = self.job.beta * cost
+        most, incumbent_epoch_cost = float(self.job.max_epochs or 1), self.epoch_costs.get(self.incumbent)
+        if incumbent_epoch_cost is None:
+            return replace(attempt, bound_epochs=most)
+        known = self.arms.get(self.incumbent)
+        bound = self.job.beta * (known.mean if known else incumbent_epoch_cost * most)
         epoch_cost = self.epoch_costs.get(attempt.batch_size)
         arm = self.arms.get(attempt.batch_size)
         return replace(
@@ -183,18 +193,18 @@ class _View:
             f"{self.job.beta:g} x what {self.incumbent} is believed to cost.",
         )
 
-    def after(self, given_up: int) -> Attempt:
-        """The attempt that keeps a model when the exploratory one is given up."""
+    def after(self, given_up: int) -> PlannedAttempt:
+        """The incumbent, for the case that the exploratory attempt is given up."""
         why = f"{given_up} was given up; {self.incumbent}, {self.standing()}, runs to the end."
-        return Attempt(batch_size=self.incumbent, phase=Phase.INCUMBENT, why=why)
+        return PlannedAttempt(batch_size=self.incumbent, phase=Phase.INCUMBENT, why=why)
 
-    def take_incumbent(self, reason: str) -> Attempt:
-        """The incumbent instead of anything new."""
+    def take_incumbent(self, reason: str) -> PlannedAttempt:
+        """The incumbent alone."""
         why = f"{reason}; this run takes {self.incumbent}, {self.standing()}."
-        return Attempt(batch_size=self.incumbent, phase=Phase.INCUMBENT, why=why)
+        return PlannedAttempt(batch_size=self.incumbent, phase=Phase.INCUMBENT, why=why)
 
     def standing(self) -> str:
-        """What the incumbent is, in words."""
+        """Why the incumbent is the incumbent."""
         if self.arms:
             return "the cheapest known to reach the target"
         return _start_name(self.job, self.incumbent)
@@ -205,55 +215,54 @@ def _start_name(job: ZeusJob, start: int) -> str:
 
 
 def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None) -> str | None:
-    """Why nothing new is tried now; None when nothing speaks against it."""
+    """Why no other batch size may be tried now; None where one may."""
     if settings.get("pause_exploration"):
         return "Exploration is paused by a live setting"
     if run_type is not None and run_type not in job.learn_from:
         return f"A run of type {run_type} does not teach the bandit"
-    # Thompson sampling spreads concurrent runs by itself; without it two would try the same batch size
+    # concurrent runs of Thompson sampling draw different sizes; under the other policy they would try the same one
     bounded = job.policy != "zeus"
-    other = next((t for t in running if t.planned.phase in EXPLORING or (bounded and t.planned.bounded)), None)
+    other = next((t for t in running if t.planned.phase.exploring or (bounded and t.planned.bounded)), None)
     return None if other is None else f"Another run of this job explores {other.batch_size} now"
 
 
-def _explore(view: _View) -> Attempt | None:
-    """The attempt that must come before sampling: exploring or returning; None when none must."""
-    start = start_at(view.job.default_batch_size, view.sizes, view.infeasible)
-    walked = [b for b in view.sizes if b in view.too_large or b not in view.infeasible]  # what dies is passed over
-    found = next_exploration(walked, start, view.belief.explored, view.too_large, view.cheapest)
+def _explore(context: _Context) -> PlannedAttempt | None:
+    """An attempt that comes before sampling: exploration, or the return of a batch size; None where neither is due."""
+    start, belief = start_at(context.job.default_batch_size, context.sizes, context.infeasible), context.belief
+    # out of memory ends the walk, any other infeasible size is skipped
+    walked = [b for b in context.sizes if b in context.too_large or b not in context.infeasible]
+    found = next_exploration(walked, start, belief.explored, context.too_large, context.cheapest)
     if found is not None:
         number, b = found
-        return Attempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=_why_explored(view, number, b, start))
-    settled = {*(view.arms.keys() & view.epoch_costs.keys()), *view.infeasible}
-    b_due = next_return(view.belief, view.where, view.sizes, settled, view.incumbent)
-    if b_due is None:
+        which = " is the next batch size"
+        if number == 1 and b == start:
+            which = f", {_start_name(context.job, b)}, comes first"
+        elif not any(r == number for r, _ in belief.explored):
+            which = f" was the cheapest of round {number - 1} and comes first"
+        why = f"Pruning exploration, round {number}: {b}{which}."
+        return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=why)
+    settled = {*(context.arms.keys() & context.epoch_costs.keys()), *context.infeasible}
+    due = next_return(belief, context.where, context.sizes, settled, context.incumbent)
+    if due is None:
         return None
-    why = f"{b_due} has no run on this device among the last {view.job.window} converged ones and is tried once."
-    return Attempt(batch_size=b_due, phase=Phase.RETURN, why=why)
+    why = f"{due} has no run on this device among the last {context.job.window} converged ones and is tried once."
+    return PlannedAttempt(batch_size=due, phase=Phase.RETURN, why=why)
 
 
-def _why_explored(view: _View, number: int, b: int, start: int) -> str:
-    head = f"Pruning exploration, round {number}: "
-    if number == 1 and b == start:
-        return head + f"{b}, {_start_name(view.job, b)}, comes first."
-    if not any(r == number for r, _ in view.belief.explored):
-        return head + f"{b} was the cheapest of round {number - 1} and comes first."
-    return head + f"{b} is the next batch size."
-
-
-def _sample(view: _View, seed: int) -> Attempt:
-    """Thompson sampling (Algorithm 1): one draw per arm from its posterior, the lowest runs."""
-    if not view.arms:
-        reached = (
-            "that reached the target has a known cost here" if view.belief.converged else "has reached the target yet"
-        )
-        return view.take_incumbent(f"No batch size {reached}")
+def _sample(context: _Context, seed: int) -> PlannedAttempt:
+    """Thompson sampling (Algorithm 1): one draw per arm from its posterior; the lowest draw runs."""
+    text = context.weights.text
+    if not context.arms:
+        unknown = "has reached the target yet"
+        if context.belief.converged:
+            unknown = "that reached the target has a known cost here"
+        return context.take_incumbent(f"No batch size {unknown}")
     rng = random.Random(seed)
-    draws = {b: arm.mean + arm.sd * rng.gauss(0.0, 1.0) for b, arm in view.arms.items()}
+    draws = {b: arm.mean + arm.sd * rng.gauss(0.0, 1.0) for b, arm in context.arms.items()}
     b = min(draws, key=lambda b: (draws[b], b))
-    arm = view.arms[b]
+    arm = context.arms[b]
     why = (
-        f"Thompson sampling: {b} drew {view.weights.text(draws[b])}, the lowest of {len(draws)} "
-        f"(believed {view.weights.text(arm.mean)} from {arm.runs} run{'s' if arm.runs > 1 else ''})."
+        f"Thompson sampling: {b} drew {text(draws[b])}, the lowest of {len(draws)} "
+        f"(believed {text(arm.mean)} from {arm.runs} run{'s' if arm.runs > 1 else ''})."
     )
-    return Attempt(batch_size=b, phase=Phase.SAMPLE, why=why)
+    return PlannedAttempt(batch_size=b, phase=Phase.SAMPLE, why=why)

@@ -1,8 +1,8 @@
-"""Strikes: a batch size whose try raised an error is left alone for a while. Standard library only.
+"""Strikes: a batch size that raised an error is not tried for a while. Standard library only.
 
-An attempt that another one of its decision follows may fail by itself, and the recurrence still ends with a model. Such
-a failure strikes its batch size: an error of code that divides by it, a metric that is no number. Where the attempt
-after it raised an error too, the fault is not the size's.
+Where another attempt of the same decision follows, an attempt may fail and the recurrence still ends with a model. Such
+a failure is a strike against its batch size: code that divides by it, a metric that is not a number. Where the
+following attempt raises an error too, the batch size is not the cause.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 
-STRUCK_FOR = 10  # recurrences that a struck size is not tried
-FAILURES_KEPT = 32  # more than ten recurrences bring, unless many fail at once
+STRUCK_FOR = 10  # recurrences for which a struck size is not tried
+FAILURES_KEPT = 32  # more than ten recurrences have, unless many fail at once
 
 
 class Failure(NamedTuple):
@@ -27,7 +27,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(trial: Trial) -> Failure | None:
-    """The failure that a trial is; None of any other end, running out of memory included."""
+    """The failure of a trial that raised an error; None for other ends and for out of memory."""
     if trial.state is not State.FAILED or trial.observation.out_of_memory:
         return None
     followed = trial.batch_size in [planned.batch_size for planned in trial.decision.attempts[:-1]]

@@ -1,6 +1,6 @@
 """The UI plugin: page "Zeus" in the navigation, tab "Zeus cost" on a DAG and on a run.
 
-This module is imported by every Airflow process.
+Every Airflow process imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from airflow.plugins_manager import AirflowPlugin
 
 log = logging.getLogger(__name__)
 
-PREFIX = "zeus"  # where the api-server mounts our pages
-# The views' own addresses below plugin/ in Airflow's UI
+PREFIX = "zeus"  # of all addresses in the api-server
+# Addresses of the views below plugin/ in Airflow's UI
 NAV_ROUTE, DAG_ROUTE, RUN_ROUTE = "zeus", "zeus-cost", "zeus-cost-run"
 
-# No slash in front: behind a path prefix ([api] base_url) an absolute address would miss it.
+# Relative: an absolute address would lack the path prefix of [api] base_url.
 _DAG_PAGE = f"{PREFIX}/page?dag_id={{DAG_ID}}"
 
 
 class ZeusPlugin(AirflowPlugin):
-    """What Airflow finds by the ``airflow.plugins`` entry point."""
+    """The plugin that Airflow loads from the ``airflow.plugins`` entry point."""
 
     name = "zeus"
     external_views = [  # noqa: RUF012 - Airflow declares it as a plain attribute
@@ -38,13 +38,13 @@ class ZeusPlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
-        """Our pages. Only the api-server reads this attribute, so only it loads FastAPI code for us.
+        """The pages' app. Only the api-server reads this attribute, so only it imports FastAPI code of the provider.
 
-        Raises nothing: an exception in here would keep the api-server from starting. Starts no thread: a server may
-        fork its workers now, and what a thread was importing could never be imported in any of them.
+        Raises nothing: an exception here would keep the api-server from starting. Starts no thread: the server may fork
+        its workers after this, and a module that a thread is importing at that time stays locked in every worker.
         """
         try:
-            from airflow_provider_zeus.plugin.app import app
+            from airflow_provider_zeus.plugin.api.app import app
         except Exception:
             log.exception("The Zeus cost page is missing: its code could not be loaded.")
             return []

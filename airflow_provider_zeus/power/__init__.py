@@ -1,1 +1,1 @@
-"""What a device is and draws, and how its power limit is set and given back."""
+"""Devices: how energy is measured, and how power limits are set and given back."""

@@ -1,48 +1,49 @@
-"""What a device is to this package: an identity, a clock, an energy counter, a power limit."""
+"""The interface of a device: an identity, a clock, an energy counter and a power limit."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.trial import DeviceInfo
+from airflow_provider_zeus.errors import DeviceError, JobSpecError
+from airflow_provider_zeus.model.trial import DeviceInfo
 
 
 def default_state_dir() -> str:
-    """Where limit records, GPU locks and simulated devices lie by default.
+    """Default folder of limit records, GPU locks and simulated devices.
 
-    ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``, else, for a user without a home to write to, ``zeus-<uid>`` in the
+    ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``, else, for a user without a writable home, ``zeus-<uid>`` in the
     folder for temporary files.
     """
-    if named := os.environ.get("ZEUS_STATE_DIR"):
-        return named
+    if chosen := os.environ.get("ZEUS_STATE_DIR"):
+        return chosen
     folder = os.path.join(os.path.expanduser("~"), ".local", "state", "zeus")
-    there = folder
-    while not os.path.exists(there) and os.path.dirname(there):
-        there = os.path.dirname(there)
-    if os.path.isabs(folder) and os.access(there, os.W_OK | os.X_OK):
+    existing = folder
+    while not os.path.exists(existing) and os.path.dirname(existing):
+        existing = os.path.dirname(existing)
+    if os.path.isabs(folder) and os.access(existing, os.W_OK | os.X_OK):
         return folder
     return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"zeus-{os.geteuid()}")  # noqa: S108  its owner is checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRange:
-    """Power limits that a device accepts [W]; ``step_w`` is the grid that the profiler walks."""
+    """Power limits that a device accepts [W]; ``step_w`` is the distance of the limits that are profiled."""
 
     min_w: float
     max_w: float
     step_w: float = 25.0
 
     def grid_w(self) -> tuple[float, ...]:
-        """Every limit of the grid, from the highest (where training starts) to the lowest."""
+        """Limits of the grid [W], from the highest to the lowest."""
         count = int((self.max_w - self.min_w) / self.step_w + 1e-9) + 1
         return tuple(self.max_w - i * self.step_w for i in range(count))
 
     def check(self, limits_w: Iterable[float], model: str) -> None:
-        """Raises JobSpecError where one of the user's limits is out of range on this device model."""
+        """Raise JobSpecError where one of the user's limits [W] is out of range on this device model."""
         for limit_w in limits_w:
             if not self.min_w <= limit_w <= self.max_w:
                 raise JobSpecError.of(
@@ -54,10 +55,10 @@ class LimitRange:
 
 
 class Device(Protocol):
-    """One or several GPUs used as one, or a stand-in for them.
+    """One GPU, several GPUs used as one, or a substitute for them.
 
-    A reading that cannot be had is ``None``; ``missing`` then says why, per reading. Calls never block for long.
-    Setters raise :class:`~airflow_provider_zeus.errors.DeviceError` with the remedy when the device refuses.
+    A reading that is not available is ``None``, and ``missing`` has the reason. Calls never block for long. Setters
+    raise :class:`~airflow_provider_zeus.errors.DeviceError` with the remedy when the device refuses.
     """
 
     @property
@@ -66,35 +67,79 @@ class Device(Protocol):
 
     @property
     def uuid(self) -> str | None:
-        """Identity of the (first) device, None where there is none."""
+        """Identifier of the device, those of several GPUs joined by commas; None where it has none."""
 
     @property
     def missing(self) -> dict[str, str]:
-        """Reading name (``energy_j``, ``limit_w``, ...) -> why it is None."""
+        """Name of a reading (``energy_j``, ``limit_w``, ...) -> why it is None."""
 
     def now_s(self) -> float:
-        """Clock of this device's durations [s]: monotonic; virtual on a simulated device."""
+        """Clock for durations [s]: monotonic; virtual on a simulated device."""
 
     def energy_j(self) -> float | None:
         """Energy counter [J] since an arbitrary start."""
 
     def limit_range(self) -> LimitRange | None:
-        """Limits that may be set, None where there are none."""
+        """Limits that may be set; None where none may."""
 
     def limit_w(self) -> float | None:
-        """The power limit now in force [W]."""
+        """The power limit in force [W]."""
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W]. Raises DeviceError: no permission, out of range."""
 
     def restore_record(self) -> dict[str, Any] | None:
-        """Plain JSON with which the guardian restores the limit without this process; None: nothing to restore."""
+        """Plain JSON from which the guardian restores the limit without this process; None: it cannot."""
 
     def on_step(self, samples: int) -> None:
-        """Told after each optimizer step; a simulated device advances its clock, real ones ignore it."""
+        """Advance the clock of a simulated device by one optimizer step; real devices ignore it."""
 
     def synchronize(self) -> None:
-        """Wait until work handed to the device is done; called at window edges only."""
+        """Wait until all work given to the device is done. Called only where a measurement begins or ends."""
 
     def close(self) -> None:
-        """The training is over: let go of what is held for it."""
+        """Release what the device holds, at the end of the training."""
+
+
+class BaseDevice:
+    """Defaults of a device: the host's clock, no pending work, and nothing to release."""
+
+    def now_s(self) -> float:
+        """Monotonic clock of this host [s]."""
+        return time.perf_counter()
+
+    def on_step(self, samples: int) -> None:
+        """Do nothing: the clock is the host's."""
+
+    def synchronize(self) -> None:
+        """Do nothing: no work is pending."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+
+class LimitlessDevice(BaseDevice):
+    """Base of devices whose power limit can neither be read nor set.
+
+    :param info: model, count, MAXPOWER [W], energy source.
+    :param no_limit: why there is no limit, for ``missing`` and errors.
+    """
+
+    uuid = None
+
+    def __init__(self, info: DeviceInfo, no_limit: str) -> None:
+        self.info = info
+        self.missing = {"limit_w": no_limit}
+
+    def limit_range(self) -> None:
+        """Return None: no limit may be set."""
+
+    def limit_w(self) -> None:
+        """Return None: there is no limit to read."""
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Raise DeviceError."""
+        raise DeviceError(f"power limit = {limit_w:g} W: {self.missing['limit_w']}. Use mode='measure'.")
+
+    def restore_record(self) -> None:
+        """Return None: there is nothing to restore."""

@@ -1,4 +1,4 @@
-"""Several GPUs used as one: energy and MAXPOWER summed, time the longest, one power limit for all."""
+"""Several GPUs used as one device: energy and MAXPOWER are summed, time is the longest, the power limit is the same."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
-from airflow_provider_zeus.optimizer.trial import DeviceInfo
+from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.device import Device, LimitRange
-from airflow_provider_zeus.power.record import same_w
+from airflow_provider_zeus.power.limits.record import same_w
 
 
 class DeviceGroup:
     """The GPUs that train together on one host, as :class:`~airflow_provider_zeus.power.device.Device`.
 
-    A reading that one of them does not give is missing for all: a part would look like the whole. Limits are set where
-    all of them have the same one.
+    A reading that one GPU lacks is missing for the group: a partial sum would look like a complete one. Limits are set
+    only where all GPUs have the same limit.
 
-    :param parts: at least one.
-    :param gpus: of the whole training, on all hosts: each of them trains its share of a step's samples.
+    :param parts: the devices, at least one.
+    :param gpus: number of GPUs of the whole training, on all hosts: each trains its share of a step's samples.
     """
 
     def __init__(self, parts: Sequence[Device], gpus: int | None = None) -> None:
         self._parts, self._gpus = tuple(parts), gpus or len(parts)
-        self._own: dict[str, str] = {}  # readings that are missing for all -> why
+        self._reasons: dict[str, str] = {}  # readings that only the group lacks -> why
         self._infos = [part.info for part in parts]
-        self._info = self._described()
+        self._info = self._summed_info()
         self._virtual = self._info.energy_source == "simulated"
-        self._began_s = [part.now_s() for part in parts]
-        self.limit_w()  # so that ``missing`` tells of it
+        self._start_s = [part.now_s() for part in parts]
+        self.limit_w()  # fills ``missing``
 
     @property
     def info(self) -> DeviceInfo:
-        """Model, count and MAXPOWER [W] of all parts; anew where somebody came to share one of them."""
+        """Model, count and MAXPOWER [W] of all GPUs; the model changes where another training came to share one."""
         if self._infos != (infos := [part.info for part in self._parts]):
             self._infos = infos
-            self._info = self._described()
+            self._info = self._summed_info()
         return self._info
 
     @property
     def uuid(self) -> str | None:
-        """Those of all parts, in their order; None where one has none."""
+        """UUIDs of all GPUs in their order, joined by commas; None where one has none."""
         uuids = [part.uuid for part in self._parts]
         return None if None in uuids else ",".join(map(str, uuids))
 
     @property
     def missing(self) -> dict[str, str]:
-        """Reading name -> why it is None: of the first part that lacks it."""
-        return {name: why for part in reversed(self._parts) for name, why in part.missing.items()} | self._own
+        """Name of a reading -> why it is None, from the first GPU that lacks it."""
+        return {name: why for part in reversed(self._parts) for name, why in part.missing.items()} | self._reasons
 
     # ------------------------------------------------------------------ readings
     def now_s(self) -> float:
-        """Clock of this host [s]; of simulated GPUs the longest time since the group was made."""
+        """Clock of this host [s]; for simulated GPUs the longest time since the group was created."""
         if self._virtual:
-            return max(part.now_s() - began for part, began in zip(self._parts, self._began_s, strict=True))
+            return max(part.now_s() - start_s for part, start_s in zip(self._parts, self._start_s, strict=True))
         return self._parts[0].now_s()
 
     def energy_j(self) -> float | None:
@@ -63,7 +63,7 @@ class DeviceGroup:
         return None if each is None else sum(each)
 
     def each_j(self) -> tuple[float, ...] | None:
-        """Counters [J] of the parts, in the order of ``uuid``; None where one of them cannot be read."""
+        """Counters [J] of the GPUs, in the order of ``uuid``; None where one cannot be read."""
         if self.info.energy_source is None:
             return None
         readings = [part.energy_j() for part in self._parts]
@@ -71,7 +71,7 @@ class DeviceGroup:
         return known if len(known) == len(readings) else None
 
     def limit_range(self) -> LimitRange | None:
-        """Limits that every part accepts [W]."""
+        """Limits that every GPU accepts [W]."""
         ranges = [each for each in (part.limit_range() for part in self._parts) if each is not None]
         if len(ranges) < len(self._parts):
             return None
@@ -79,22 +79,22 @@ class DeviceGroup:
         return LimitRange(min_w=lowest, max_w=highest, step_w=ranges[0].step_w) if lowest < highest else None
 
     def limit_w(self) -> float | None:
-        """The limit of every part [W]; None where they differ."""
-        self._own.pop("limit_w", None)
+        """The limit of every GPU [W]; None where they differ."""
+        self._reasons.pop("limit_w", None)
         limits = [part.limit_w() for part in self._parts]
         known = [limit for limit in limits if limit is not None]
         if len(known) < len(limits):
             return None
         if not all(same_w(limit, known[0]) for limit in known):
             listed = ", ".join(f"{limit:g}" for limit in known)
-            self._own["limit_w"] = (
-                f"the GPUs that train together have limits of {listed} W; give them one to have it tuned"
+            self._reasons["limit_w"] = (
+                f"the GPUs that train together have limits of {listed} W; give them the same limit to have it tuned"
             )
             return None
         return known[0]
 
     def set_limit_w(self, limit_w: float) -> None:
-        """Set the limit of every part [W]; none keeps it where one refuses. Raises DeviceError."""
+        """Set the limit of every GPU [W]. Where one refuses, the others are reset, and DeviceError is raised."""
         before = [part.limit_w() for part in self._parts]
         for done, part in enumerate(self._parts):
             try:
@@ -107,33 +107,33 @@ class DeviceGroup:
                 raise
 
     def restore_record(self) -> dict[str, Any] | None:
-        """Those of all parts: each gets back its own."""
+        """The records of all GPUs: each gets its own limit back."""
         records = [part.restore_record() for part in self._parts]
         return None if None in records else {"kind": "several", "of": records}
 
     # ------------------------------------------------------------------ around a training
     def on_step(self, samples: int) -> None:
-        """Each part trained its share of these samples."""
+        """Advance each simulated GPU by its share of these samples."""
         if self._virtual:
             share = -(-samples // self._gpus)
             for part in self._parts:
                 part.on_step(share)
 
     def synchronize(self) -> None:
-        """Wait for the work on every part."""
+        """Wait for the work on every GPU."""
         for part in self._parts:
             part.synchronize()
 
     def close(self) -> None:
-        """Let go of every part."""
+        """Close every GPU."""
         for part in self._parts:
             part.close()
 
-    def _described(self) -> DeviceInfo:
+    def _summed_info(self) -> DeviceInfo:
         infos = self._infos
         powers, sources = [info.max_power_w for info in infos], {info.energy_source for info in infos}
         if len(sources) > 1 and None not in sources:
-            self._own["energy_j"] = f"the GPUs measure in different ways ({', '.join(sorted(map(str, sources)))})"
+            self._reasons["energy_j"] = f"the GPUs measure in different ways ({', '.join(sorted(map(str, sources)))})"
         return DeviceInfo(
             model=" + ".join(dict.fromkeys(info.model for info in infos)),
             count=len(infos),

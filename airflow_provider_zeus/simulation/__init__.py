@@ -1,1 +1,1 @@
-"""Replay of measured trainings through the product's own policies: what a policy costs, without training anything."""
+"""Replay of measured trainings through the product's own policies: what a policy costs, without any training."""

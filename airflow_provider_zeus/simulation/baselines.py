@@ -1,4 +1,4 @@
-"""What the paper compares with (section 6.1): the default configuration, and grid search with pruning."""
+"""The paper's baselines (section 6.1): the default configuration, and grid search with pruning."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Point
+from airflow_provider_zeus.simulation.traces import PowerMeasurement
 
-Config = tuple[int, Point]
+Config = tuple[int, PowerMeasurement]
 
 
 def default(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
-    """The default batch size at full power, always."""
+    """Replay the default batch size at full power."""
     env, log = Environment(scenario, seed), Log()
     b = scenario.pair.default_batch_size
     point = scenario.full_power(b)
@@ -24,9 +24,9 @@ def default(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
 
 
 def grid_search(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
-    """One configuration per recurrence, then the cheapest seen; a batch size that missed the target is dropped.
+    """Replay one configuration per recurrence, then the cheapest one found. Drops batch sizes that miss the target.
 
-    A recurrence whose configuration misses goes on with the next one, so that it ends with a model.
+    A recurrence whose configuration misses continues with the next one, so that it ends with a model.
     """
     env, log = Environment(scenario, seed), Log()
     dropped: set[int] = set()
@@ -52,7 +52,7 @@ def grid_search(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
 
 
 def grid(scenario: Scenario, dropped: set[int]) -> Iterator[Config]:
-    """Batch sizes from the smallest, power limits from the highest, without what is ``dropped`` meanwhile."""
+    """Yield batch sizes in ascending order, each with its limits in descending order; skip the ``dropped`` ones."""
     for b, points in scenario.pair.points.items():
         for point in reversed(points):
             if b not in dropped:

@@ -1,21 +1,21 @@
-"""Replays recurrences through the product's own ``prior``, ``learn`` and ``choose``: no second implementation."""
+"""Replay of recurrences through the product's own ``prior``, ``learn`` and ``choose``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.trial import (
-    Attempt,
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
     Origin,
+    PlannedAttempt,
     State,
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import SOURCE, Scenario
@@ -31,7 +31,10 @@ def replay(
     seed: int = 0,
     shifts: Mapping[int, Scenario] | None = None,
 ) -> Log:
-    """Let ``job`` recur under its policy. ``shifts``: from that recurrence on (from 0) another truth holds."""
+    """Replay ``job`` under its policy.
+
+    :param shifts: recurrence (from 0) -> scenario that holds from then on.
+    """
     env, log, device = Environment(scenario, seed), Log(), scenario.device
     writer = Writer(job, scenario)
     belief = prior(job)
@@ -44,7 +47,8 @@ def replay(
         for attempt in chances:
             run = env.attempt(attempt)
             runs.append(run)
-            belief = learn(belief, writer.trial(decision, attempt, run, len(runs), ti_id=f"{t}"))
+            trial = writer.open(decision, attempt, len(runs), ti_id=f"{t}")
+            belief = learn(belief, writer.close(trial, run))
             if run.reached:
                 break
         final = attempt is chances[-1]
@@ -54,29 +58,16 @@ def replay(
 
 
 class Writer:
-    """Writes trials as the store would."""
+    """Makes the rows that the store would hold."""
 
     def __init__(self, job: ZeusJob, scenario: Scenario) -> None:
         self.job_id = job.job_id or scenario.pair.name
-        self.number = 0
+        self.number = 0  # of the newest row
         self._spec, self._max_epochs = job.to_dict(), scenario.pair.max_epochs
         self._gpu, self._max_power_w = scenario.pair.gpu, scenario.pair.max_power_w
 
-    def open(self, decision: Decision, planned: Attempt, attempt: int, ti_id: str | None = None) -> Trial:
-        """The row of a run that begins; the attempts of one recurrence share its ``ti_id``."""
-        return self._row(decision, planned, attempt, ti_id, State.RUNNING, Observation())
-
-    def close(self, trial: Trial, run: Run) -> Trial:
-        """The row when its run has ended."""
-        return replace(trial, state=self._state(trial.planned, run), observation=self._observation(run))
-
-    def trial(self, decision: Decision, planned: Attempt, run: Run, attempt: int, ti_id: str | None = None) -> Trial:
-        """Both at once."""
-        return self._row(decision, planned, attempt, ti_id, self._state(planned, run), self._observation(run))
-
-    def _row(
-        self, decision: Decision, planned: Attempt, attempt: int, ti_id: str | None, state: State, seen: Observation
-    ) -> Trial:
+    def open(self, decision: Decision, planned: PlannedAttempt, attempt: int, ti_id: str | None = None) -> Trial:
+        """Return the row of a run that begins; the attempts of one recurrence share its ``ti_id``."""
         self.number += 1
         return Trial(
             job_id=self.job_id,
@@ -86,17 +77,16 @@ class Writer:
             spec=self._spec,
             decision=decision,
             planned=planned,
-            state=state,
-            observation=seen,
+            state=State.RUNNING,
         )
 
-    def _state(self, planned: Attempt, run: Run) -> State:
-        if run.reached:
-            return State.CONVERGED
-        return State.GIVEN_UP if planned.bounded and run.epochs < self._max_epochs else State.EXHAUSTED
-
-    def _observation(self, run: Run) -> Observation:
-        return Observation(
+    def close(self, trial: Trial, run: Run) -> Trial:
+        """Return the row of a run that has ended."""
+        state = State.CONVERGED
+        if not run.reached:
+            cut_short = trial.planned.bounded and run.epochs < self._max_epochs
+            state = State.GIVEN_UP if cut_short else State.EXHAUSTED
+        seen = Observation(
             epochs=run.epochs,
             samples=round(run.epochs * SLICE),
             samples_per_epoch=float(SLICE),
@@ -110,3 +100,4 @@ class Writer:
             max_power_w=self._max_power_w,
             energy_source=SOURCE,
         )
+        return replace(trial, state=state, observation=seen)

@@ -1,4 +1,4 @@
-"""Where replayed trainings run: draws how many epochs a run needs, and charges what it would have cost."""
+"""Replayed trainings: draw how many epochs a run needs, and compute what it would have cost."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 import random
 from typing import NamedTuple
 
-from airflow_provider_zeus.optimizer.trial import Attempt
-from airflow_provider_zeus.simulation.scenario import Arm, Epoch, Scenario
-from airflow_provider_zeus.simulation.traces import Point
+from airflow_provider_zeus.model.trial import PlannedAttempt
+from airflow_provider_zeus.simulation.scenario import BatchSizeTruth, Epoch, Scenario
+from airflow_provider_zeus.simulation.traces import PowerMeasurement
 
-CHECK_S = 1.0  # within an epoch a bound is looked at once a second
+CHECK_S = 1.0  # within an epoch a bound is checked once a second
 NOTHING = Epoch(0.0, 0.0, 0.0)
 _EPS = 1e-9
 
 
 class Run(NamedTuple):
-    """One training as it was charged. ``excess_*`` is the part that is profiling's, not the batch size's."""
+    """One replayed training. ``excess``: the part of its cost that is profiling's, not the batch size's."""
 
     batch_size: int
     limit_w: float
@@ -24,42 +24,31 @@ class Run(NamedTuple):
     reached: bool
     energy_j: float
     time_s: float
-    cost: float  # [J], profiling included
+    cost: float  # [J], Eq. 2, profiling included
     epoch_cost: float  # [J], EpochCost(b)
     excess: Epoch
-    expected_cost: float  # [J], of a run that begins as this one did
+    expected_cost: float  # [J], mean over all runs of this batch size and bound
     chance: float  # that such a run reaches the target
 
 
-class Draws:
-    """Common random numbers: the k-th run of a batch size draws the same epochs, whoever asked for it."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._streams: dict[int, random.Random] = {}
-
-    def next(self, arm: Arm) -> float:
-        """Epochs that the next run of this batch size needs to its target; inf: it never reaches it."""
-        stream = self._streams.get(arm.batch_size)
-        if stream is None:
-            stream = self._streams[arm.batch_size] = random.Random(f"{self._seed}/{arm.batch_size}")
-        return arm.epochs[int(stream.random() * len(arm.epochs))]
-
-
 class Environment:
-    """The trainings of one seed. Set ``scenario`` anew for a shift of the data: what was profiled stays so.
+    """The trainings of one seed. Assign ``scenario`` for a shift of the data: what was profiled stays profiled.
 
-    ``free_looks``: as upstream's simulator counts. EpochCost is known before the first run of a batch size, so one that
-    cannot end an epoch within its bound costs nothing. Without it such a run pays for what it trains.
+    The k-th run of a batch size draws the same epochs in every policy (common random numbers).
+
+    :param free_looks: count as the simulator of the paper's authors does. EpochCost is known before the first run of a
+        batch size, so a run that cannot end an epoch within its bound costs nothing. Without it such a run costs what
+        it trains.
     """
 
     def __init__(self, scenario: Scenario, seed: int, *, free_looks: bool = False) -> None:
         self.scenario = scenario
         self.free_looks = free_looks
         self.profiled: set[int] = set()
-        self._draws = Draws(seed)
+        self._seed = seed
+        self._streams: dict[int, random.Random] = {}  # by batch size
 
-    def attempt(self, planned: Attempt) -> Run:
+    def attempt(self, planned: PlannedAttempt) -> Run:
         """Run one attempt of a decision within its bounds (section 4.4; ``training/bound.py``)."""
         bound = math.inf if planned.bound_cost is None else planned.bound_cost
         epochs = math.inf if planned.bound_epochs is None else planned.bound_epochs
@@ -74,7 +63,7 @@ class Environment:
         bound_epochs: float = math.inf,
         max_epoch_cost: float = math.inf,
     ) -> Run:
-        """Train at the power limit of Eq. 7, in the first run of a batch size after an epoch of profiling."""
+        """Train at the power limit of Eq. 7; the first run of a batch size profiles for one epoch before that."""
         arm = self.scenario.arms[batch_size]
         new = batch_size not in self.profiled
         self.profiled.add(batch_size)
@@ -85,24 +74,29 @@ class Environment:
         excess = NOTHING
         if new and allowed:
             part, p = min(allowed, 1.0), arm.profiling
-            excess = Epoch(*((a - b) * part for a, b in zip(_figures(p), _figures(epoch), strict=True)))
+            excess = Epoch(
+                (p.energy_j - epoch.energy_j) * part, (p.time_s - epoch.time_s) * part, (p.cost - epoch.cost) * part
+            )
         return self._run(arm, arm.limit_w, epoch, allowed, excess)
 
-    def train_at(self, batch_size: int, point: Point, *, bound_cost: float = math.inf) -> Run:
+    def train_at(self, batch_size: int, point: PowerMeasurement, *, bound_cost: float = math.inf) -> Run:
         """Train at a given power limit, without profiling."""
         epoch = self.scenario.epoch(point)
         allowed = self._allowed(bound_cost / epoch.cost)
         return self._run(self.scenario.arms[batch_size], point.limit_w, epoch, allowed, NOTHING)
 
     def _allowed(self, epochs: float) -> float:
-        """Epochs that may be trained: whole ones, checked at each epoch's end; below one, what the checks in it let."""
+        """Epochs that may be trained: whole ones, checked at each epoch's end; a part of one under a bound below it."""
         epochs = min(epochs, self.scenario.pair.max_epochs)
         if epochs >= 1 - _EPS:
             return float(math.floor(epochs + _EPS))
         return 0.0 if self.free_looks else epochs
 
-    def _run(self, arm: Arm, limit_w: float, epoch: Epoch, allowed: float, excess: Epoch) -> Run:
-        needed = self._draws.next(arm)
+    def _run(self, arm: BatchSizeTruth, limit_w: float, epoch: Epoch, allowed: float, excess: Epoch) -> Run:
+        stream = self._streams.get(arm.batch_size)
+        if stream is None:
+            stream = self._streams[arm.batch_size] = random.Random(f"{self._seed}/{arm.batch_size}")
+        needed = arm.epochs[int(stream.random() * len(arm.epochs))]  # inf: never reaches the target
         epochs = min(needed, allowed)
         mean, chance = arm.run(allowed)
         return Run(
@@ -118,7 +112,3 @@ class Environment:
             epoch.cost * mean + excess.cost,
             chance,
         )
-
-
-def _figures(epoch: Epoch) -> tuple[float, float, float]:
-    return epoch.energy_j, epoch.time_s, epoch.cost

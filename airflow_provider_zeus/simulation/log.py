@@ -1,4 +1,4 @@
-"""What a replay cost, recurrence by recurrence, and its regret (Eq. 9)."""
+"""The cost of a replay, recurrence by recurrence, and its regret (Eq. 9)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 
 
 class Log:
-    """One column per figure, one entry per recurrence. Costs [J], energies [J], times [s], power limits [W].
+    """One list per figure, one entry per recurrence. Costs [J], energies [J], times [s], power limits [W].
 
-    ``expected_cost`` replaces each run's cost by the mean over all runs that begin alike (same batch size, same bound):
-    the same mean over seeds, with less of the luck of the draw in it.
+    ``expected_cost`` replaces each run's cost by the mean over all runs of the same batch size and bound: the same mean
+    over seeds, with less variance.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Log:
         self.batch_size: list[int] = []  # of the run that was kept
         self.limit_w: list[float] = []
         self.attempts: list[int] = []
-        self.best_cost: list[float] = []  # C* of that moment
+        self.best_cost: list[float] = []  # C* at that recurrence
         self.runs: list[tuple[Run, ...]] = []
         self.runs_without_model = 0
         self.runs_below_target = 0
@@ -41,10 +41,10 @@ class Log:
         final: bool = True,
         kept: bool = True,
     ) -> None:
-        """One recurrence; its last run is the one whose model is kept, unless ``kept`` says that none was.
+        """Add a recurrence of these runs. One that ends below target, or without a model, costs one C* more: a repeat.
 
-        A recurrence that ends below target, or without a model, is charged one C* more: it has to be done again.
-        ``final``: the recurrence would have ended with its last run whether or not that reached the target.
+        :param final: whether the recurrence ends with its last run even if that misses the target.
+        :param kept: whether the model of the last run is kept.
         """
         last, missed = runs[-1], scenario.best_cost
         self.cost.append(math.fsum([r.cost for r in runs]) + missed * (not last.reached))
@@ -60,9 +60,9 @@ class Log:
         self.runs_below_target += kept and not last.reached
 
     def regret(self) -> list[float]:
-        """Cumulative regret after each recurrence, in units of C*."""
+        """Return the cumulative regret after each recurrence, in units of C*."""
         return list(accumulate(c / best - 1 for c, best in zip(self.cost, self.best_cost, strict=True)))
 
     def expected_regret(self) -> list[float]:
-        """The same of ``expected_cost``."""
+        """Return the cumulative regret of ``expected_cost``, in units of C*."""
         return list(accumulate(c / best - 1 for c, best in zip(self.expected_cost, self.best_cost, strict=True)))

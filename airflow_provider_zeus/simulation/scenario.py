@@ -1,4 +1,4 @@
-"""A recurring job whose truth is known: what each batch size costs, and which is best (the oracle of section 6.1)."""
+"""A recurring job with known true costs: those of each batch size, and the best one (the oracle of section 6.1)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo
-from airflow_provider_zeus.simulation.traces import Pair, Point
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 
 SOURCE = "simulated"
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What one epoch draws."""
+    """Energy, time and cost of one epoch."""
 
     energy_j: float
     time_s: float
@@ -26,8 +26,8 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """One batch size as it is."""
+class BatchSizeTruth:
+    """True figures of one batch size."""
 
     batch_size: int
     limit_w: float  # the power limit of Eq. 7
@@ -36,14 +36,14 @@ class Arm:
     epochs: tuple[float, ...]  # to the target, one per measured run; inf: never
 
     def run(self, allowed: float) -> tuple[float, float]:
-        """(expected epochs of a run that may take ``allowed``, chance that it reaches the target)."""
+        """Return (expected epochs of a run limited to ``allowed``, probability that it reaches the target)."""
         n = len(self.epochs)
         return sum([min(e, allowed) for e in self.epochs]) / n, sum([e <= allowed for e in self.epochs]) / n
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One pair under one eta."""
+    """One workload on one GPU under one eta."""
 
     pair: Pair
     eta: float = 0.5
@@ -54,27 +54,27 @@ class Scenario:
         return Weights(self.eta, self.pair.max_power_w)
 
     @cached_property
-    def arms(self) -> Mapping[int, Arm]:
-        """By batch size, ascending."""
-        return {b: self._arm(b, points) for b, points in self.pair.points.items()}
+    def arms(self) -> Mapping[int, BatchSizeTruth]:
+        """True figures by batch size, ascending."""
+        arms = {}
+        for b, points in self.pair.points.items():
+            best = min(points, key=lambda p: (self.epoch(p).cost, p.limit_w))
+            energy_j = math.fsum(p.energy_j for p in points) / len(points)
+            time_s = math.fsum(p.time_s for p in points) / len(points)
+            profiling = Epoch(energy_j, time_s, self.weights.cost(energy_j, time_s))
+            arms[b] = BatchSizeTruth(b, best.limit_w, self.epoch(best), profiling, self.pair.epochs[b])
+        return arms
 
-    def _arm(self, b: int, points: tuple[Point, ...]) -> Arm:
-        best = min(points, key=lambda p: (self.epoch(p).cost, p.limit_w))
-        energy_j = math.fsum(p.energy_j for p in points) / len(points)
-        time_s = math.fsum(p.time_s for p in points) / len(points)
-        profiling = Epoch(energy_j, time_s, self.weights.cost(energy_j, time_s))
-        return Arm(b, best.limit_w, self.epoch(best), profiling, self.pair.epochs[b])
-
-    def epoch(self, point: Point) -> Epoch:
-        """One epoch at one power limit."""
+    def epoch(self, point: PowerMeasurement) -> Epoch:
+        """Energy, time and cost of an epoch at one power limit."""
         return Epoch(point.energy_j, point.time_s, self.weights.cost(point.energy_j, point.time_s))
 
-    def full_power(self, batch_size: int) -> Point:
+    def full_power(self, batch_size: int) -> PowerMeasurement:
         """The highest limit measured at this batch size."""
         return self.pair.points[batch_size][-1]
 
     def success_epochs(self, batch_size: int) -> float:
-        """Expected epochs until a run reaches its target, the failed runs before it included; inf: it never does."""
+        """Expected epochs until a run reaches its target, failed runs before it included; inf: it never does."""
         mean, chance = self.arms[batch_size].run(self.pair.max_epochs)
         return mean / chance if chance else math.inf
 
@@ -89,23 +89,23 @@ class Scenario:
 
     @cached_property
     def best_cost(self) -> float:
-        """C* [J]: what an oracle pays for a recurrence, the unit of regret."""
+        """C* [J]: cost of a recurrence to an oracle, the unit of regret."""
         return self.expected_cost(self.best)
 
     @cached_property
     def default_run(self) -> Epoch:
-        """Expected run of the default batch size at full power: what energy and time are compared with."""
+        """Expected run of the default batch size at full power, the baseline of energy and time."""
         b = self.pair.default_batch_size
         one, epochs = self.epoch(self.full_power(b)), self.success_epochs(b)
         return Epoch(one.energy_j * epochs, one.time_s * epochs, one.cost * epochs)
 
     @property
     def device(self) -> DeviceInfo:
-        """The GPU as ``choose`` sees it."""
+        """The GPU, for ``choose``."""
         return DeviceInfo(model=self.pair.gpu, max_power_w=self.pair.max_power_w, energy_source=SOURCE)
 
     def job(self, **fields: Any) -> ZeusJob:
-        """The job as its author would write it; ``fields`` are those of :class:`ZeusJob`."""
+        """Return the job of this scenario; ``fields`` override fields of :class:`ZeusJob`."""
         spec: dict[str, Any] = {
             "batch_sizes": self.pair.batch_sizes,
             "default_batch_size": self.pair.default_batch_size,

@@ -3,21 +3,21 @@
 ``summary_train.csv`` holds one row per training run: dataset, network, batch_size, optimizer, target_metric,
 target_epoch (empty: the target was never reached). ``summary_power_<gpu>.csv`` holds one row per batch size and power
 limit: dataset, network, batch_size, optimizer, power_limit [W], time_per_epoch [s], average_power [W]. Every GPU and
-every workload in the folder is found by listing it. An average power above its limit is how the instrument read it.
+every workload in the folder is found by listing it. An average power above its limit is a reading of the instrument.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.rows import Row, rows_of
+from airflow_provider_zeus.simulation.rows import rows_of
 
 TRAIN = "summary_train.csv"
 POWER = "summary_power_{}.csv"
@@ -26,7 +26,7 @@ _REMEDY = "Give the folder that holds summary_train.csv and summary_power_<gpu>.
 
 
 class Training(NamedTuple):
-    """What was trained: dataset, network and optimizer."""
+    """Dataset, network and optimizer."""
 
     dataset: str
     network: str
@@ -54,7 +54,7 @@ WORKLOADS = (
 )
 
 
-class Point(NamedTuple):
+class PowerMeasurement(NamedTuple):
     """One epoch at one power limit."""
 
     limit_w: float
@@ -76,7 +76,7 @@ class Pair:
     default_batch_size: int
     max_epochs: int
     max_power_w: float  # the highest limit in the GPU's whole trace
-    points: Mapping[int, tuple[Point, ...]]  # per batch size (ascending), by limit
+    points: Mapping[int, tuple[PowerMeasurement, ...]]  # per batch size (ascending), by limit
     epochs: Mapping[int, tuple[float, ...]]  # per batch size, one figure per run; inf: never reached its target
 
     @property
@@ -100,7 +100,7 @@ class Pair:
         return 2 * len(self.points) * len(self.limits_w)
 
     def starting_at(self, default: int) -> Pair:
-        """The same with this default batch size. Raises JobSpecError where it was not measured or never converged."""
+        """Return this pair with another default. Raises JobSpecError if that was not measured or never converged."""
         if default not in self.points:
             sizes = f"Use one of {', '.join(map(str, self.points))}"
             raise JobSpecError.of("default_batch_size", default, f"was not measured for {self.name}", sizes)
@@ -114,7 +114,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Traces:
-    """The traces of one folder. Raises JobSpecError, in one line, for whatever cannot be read."""
+    """The traces of one folder. Raises JobSpecError, in one line, for what cannot be read."""
 
     folder: Path
 
@@ -133,7 +133,7 @@ class Traces:
         """The workloads of Table 1 that are here, then those of every other dataset and network, by name."""
         here = set(self._runs)
         found = [w for w in WORKLOADS if (w.training, w.target) in here]
-        known = {w.training[:2] for w in found}  # its other optimizers and targets are none of Table 1
+        known = {w.training[:2] for w in found}  # their other optimizers and targets are left out
         found += [self._other(*key) for key in sorted(here) if key[0][:2] not in known]
         named = {w.name: w for w in found}
         if len(named) < len(found):
@@ -143,12 +143,14 @@ class Traces:
         return named
 
     def pair(self, workload: str, gpu: str) -> Pair:
-        """One workload on one GPU, with the batch sizes that both traces hold."""
+        """Return one workload on one GPU, with the batch sizes that both traces hold."""
         w = self._workload(workload)
         points = self._points(w, gpu)
         if not points:
             problem = f"has no power trace on {gpu} of a batch size in {TRAIN}"
-            raise JobSpecError.of("workload", workload, problem, f"Use one of {self._names()}, or another GPU")
+            raise JobSpecError.of(
+                "workload", workload, problem, f"Use one of {', '.join(self.workloads)}, or another GPU"
+            )
         default = max((b for b in points if b <= w.default_batch_size), default=min(points))
         found = Pair(
             workload=workload,
@@ -162,9 +164,9 @@ class Traces:
         return found.starting_at(default)
 
     def pairs(self, gpus: Sequence[str] = (), workloads: Sequence[str] = ()) -> list[Pair]:
-        """Every workload on every GPU that measured it; only the named ones, where names are given.
+        """Return every workload on every GPU that measured it, or the named ones only.
 
-        Raises JobSpecError where that is none, or where a workload and a GPU are both named and do not belong together.
+        Raises JobSpecError if there is none, or if a named workload was not measured on a named GPU.
         """
         gpus_here = self.gpus
         names = {name: self._workload(name) for name in workloads or self.workloads}
@@ -181,20 +183,18 @@ class Traces:
 
     def _workload(self, name: str) -> Workload:
         if name not in self.workloads:
-            raise JobSpecError.of("workload", name, "is not in these traces", f"Use one of {self._names()}")
+            remedy = f"Use one of {', '.join(self.workloads)}"
+            raise JobSpecError.of("workload", name, "is not in these traces", remedy)
         return self.workloads[name]
 
-    def _points(self, w: Workload, gpu: str) -> dict[int, tuple[Point, ...]]:
-        """Per batch size that was trained too, ascending."""
+    def _points(self, w: Workload, gpu: str) -> dict[int, tuple[PowerMeasurement, ...]]:
+        """Power measurements per batch size, ascending; only sizes that were trained too."""
         trained = self._runs[w.training, w.target]
         measured = sorted((b, points) for (what, b), points in self.power(gpu).items() if what == w.training)
         return {b: tuple(sorted(points)) for b, points in measured if b in trained}
 
-    def _names(self) -> str:
-        return ", ".join(self.workloads)
-
     def _other(self, training: Training, target: float) -> Workload:
-        """The rules of section 6.1 where Table 1 is silent: of the surest sizes to reach the target the largest."""
+        """A workload outside of Table 1, by the rules of section 6.1: its default is the largest safest size."""
         runs = self._runs[training, target]
         default = max(runs, key=lambda b: (sum(map(math.isfinite, runs[b])) / len(runs[b]), b))
         longest = max((e for epochs in runs.values() for e in epochs if math.isfinite(e)), default=50.0)
@@ -204,26 +204,21 @@ class Traces:
     @cached_property
     def _runs(self) -> Mapping[tuple[Training, float], Mapping[int, list[float]]]:
         found: dict[tuple[Training, float], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for row in _rows(self.folder / TRAIN, "target_metric", "target_epoch"):
+        for row in rows_of("traces", self.folder / TRAIN, (*_KEYS, "target_metric", "target_epoch"), _REMEDY):
             never = row.text("target_epoch").strip().lower() in ("", "nan")
             epochs = math.inf if never else row.number("target_epoch")
-            found[_training(row), row.number("target_metric", positive=False)][row.whole("batch_size")].append(epochs)
+            training = Training(row.text("dataset"), row.text("network"), row.text("optimizer"))
+            found[training, row.number("target_metric", positive=False)][row.whole("batch_size")].append(epochs)
         return found
 
-    def power(self, gpu: str) -> Mapping[tuple[Training, int], list[Point]]:
-        """Every curve of a power trace, by training and batch size, as it stands there. Raises JobSpecError."""
+    def power(self, gpu: str) -> Mapping[tuple[Training, int], list[PowerMeasurement]]:
+        """Return every curve of a power trace, by training and batch size, in its order. Raises JobSpecError."""
         if gpu not in self.gpus:
             raise JobSpecError.of("gpu", gpu, "has no power trace here", f"Use one of {', '.join(self.gpus)}")
-        found: dict[tuple[Training, int], list[Point]] = defaultdict(list)
-        for row in _rows(self.folder / POWER.format(gpu), "power_limit", "time_per_epoch", "average_power"):
-            figures = (row.number(name) for name in ("power_limit", "time_per_epoch", "average_power"))
-            found[_training(row), row.whole("batch_size")].append(Point(*figures))
+        found: dict[tuple[Training, int], list[PowerMeasurement]] = defaultdict(list)
+        columns = ("power_limit", "time_per_epoch", "average_power")
+        for row in rows_of("traces", self.folder / POWER.format(gpu), (*_KEYS, *columns), _REMEDY):
+            figures = (row.number(name) for name in columns)
+            training = Training(row.text("dataset"), row.text("network"), row.text("optimizer"))
+            found[training, row.whole("batch_size")].append(PowerMeasurement(*figures))
         return found
-
-
-def _rows(path: Path, *columns: str) -> Iterator[Row]:
-    return rows_of("traces", path, (*_KEYS, *columns), _REMEDY)
-
-
-def _training(row: Row) -> Training:
-    return Training(row.text("dataset"), row.text("network"), row.text("optimizer"))

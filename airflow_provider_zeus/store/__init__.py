@@ -1,4 +1,4 @@
-"""The trial log behind one protocol; ``open_store()`` is the one way in."""
+"""The trial log: ``open_store()`` returns a :class:`~airflow_provider_zeus.store.base.Store`."""
 
 from __future__ import annotations
 

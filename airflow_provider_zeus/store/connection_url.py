@@ -1,4 +1,4 @@
-"""Which database an Airflow Connection means. Errors name the field, its value and the remedy, never a password."""
+"""The database URL of an Airflow Connection. Errors name the field, its value and the remedy, never a password."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ REMEDY = (
 )
 _IN_URL = re.compile(r"(?:^|//|[\s\"'])[^\s:/@\"']*:(?!//)([^\s\"']+)@")  # user:password@
 _IN_QUERY = re.compile(r"pass\w*=([^\s&\"']+)")
-_LONGEST_NAME = 63  # bytes of a PostgreSQL name: of a longer one the server would say the beginning
+_LONGEST_NAME = 63  # bytes of a PostgreSQL name: of a longer one the server would report the beginning
 _STORES = ("sql", "variable")
 _POSTGRES = ("zeus", "postgres", "postgresql")
 _HOST = re.compile(r"[\w.:,%\[\]-]*")  # names, addresses, several of them
-_NOT_OF_LIBPQ = ("store", "sqlalchemy_url", "sqlalchemy_scheme", "sqlalchemy_query", "cursor")
+_OTHER_EXTRAS = ("store", "sqlalchemy_url", "sqlalchemy_scheme", "sqlalchemy_query", "cursor")
 
 
 def is_variable_store(connection: Any, conn_id: str) -> bool:
-    """Whether Airflow's Variables hold the log. Raises StoreError for a store that there is not."""
+    """Whether Airflow's Variables hold the log. Raises StoreError for an unknown store."""
     if not isinstance(connection.extra_dejson, Mapping):
         raise _wrong(conn_id, "extra", "...", "no JSON object")
     chosen = connection.extra_dejson.get("store") or "sql"
@@ -39,14 +39,14 @@ def database_url(connection: Any, conn_id: str) -> str:
     """Database URL of a Connection (types zeus, postgres, sqlite), with its password. Raises StoreError."""
     try:
         return _database_url(connection, conn_id)
-    except (TypeError, ValueError, AttributeError):  # an extra that is no text, a character that no URL takes
+    except (TypeError, ValueError, AttributeError):  # an extra that is no text, a character that no URL allows
         raise StoreError(
             f"Connection {conn_id!r}: its fields cannot be put together as the URL of a database. {REMEDY}."
         ) from None
 
 
 def _database_url(connection: Any, conn_id: str) -> str:
-    from airflow_provider_zeus.store.sql_engine import parsed_url
+    from airflow_provider_zeus.store.sql.engine import parsed_url
 
     extra, kind, host = connection.extra_dejson, connection.conn_type, connection.host or ""
     if extra.get("sqlalchemy_url"):
@@ -59,7 +59,7 @@ def _database_url(connection: Any, conn_id: str) -> str:
         kind = kind if re.fullmatch("[a-z_]{0,30}", str(kind or "")) else "..."
         raise _wrong(conn_id, "conn_type", kind, "no trial log is kept there")
     elif host or extra.get("host"):
-        url = _of_fields(connection, conn_id, host)
+        url = _url_of_fields(connection, conn_id, host)
     else:
         raise _wrong(conn_id, "host", host, "it names no database")
     for field, name in (("login", url.username), ("schema", url.database)):
@@ -68,11 +68,11 @@ def _database_url(connection: Any, conn_id: str) -> str:
     return url.render_as_string(hide_password=False)
 
 
-def _of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:
-    """The fields of the form; ``host`` may be a name, a folder with a Unix socket, or a URL that leaves fields out."""
+def _url_of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:
+    """URL of the form's fields; ``host`` may be a name, a folder with a Unix socket, or a URL without some fields."""
     import sqlalchemy as sa
 
-    from airflow_provider_zeus.store.sql_engine import parsed_url
+    from airflow_provider_zeus.store.sql.engine import parsed_url
 
     if "://" in host:
         url = parsed_url(host, f"Connection {conn_id!r}: host")
@@ -94,15 +94,16 @@ def _of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:
 
 
 def _options(extra: Mapping[str, Any]) -> dict[str, str]:
-    """Options of the PostgreSQL client in a Connection's extra: sslmode, options, connect_timeout ... All are handed
-    on, so that a misspelt one is refused and no connection is made without the encryption that was asked for.
+    """Options of the PostgreSQL client in a Connection's extra: sslmode, options, connect_timeout ...
+
+    All are passed on, so that the client refuses a misspelt one instead of connecting without the required encryption.
     """
-    given = {**(extra.get("sqlalchemy_query") or {}), **{k: v for k, v in extra.items() if k not in _NOT_OF_LIBPQ}}
+    given = {**(extra.get("sqlalchemy_query") or {}), **{k: v for k, v in extra.items() if k not in _OTHER_EXTRAS}}
     return {k: str(int(v) if isinstance(v, bool) else v) for k, v in given.items() if v not in (None, "")}
 
 
 def passwords(connection: Any) -> list[str]:
-    """Passwords that stand in other fields than their own, as ``user:password@`` or as options of the client."""
+    """Passwords in other fields than ``password``: as ``user:password@`` or as options of the client."""
     extra = connection.extra_dejson if isinstance(connection.extra_dejson, Mapping) else {}
     given = {**extra, **(extra["sqlalchemy_query"] if isinstance(extra.get("sqlalchemy_query"), Mapping) else {})}
     texts = [connection.host, connection.login, connection.schema, connection.extra, *given.values()]

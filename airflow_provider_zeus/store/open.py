@@ -1,4 +1,4 @@
-"""``open_store()``: the one way to the trial log, for tasks, the api-server and the CLI."""
+"""``open_store()`` opens the trial log, for tasks, the api-server and the CLI."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.private import share_with
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables, asked_again
+from airflow_provider_zeus.private_files import share_with
 from airflow_provider_zeus.store.base import UPGRADE, Store
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
 from airflow_provider_zeus.store.patience import within
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, asked_again
 
 DEFAULT_CONN_ID = "zeus_default"
-SETTINGS_S = 3.0  # for Airflow's API to give a task its live settings, which are an aid
+SETTINGS_S = 3.0  # for Airflow's API to return live settings; a task runs without them
 _HERE = re.compile(r"(^|[.:=])(Local|Sequential)Executor(:|$)")
 
 
@@ -32,25 +32,25 @@ def open_store(
 
     A PostgreSQL database is migrated by ``airflow zeus db upgrade`` only.
 
-    :param create: make or migrate an SQLite file where all tasks run on this host; False (the UI): StoreError while
-        there is none.
-    :param overlap_possible: whether two recurrences of the job may run at once; the Variable store answers ``ask``
-        only where the caller says False.
+    :param create: create or migrate an SQLite file where all tasks run on this host; False (the UI): raise StoreError
+        while there is none.
+    :param overlap_possible: whether two recurrences of the job may run at once; the Variable store allows ``ask`` only
+        where it is False.
     :param now: clock [s since the epoch], for tests.
 
-    Raises StoreError, each with its remedy: the Connection cannot be looked up or says nothing usable, no Connection
-    and an executor that runs tasks elsewhere, a database that cannot be reached or has another schema.
+    Raises StoreError with a remedy: the Connection cannot be read or is not usable, there is no Connection and the
+    executor runs tasks on other hosts, or the database cannot be reached or has another schema.
     """
     url = store_url(conn_id)
     if url is None:
-        from airflow_provider_zeus.store.variable import VariableStore
+        from airflow_provider_zeus.store.variables.store import VariableStore
 
         return VariableStore(AirflowVariables(), overlap_possible=overlap_possible, now=now)
     from airflow.sdk import conf
 
-    from airflow_provider_zeus.store.sql import SqlStore
+    from airflow_provider_zeus.store.sql.store import SqlStore
 
-    share_with(conf.get("zeus", "shared_group", fallback="").strip())  # an SQLite file, and what lies beside it
+    share_with(conf.get("zeus", "shared_group", fallback="").strip())  # an SQLite file, and the files beside it
     create = create and url.startswith("sqlite") and runs_here()
     read = AirflowVariables().get
     return SqlStore(url, create=create, now=now, read_setting=within(read, SETTINGS_S) if supervisor() else read)
@@ -68,10 +68,10 @@ def store_url(conn_id: str) -> str | None:
 
 
 def find_connection(conn_id: str) -> Any:
-    """A Connection; None where there surely is none. Raises StoreError for any other answer.
+    """A Connection; None where it does not exist. Raises StoreError for any other answer.
 
-    Airflow's look-up says "not defined" where a backend failed too; the log would then split over two places, so
-    an absence is asked for a second time where an error shows.
+    Airflow's look-up also says "not defined" where a backend failed, and the log would then split over two places. So
+    an absence is checked a second time in a way that shows errors.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
@@ -82,7 +82,7 @@ def find_connection(conn_id: str) -> Any:
         except AirflowNotFoundException:
             found = _asked_again(conn_id)
             if found is None and os.environ.get(name := f"AIRFLOW_CONN_{conn_id.upper()}"):
-                raise StoreError(f"{name} is no Connection") from None  # Airflow takes it for absent
+                raise StoreError(f"{name} is no Connection") from None  # Airflow treats it as absent
             return found
     except Exception as error:  # of Airflow, of HTTP, of its database, of a secrets backend
         raise StoreError(
@@ -92,7 +92,7 @@ def find_connection(conn_id: str) -> Any:
 
 
 def _mask(connection: Any) -> None:
-    """Tell Airflow's logs of the passwords that it does not know: those that stand in another field."""
+    """Mask in Airflow's logs the passwords in other fields, which Airflow does not know."""
     from airflow.sdk.log import mask_secret
 
     for password in passwords(connection):
@@ -106,15 +106,22 @@ def _asked_again(conn_id: str) -> Any:
         from airflow_provider_zeus.airflow_compat import GetConnection
 
         answer = asked_again(GetConnection(conn_id=conn_id), "CONNECTION_NOT_FOUND")
-        return None if answer is None else BaseHook.get_connection(conn_id)  # it was a passing failure
+        return None if answer is None else BaseHook.get_connection(conn_id)  # the failure was temporary
     from airflow_provider_zeus.airflow_compat import MetastoreBackend
 
-    return MetastoreBackend().get_connection(conn_id)  # a CLI that is not in server context has not looked here
+    return MetastoreBackend().get_connection(conn_id)  # a CLI outside the server context has not looked here
 
 
 def embedded_path() -> Path:
-    """Where the embedded file lies: ``$AIRFLOW_HOME/zeus.db``."""
+    """Path of the embedded file: ``$AIRFLOW_HOME/zeus.db``."""
     return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME") or "~/airflow")).expanduser() / "zeus.db"
+
+
+def state_dir() -> Path:
+    """``[zeus] state_dir``: the folder of locks, records of changed power limits, and pending results."""
+    from airflow.sdk import conf
+
+    return Path(conf.get("zeus", "state_dir", fallback="") or embedded_path().parent / "zeus")
 
 
 def runs_here() -> bool:

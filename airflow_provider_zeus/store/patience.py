@@ -1,4 +1,4 @@
-"""How long one waits for what may not answer: a call with a bound, and a call that is tried again."""
+"""Calls with a time limit, and calls that are retried."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 def bounded(call: Callable[[], T], most_s: float | None) -> T:
-    """What ``call`` returns, waited for at most ``most_s`` seconds (None: for as long as it takes).
+    """Return what ``call`` returns; wait at most ``most_s`` seconds (None: without a limit).
 
-    It runs in a daemon thread, so that a signal is handled while it hangs, and it does not keep the process alive. It
-    is not stopped: what it does when the wait is over, it does unseen. Where no thread can be started it runs here.
+    The call runs in a daemon thread, so signals are handled while it hangs, and it does not keep the process alive. A
+    timeout does not stop it; its result is then dropped. Where no thread can be started, it runs in this one.
 
     Raises what ``call`` raises, and TimeoutError.
     """
@@ -43,14 +43,14 @@ def bounded(call: Callable[[], T], most_s: float | None) -> T:
         try:
             raise errors[0]
         finally:
-            errors.clear()  # else the error holds itself, and with it all that its frames hold
+            errors.clear()  # else the error refers to itself and keeps its frames alive
     if not result:
         raise TimeoutError(f"no answer for {most_s:g} s")
     return result[0]
 
 
 def within(call: Callable[[str], T], most_s: float) -> Callable[[str], T]:
-    """The same call of one text, with a bound; see :func:`bounded`."""
+    """The same call with a time limit; see :func:`bounded`."""
     return lambda text: bounded(lambda: call(text), most_s)
 
 
@@ -62,12 +62,12 @@ def retried(
     sleep: Callable[[float], None] = time.sleep,
     chance: Callable[[], float] = random.random,
 ) -> T:
-    """What ``call`` returns, tried again after a StoreError that may pass, for ``most_s`` seconds.
+    """Return what ``call`` returns; retry after a temporary StoreError, for at most ``most_s`` seconds.
 
-    Raises StoreError: the last one, or the first one that does not pass.
+    Raises StoreError: the last one, or the first one that is not temporary.
 
     :param clock: seconds, monotonic.
-    :param chance: a number from 0 to 1, by which pauses differ.
+    :param chance: returns a random number from 0 to 1, for the length of a pause.
     """
     until_s = clock() + most_s
     for pause_s in pauses(chance):
@@ -81,7 +81,7 @@ def retried(
 
 
 def pauses(chance: Callable[[], float]) -> Iterator[float]:
-    """Seconds between two tries: twice as long each time, and different in each process that waits for the same."""
+    """Seconds between two tries: twice as long each time, up to a limit, with random jitter between processes."""
     longest_s = _FIRST_S
     while True:
         yield longest_s * (1 + chance()) / 2

@@ -1,61 +1,53 @@
-"""A trial as a flat row (SQL) and as plain JSON (Variables, untold costs): one place that knows both.
+"""A trial as a flat row (SQL) and as plain JSON (Variables, pending results).
 
-What a newer version wrote is read as far as it is known here: a state or a phase that is not keeps its name, is no
-member of its class, is shown by it and teaches nothing (:func:`is_known`); a field of an attempt that is not known is
-left out.
+Rows of a newer version can be read: unknown fields are ignored, and an unknown state or phase keeps its name. Pages
+show such a trial by that name, and the policy learns nothing from it (:func:`is_known`).
 """
 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from enum import StrEnum
-from functools import cache
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from airflow_provider_zeus.optimizer.bounds import bounded, brief
-from airflow_provider_zeus.optimizer.trial import (
-    UNSAID_LEASE_S,
-    Attempt,
-    Decision,
-    Observation,
-    Origin,
-    Phase,
-    PowerPoint,
-    ProfileSample,
-    State,
-    Trial,
-    TrialKey,
-)
-from airflow_provider_zeus.optimizer.typed import check_fields, check_trial
-from airflow_provider_zeus.store.base import Report, Unreadable
+from airflow_provider_zeus.model.size_bounds import bounded, brief
+from airflow_provider_zeus.model.trial import UNSAID_LEASE_S, Observation, Origin, Phase, PowerPoint, State, Trial
+from airflow_provider_zeus.model.wire import decode, encode, refuse_constant
+from airflow_provider_zeus.store.base import Unreadable
+from airflow_provider_zeus.store.reported_figures import NEVER_NEGATIVE
 
-K = TypeVar("K", bound=StrEnum)
-
-log = logging.getLogger(__name__)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
-
-
-_JSON = json.JSONDecoder(parse_constant=_refuse)
+_JSON = json.JSONDecoder(parse_constant=refuse_constant)
 DAMAGED = object()
-_OBJECTS = ("decision", "planned", "spec", "reasons")
 
 ORIGIN = tuple(f.name for f in fields(Origin))
+_POINT = tuple(f.name for f in fields(PowerPoint))
 OBSERVED = tuple(f.name for f in fields(Observation))
-_PLANNED = frozenset(f.name for f in fields(Attempt))
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
 _TIMES = ("opened_at", "lease_until", "lease_s", "closed_at")
 _AS_IS = ("job_id", "number", "reason", "asked_after_seq", "told_seq", *_TIMES)
+_OWN = (*_AS_IS, "state", "planned", "decision", "spec")
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spec:
+    """What a decision reads of the job of an earlier trial."""
+
+    batch_sizes: tuple[int, ...]
+    default_batch_size: int
+    target: str
+    job_version: str = ""
+    policy: str = ""
+    eta: float = 0.0
+    beta: float = 0.0
+    window: int = 0
+    seed: int = 0
+
+
 def to_row(trial: Trial) -> dict[str, Any]:
-    """Column values of a trial; JSON columns hold plain dicts and lists."""
+    """Column values of a trial; JSON columns are plain dicts and lists."""
     origin, seen = trial.origin, trial.observation
     return {
         **{name: getattr(trial, name) for name in _AS_IS},
@@ -66,31 +58,43 @@ def to_row(trial: Trial) -> dict[str, Any]:
         "state": trial.state.value,
         "batch_size": trial.batch_size,
         "phase": trial.planned.phase.value,
-        "planned": asdict(trial.planned),
-        "decision": trial.decision.to_dict(),
+        "planned": encode(trial.planned),
+        "decision": encode(trial.decision),
         "spec": dict(trial.spec),
         "reasons": dict(seen.reasons),
     }
 
 
 def from_row(row: Mapping[Any, Any]) -> Trial:
-    """Read what :func:`to_row` wrote; columns that are not a trial's are ignored, and long texts are cut."""
-    each = row["gpu_energy_j"]
-    seen = {name: row[name] for name in OBSERVED} | {"gpu_energy_j": None if each is None else tuple(each)}
-    return Trial(
-        **{name: row[name] for name in _AS_IS} | {"reason": row["reason"] and brief(row["reason"])},
-        key=TrialKey(row["ti_id"], row["attempt"]),
-        origin=Origin(**{name: row[name] for name in ORIGIN}),
-        spec=row["spec"],
-        decision=_decision(row["decision"]),
-        planned=_attempt(row["planned"]),
-        state=state_of(row["state"]),
-        observation=bounded(Observation(**seen)),
-    )
+    """Read what :func:`to_row` wrote; other columns are ignored, and long texts are cut.
+
+    Raises an error of :data:`DAMAGE` where no decision can be computed with a value.
+    """
+    parts = {name: row[name] for name in _OWN}
+    parts["key"] = {"ti_id": row["ti_id"], "attempt": row["attempt"]}
+    parts["origin"] = {name: row[name] for name in ORIGIN}
+    parts["observation"] = {name: row[name] for name in OBSERVED}
+    trial = decode(Trial, parts, newer=True)
+    seen, reason = bounded(trial.observation), trial.reason and brief(trial.reason)
+    if seen is not trial.observation or reason != trial.reason:
+        trial = replace(trial, observation=seen, reason=reason)
+    _check(trial)
+    return trial
+
+
+def _check(trial: Trial) -> None:
+    """Raises ValueError where no decision can be computed with a trial."""
+    spec = decode(_Spec, trial.spec, newer=True)
+    if trial.batch_size <= 0 or any(batch_size <= 0 for batch_size in spec.batch_sizes):
+        raise ValueError(f"batch_size = {min(trial.batch_size, *spec.batch_sizes)} is not above 0")
+    for name in NEVER_NEGATIVE:
+        value = getattr(trial.observation, name)
+        if value is not None and value < 0:
+            raise ValueError(f"{name} = {value:g} is below 0")
 
 
 def read_json(text: Any) -> Any:
-    """What a JSON column holds; :data:`DAMAGED` where that is no JSON, so that one damaged row hides no other."""
+    """The value of a JSON column; :data:`DAMAGED` where it is no JSON, so that one damaged row hides no other."""
     try:
         return _JSON.decode(text)
     except (ValueError, TypeError, RecursionError):
@@ -98,20 +102,15 @@ def read_json(text: Any) -> Any:
 
 
 def read_row(row: Mapping[Any, Any]) -> Trial | Unreadable:
-    """The trial of a row that may be damaged: of a file that was repaired, or changed by hand."""
+    """The trial of a row that may be damaged, such as one changed by hand."""
     try:
-        for name in _OBJECTS:
-            if not isinstance(row[name], Mapping):
-                raise ValueError(f"{name} holds no JSON object")
-        trial = from_row(row)
-        check_trial(trial)
+        return from_row(row)
     except DAMAGE as error:
         return unreadable(row, error)
-    return trial
 
 
 def unreadable(row: Mapping[Any, Any], error: Exception) -> Unreadable:
-    """What is known of a row that cannot be read, and why it cannot."""
+    """Identity of a row that cannot be read, and why it cannot."""
     job_id, number, dag_id = (row.get(name) for name in ("job_id", "number", "dag_id"))
     return Unreadable(
         job_id=job_id if isinstance(job_id, str) else "",
@@ -122,77 +121,29 @@ def unreadable(row: Mapping[Any, Any], error: Exception) -> Unreadable:
 
 
 def is_known(trial: Trial) -> bool:
-    """Whether this version knows the trial's state and phase, so that it may teach something."""
+    """Whether this version knows the trial's state and phase, so that the policy may learn from it."""
     return trial.state in _STATES and trial.planned.phase in _PHASES
 
 
-def state_of(text: str) -> State:
-    """The state of this name; one that is no member of :class:`State` where a newer version has written it."""
-    return _named(State, text)
-
-
 def trial_to_dict(trial: Trial) -> dict[str, Any]:
-    """Plain JSON of a trial; what is None is left out."""
+    """Plain JSON of a trial without values that are None."""
     return {name: value for name, value in to_row(trial).items() if value is not None}
 
 
 def trial_from_dict(data: Mapping[str, Any]) -> Trial:
-    """Read what :func:`trial_to_dict` wrote. Raises KeyError, TypeError or ValueError when it did not."""
-    trial = from_row({**dict.fromkeys((*_AS_IS, *ORIGIN, *OBSERVED)), "lease_s": UNSAID_LEASE_S, **data})
-    check_trial(trial)
-    return trial
+    """Read what :func:`trial_to_dict` wrote. Raises an error of :data:`DAMAGE`."""
+    return from_row({**dict.fromkeys((*_OWN, *ORIGIN, *OBSERVED)), "lease_s": UNSAID_LEASE_S, **data})
 
 
-def report_to_dict(report: Report) -> dict[str, Any]:
-    """Plain JSON of a report."""
-    return {
-        "observation": report.observation.to_dict(),
-        "profile": [asdict(s) for s in report.profile],
-        "points": [asdict(p) for p in report.points],
-        **({"unsure": [report_to_dict(beat) for beat in report.unsure]} if report.unsure else {}),
-    }
+def points_to_lists(points: Iterable[PowerPoint]) -> list[list[Any]]:
+    """Each power point as the list of its values."""
+    return [[p.t_s, p.power_w, p.limit_w, p.phase] for p in points]
 
 
-def report_from_dict(data: Mapping[str, Any]) -> Report:
-    """Read what :func:`report_to_dict` wrote. Raises KeyError, TypeError or ValueError when it did not."""
-    report = Report(
-        observation=Observation.from_dict(data["observation"]),
-        profile=tuple(ProfileSample(**s) for s in data["profile"]),
-        points=tuple(PowerPoint(**p) for p in data["points"]),
-        unsure=tuple(report_from_dict(beat) for beat in data.get("unsure", ())),
-    )
-    check_fields(report.observation, *report.profile, *report.points)
-    return report
-
-
-def _decision(data: Mapping[str, Any]) -> Decision:
-    try:
-        return Decision.from_dict(data)
-    except (TypeError, ValueError):  # of a newer version
-        return Decision.from_dict(data, _attempt)
-
-
-def _attempt(data: Mapping[str, Any]) -> Attempt:
-    known = {name: value for name, value in data.items() if name in _PLANNED}
-    return Attempt(**{**known, "phase": _named(Phase, data["phase"])})
-
-
-def _named(kind: type[K], text: str) -> K:
-    try:
-        return kind(text)
-    except ValueError:
-        unknown: K = _unknown(kind, text)
-        return unknown
-
-
-@cache
-def _unknown(kind: type[K], text: str) -> K:
-    log.warning(
-        "The trial log holds the %s %r, which this version does not know: such trials are shown and teach nothing. "
-        "Upgrade airflow-provider-zeus on this machine.",
-        kind.__name__.lower(),
-        text,
-    )
-    unknown = str.__new__(kind, text)
-    unknown._name_ = unknown._value_ = text
-    return unknown
+def points_from_lists(stored: Any) -> list[PowerPoint]:
+    """Read what :func:`points_to_lists` wrote; points that cannot be read are left out."""
+    points = []
+    for values in stored if isinstance(stored, list) else ():
+        with suppress(TypeError, ValueError):
+            points.append(decode(PowerPoint, dict(zip(_POINT, values, strict=True))))
+    return points

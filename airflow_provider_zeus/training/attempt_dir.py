@@ -1,4 +1,4 @@
-"""A folder for the files of one attempt: fresh when it begins, removed when it is given up, left when it is kept.
+"""A folder for the files of one attempt: empty when it begins, removed when it is given up, left when it is kept.
 
 Beside each folder lies a marker file that its process keeps locked. The kernel unlocks it when the process dies, so the
 next run on this host finds the folders of dead attempts by their markers and removes them. A kept folder has no marker.
@@ -15,7 +15,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from airflow_provider_zeus import private
+from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import JobSpecError
 
 _PREFIX, _MARKER = "zeus-attempt-", ".lock"
@@ -25,25 +25,25 @@ log = logging.getLogger(__name__)
 
 
 class AttemptDir:
-    """A folder of this process alone, under ``root``: mode 0700, or 2770 where ``root`` is shared by a group.
-
-    Raises JobSpecError where none can be made.
+    """A new folder under ``root``: mode 0700, or 2770 where ``root`` is shared by a group.
 
     :param root: default: the folder for temporary files.
+
+    Raises JobSpecError where no folder can be made.
     """
 
     def __init__(self, root: str | None) -> None:
         place = Path(root or tempfile.gettempdir())
         try:
-            private.make_folder(place)
+            private_files.make_folder(place)
             remove_orphans(place)
             self._lock, marker = tempfile.mkstemp(_MARKER, _PREFIX, place)  # private: O_EXCL, mode 0600
             self._marker = Path(marker)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(self._lock, _host().encode())
-            self.kept = False  # its model is kept: the folder is the caller's
+            os.write(self._lock, os.uname().nodename.encode())
+            self.kept = False  # its model is kept: the folder belongs to the caller
             self.path = self._marker.with_suffix("")
-            private.new_folder(self.path)
+            private_files.new_folder(self.path)
         except OSError as error:
             raise JobSpecError.of(
                 "[zeus] attempt_root",
@@ -53,19 +53,19 @@ class AttemptDir:
             ) from error
 
     def keep(self) -> None:
-        """Leave the folder to the caller: the attempt's model is kept. Raises nothing."""
+        """Leave the folder to the caller, since the attempt's model is kept. Raises nothing."""
         if not self.kept:
             self.kept = True
-            self._let_go()
+            self._remove_marker()
 
     def remove(self) -> None:
-        """Remove the folder, unless it is kept. Raises nothing: a file that cannot be removed is logged."""
+        """Remove the folder, unless it is kept. Raises nothing: what cannot be removed is logged."""
         if not self.kept:
             _remove(self.path)
-            self._let_go()
+            self._remove_marker()
 
-    def _let_go(self) -> None:
-        """Remove the marker. One that stays names no host, so no run takes the folder for an orphan's."""
+    def _remove_marker(self) -> None:
+        """Remove the marker. If that fails it no longer names this host, so no run takes the folder for an orphan."""
         try:
             os.ftruncate(self._lock, 0)
             self._marker.unlink()
@@ -76,9 +76,9 @@ class AttemptDir:
 
 
 def remove_orphans(root: Path) -> int:
-    """Remove the folders of attempts whose process died on this host; how many. Raises nothing.
+    """Remove the folders of attempts whose process died on this host; return how many. Raises nothing.
 
-    Folders of other users, of other hosts and of living processes are left alone.
+    Folders of other users, of other hosts and of running processes are left alone.
     """
     removed = 0
     for marker in root.glob(f"{_PREFIX}*{_MARKER}"):
@@ -93,9 +93,9 @@ def _remove_if_dead(marker: Path) -> bool:
         found = os.fstat(lock)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             return False
-        if os.read(lock, 256).decode(errors="replace") != _host():
+        if os.read(lock, 256).decode(errors="replace") != os.uname().nodename:
             return False
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process lives
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process runs
         log.info("Zeus removes %s, left behind by an attempt that died.", marker.with_suffix(""))
         _remove(marker.with_suffix(""))
         marker.unlink(missing_ok=True)
@@ -111,7 +111,3 @@ def _remove(path: Path) -> None:
         pass
     except OSError as error:
         log.warning("Zeus could not remove %s, the folder of an attempt that was given up: %s", path, error)
-
-
-def _host() -> str:
-    return os.uname().nodename

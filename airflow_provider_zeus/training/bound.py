@@ -1,63 +1,43 @@
-"""When an exploratory attempt is given up: the bound of its plan against what it drew so far (section 4.4)."""
+"""When an exploratory attempt is given up: the bounds of its plan against what it cost so far (section 4.4)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.trial import Attempt, Observation
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.trial import Observation, PlannedAttempt
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bounds of one attempt, in epochs and in cost [J]; cost bounds scale with the size of this slice."""
+    """The bounds of one attempt, in epochs and in cost [J]. Cost bounds scale with the size of this data slice."""
 
-    planned: Attempt
+    planned: PlannedAttempt
     weights: Weights
 
     def passed(self, so_far: Observation, *, epoch_cost: float | None, at_end_of_epoch: bool) -> str | None:
-        """Why the attempt must be given up now; None while it may go on.
+        """Return why the attempt must be given up now; None while it may go on.
 
-        At an epoch's end the next epoch is counted as spent already, so that it is not begun in vain.
-        ``epoch_cost`` [J] is EpochCost(b) from a complete profile, None while there is none.
+        At the end of an epoch the next one is counted as spent already, so that it does not begin if it cannot be
+        finished.
+
+        :param epoch_cost: EpochCost(b) [J] from a complete profile; None while there is none.
         """
-        return (
-            self._epochs(so_far.epochs or 0.0, at_end_of_epoch)
-            or self._epoch_cost(so_far, epoch_cost)
-            or self._cost(so_far, at_end_of_epoch)
-        )
-
-    def _epochs(self, epochs: float, at_end_of_epoch: bool) -> str | None:
-        bound = self.planned.bound_epochs
-        if bound is None or epochs + at_end_of_epoch <= bound + 1e-9:
+        planned, text = self.planned, self.weights.text
+        epochs, size, assumed_size = so_far.epochs or 0.0, so_far.samples_per_epoch, planned.bound_samples_per_epoch
+        scale = size / assumed_size if size and assumed_size else 1.0
+        highest = None if planned.max_epoch_cost is None else planned.max_epoch_cost * scale
+        if planned.bound_epochs is not None and epochs + at_end_of_epoch > planned.bound_epochs + 1e-9:
+            return f"{epochs:.3g} epochs without reaching the target; the bound is {planned.bound_epochs:.3g}"
+        if epoch_cost is not None and highest is not None and epoch_cost > highest:
+            return f"an epoch costs {text(epoch_cost)}; above {text(highest)} it is not worth trying"
+        if planned.bound_cost is None or so_far.time_s is None or (self.weights.eta > 0 and so_far.energy_j is None):
             return None
-        return f"{epochs:.3g} epochs without reaching the target; the bound is {bound:.3g}"
-
-    def _epoch_cost(self, so_far: Observation, epoch_cost: float | None) -> str | None:
-        highest = self.planned.max_epoch_cost
-        if epoch_cost is None or highest is None or epoch_cost <= highest * self._scale(so_far):
+        # The excess of profiling is not the batch size's fault.
+        energy_j = None if so_far.energy_j is None else so_far.energy_j - (so_far.excess_j or 0.0)
+        spent = self.weights.cost(energy_j, so_far.time_s - (so_far.excess_s or 0.0))
+        next_epoch = spent / epochs if at_end_of_epoch and epochs else 0.0
+        bound = planned.bound_cost * scale
+        if spent + next_epoch <= bound:
             return None
-        text = self.weights.text
-        return f"an epoch costs {text(epoch_cost)}; above {text(highest * self._scale(so_far))} it is not worth trying"
-
-    def _cost(self, so_far: Observation, at_end_of_epoch: bool) -> str | None:
-        bound, spent = self.planned.bound_cost, self._spent(so_far)
-        if bound is None or spent is None:
-            return None
-        bound *= self._scale(so_far)
-        following = spent / so_far.epochs if at_end_of_epoch and so_far.epochs else 0.0
-        if spent + following <= bound:
-            return None
-        text = self.weights.text
         return f"{text(spent)} spent without reaching the target; the bound is {text(bound)}"
-
-    def _scale(self, so_far: Observation) -> float:
-        assumed, actual = self.planned.bound_samples_per_epoch, so_far.samples_per_epoch
-        return actual / assumed if assumed and actual else 1.0
-
-    def _spent(self, o: Observation) -> float | None:
-        """Cost so far without the excess of profiling, which is not the batch size's fault [J]."""
-        if o.time_s is None or (self.weights.eta > 0 and o.energy_j is None):
-            return None
-        energy_j = None if o.energy_j is None else o.energy_j - (o.excess_j or 0.0)
-        return self.weights.cost(energy_j, o.time_s - (o.excess_s or 0.0))

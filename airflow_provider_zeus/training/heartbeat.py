@@ -1,4 +1,4 @@
-"""Calls back every few seconds from a thread of its own, also while training is deep in one long step."""
+"""Calls a function every few seconds from another thread, also while training is within one long step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-_END_S = 1.0  # for a beat that is under way when the training ends
+_END_S = 1.0  # how long a beat under way is waited for when the training ends
 
 log = logging.getLogger(__name__)
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 class Heartbeat:
     """Calls ``beat`` every ``every_s`` seconds until stopped; a daemon thread, so it never keeps a process alive.
 
-    Where this host starts no thread there are no heartbeats; the log says so, and the training goes on.
+    Where no thread can be started there are no heartbeats: the log says so, and the training goes on.
     """
 
     def __init__(self, beat: Callable[[], None], every_s: float) -> None:
@@ -31,7 +31,7 @@ class Heartbeat:
             )
 
     def stop(self) -> None:
-        """Stop; waits for a beat that is under way, at most one period or one second."""
+        """Stop. Waits for a beat that is under way, at most one period or one second."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(min(self._every_s, _END_S))
@@ -40,5 +40,5 @@ class Heartbeat:
         while not self._stopped.wait(self._every_s):
             try:
                 self._beat()
-            except Exception:  # the next one may do: a lease must not run out over it
+            except Exception:  # the next beat may succeed; without beats the lease expires
                 log.exception("A heartbeat failed.")

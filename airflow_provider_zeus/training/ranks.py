@@ -1,14 +1,14 @@
-"""Several processes that train together: who this one is, and the one exchange of each epoch in which they agree.
+"""Processes that train together: the place of this one among them, and their exchange of figures.
 
-Told by the environment that torchrun makes: ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``. What they
-exchange goes over the process group that the training itself initialises.
+The place comes from the environment variables of torchrun: ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``,
+``LOCAL_WORLD_SIZE``. The exchange uses the process group that the training itself initialises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from airflow_provider_zeus.errors import JobSpecError
 
@@ -17,7 +17,7 @@ _BY_TORCHRUN = "start the processes by torchrun, which sets it"
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those that train together. Rank 0 decides and writes; the first of each host measures it."""
+    """This process among those that train together. Rank 0 decides and writes; the first one of a host measures it."""
 
     rank: int = 0
     size: int = 1
@@ -26,12 +26,12 @@ class Ranks:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
-        """As the environment says; alone without ``WORLD_SIZE``. Raises JobSpecError where the rest does not fit."""
+        """Read the environment; one process without ``WORLD_SIZE``. Raises JobSpecError where values do not fit."""
         size = _number(environ, "WORLD_SIZE", 1)
         if size <= 1:
             return cls()
         rank = _number(environ, "RANK")
-        # Without either, each process is its host's only one, as where an operator of the cluster sets the variables.
+        # Without either, each process is the only one of its host, as where a Kubernetes operator sets the variables.
         local_rank = _number(environ, "LOCAL_RANK", 0)
         local_size = _number(environ, "LOCAL_WORLD_SIZE", None if "LOCAL_RANK" in environ else 1)
         for name, value, below in (("RANK", rank, size), ("LOCAL_RANK", local_rank, local_size)):
@@ -46,16 +46,16 @@ class Ranks:
 
     @property
     def measures(self) -> bool:
-        """Whether this process measures its host, for all processes there."""
+        """Whether this process measures its host, for all processes of the host."""
         return self.local_rank == 0
 
     @property
     def hosts(self) -> int:
-        """How many hosts train together; all but the last may be expected to run equally many processes."""
+        """How many hosts train together, each with as many processes as this one; the last may have fewer."""
         return -(-self.size // self.local_size)
 
     def share(self, batch_size: int) -> int:
-        """What of a global batch size is trained by one process [samples]."""
+        """The part of a global batch size that one process trains [samples]."""
         return batch_size // self.size
 
     def check(self, batch_sizes: Sequence[int]) -> None:
@@ -71,28 +71,12 @@ class Ranks:
             )
 
     def exchange(self, row: Sequence[float]) -> list[list[float]]:
-        """The rows of all processes, by one all-reduce; the same everywhere. Every process calls it equally often.
+        """The rows of all processes, by one all-reduce: the same result in each. Every process calls it equally often.
 
-        Raises JobSpecError: there is no process group, or it is another one. What its transport raises where another
-        process has died is left as it is.
+        Raises JobSpecError: there is no process group, or not the one of the environment; and what the transport
+        raises where another process has died.
         """
         import torch
-
-        group = self._group()
-        kinds = [part.partition(":")[0] for part in group.get_backend_config().split(",")]
-        table = torch.zeros(self.size, len(row), dtype=torch.float64, device="cpu" if "cpu" in kinds else kinds[0])
-        table[self.rank] = torch.tensor(row, dtype=torch.float64)
-        group.all_reduce(table)  # of zeros and one row each: nothing is rounded
-        return table.tolist()
-
-    @property
-    def ready(self) -> bool:
-        """Whether the process group is there (and not yet destroyed)."""
-        import torch.distributed as group
-
-        return group.is_available() and group.is_initialized()
-
-    def _group(self) -> Any:
         import torch.distributed as group
 
         if not self.ready:
@@ -109,7 +93,18 @@ class Ranks:
                 f"RANK and WORLD_SIZE say rank {self.rank} of {self.size}",
                 "initialise it from the environment, by init_process_group() without rank and world_size",
             )
-        return group
+        kinds = [part.partition(":")[0] for part in group.get_backend_config().split(",")]
+        table = torch.zeros(self.size, len(row), dtype=torch.float64, device="cpu" if "cpu" in kinds else kinds[0])
+        table[self.rank] = torch.tensor(row, dtype=torch.float64)
+        group.all_reduce(table)  # of zeros and one row each: nothing is rounded
+        return table.tolist()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the process group exists (and is not yet destroyed)."""
+        import torch.distributed as group
+
+        return group.is_available() and group.is_initialized()
 
 
 ALONE = Ranks()

@@ -1,4 +1,4 @@
-"""How a training function is left before its end. Not ``Exception``, which user code may catch."""
+"""Exceptions that end a training function early. They are no ``Exception``, so user code does not catch them."""
 
 
 class AttemptOver(BaseException):
@@ -6,10 +6,10 @@ class AttemptOver(BaseException):
 
 
 class TrainingKilled(BaseException):
-    """The task is being stopped (``on_kill``); nothing more may run."""
+    """The task is being stopped (``on_kill``); the training must end."""
 
 
 def raise_again(signal: BaseException | None) -> None:
-    """Raise a signal that came already, if one did; without its old traceback, which would grow with every call."""
+    """Raise a signal that is set, without its old traceback, which would grow with every call."""
     if signal is not None:
         raise signal.with_traceback(None)

@@ -1,4 +1,4 @@
-"""Learns one slice: how the temperature changes within six hours. A small network, seconds on one CPU core."""
+"""Train on one slice: how the temperature changes within six hours. A small network, seconds on one CPU core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, RandomSampler, TensorDataset
 from . import samples
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.training.run import ZeusRun
+    from airflow_provider_zeus import ZeusRun
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,9 @@ WIDTH = 128
 def retrain(run: ZeusRun, key: str) -> nn.Module:
     """Train on the slice ``key`` until the run's target or its last epoch; returns the model.
 
-    Model and optimizer are built in here: an attempt that is given up is restarted by calling this function again.
+    Builds model and optimizer: this function is called again for each attempt.
     """
-    torch.set_num_threads(1)  # the work is too small to share, and the machine has other things to do
+    torch.set_num_threads(1)  # the work is too small for more threads
     torch.manual_seed((run.plan.seed + run.attempt) % 2**63)  # the same decision trains the same model
     data = samples.of_slice(key)
     run.set_target(TARGET_SHARE * data.trivial_rmse_f)
@@ -49,12 +49,12 @@ def retrain(run: ZeusRun, key: str) -> nn.Module:
 
 
 def network(features: int) -> nn.Module:
-    """A fresh network, features to the standardised change."""
+    """Return a new network from features to the standardised change."""
     return nn.Sequential(nn.Linear(features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
 
 
 def holdout_rmse_f(model: nn.Module, data: samples.Samples) -> float:
-    """Error on the hold-out [degrees F]."""
+    """Return the error on the hold-out [degrees F]."""
     with torch.no_grad():
         error = model(torch.from_numpy(data.x_holdout)).squeeze(1) - torch.from_numpy(data.y_holdout)
     return float(error.square().mean().sqrt()) * data.spread_f

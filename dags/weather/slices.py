@@ -1,4 +1,4 @@
-"""Weekly slices of the year: which week's retraining sees which 84 days. Standard library only."""
+"""Weekly slices of the year: the 84 days of data of each week's retraining. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DATA_END = datetime(2013, 12, 31, tzinfo=UTC)  # the last reading is of 2013-12-
 
 
 def all_keys() -> list[str]:
-    """Keys of all slices in order, ``"2013-W13"`` to ``"2013-W52"``: the ISO week that the model is made for."""
+    """Return the keys of all slices in order, ``"2013-W13"`` to ``"2013-W52"``: the ISO week that the model serves."""
     monday, found = _monday(*FIRST_WEEK), []
     while monday + STEP <= DATA_END:
         year, week, _ = monday.isocalendar()
@@ -22,7 +22,7 @@ def all_keys() -> list[str]:
 
 
 def window(key: str) -> tuple[datetime, datetime]:
-    """First moment of a slice and the one after its last [UTC]: the 84 days before the Monday of its week."""
+    """Return begin and end of a slice [UTC]: the 84 days before the Monday of its week. Raises ValueError."""
     if key not in all_keys():
         raise ValueError(f"slice {key!r}: no such week. Use one of {all_keys()[0]} to {all_keys()[-1]}.")
     year, week = key.split("-W")
@@ -31,7 +31,7 @@ def window(key: str) -> tuple[datetime, datetime]:
 
 
 def next_key(emitted: Collection[str]) -> str | None:
-    """The earliest slice that is not in ``emitted``; None when all are."""
+    """Return the earliest slice that is not in ``emitted``; None when all are."""
     return next((key for key in all_keys() if key not in emitted), None)
 
 

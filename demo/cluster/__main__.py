@@ -1,4 +1,4 @@
-"""``python -m demo.cluster``, as ``make demo-cluster`` calls it."""
+"""``python -m demo.cluster``, called by ``make demo-cluster``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.store.base import Store
-from demo.cluster.ledger import problems, row, table
+from demo.cluster.account import problems, row, table
 from demo.cluster.scenario import Played, Where, play
 from demo.cluster.servers import Cluster
 from demo.cluster.settings import JOBS, SLICES, Options, Site, job_id
@@ -33,7 +33,7 @@ def main() -> int:
         options = Options.read(os.environ)
         with alone(), stopped_by_signals():
             for pid in end_leftovers():
-                print(f"  ended what an earlier demo had left running (session {pid})", flush=True)
+                print(f"  ended processes of an earlier demo (session {pid})", flush=True)
             return _demo(options)
     except (DemoError, ZeusError) as error:
         print(f"\nThe cluster failed: {error}", file=sys.stderr, flush=True)
@@ -46,7 +46,7 @@ def main() -> int:
 def _demo(options: Options) -> int:
     print(ABOUT, flush=True)
     folder = Path(tempfile.mkdtemp(prefix="zeus-cluster-"))
-    done = False  # what went wrong is kept to be looked at
+    done = False  # else logs and models stay
     try:
         begun_s = time.monotonic()
         with running(folder) as (cluster, store):
@@ -66,8 +66,8 @@ def _demo(options: Options) -> int:
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Cluster, Store]]:
-    """A cluster in ``folder`` that is up, and its trial log; both are closed at the end."""
-    from airflow_provider_zeus.store.sql import SqlStore
+    """Start a cluster in ``folder`` and open its trial log; close both at the end."""
+    from airflow_provider_zeus.store.sql.store import SqlStore
 
     site = Site.fresh(folder)
     cluster = Cluster(site, _say)
@@ -84,28 +84,28 @@ def running(folder: Path) -> Iterator[tuple[Cluster, Store]]:
 
 
 def weeks(runs: int) -> list[str]:
-    """Slices of that many runs."""
+    """Return the slices of that many runs."""
     if str(DAGS) not in sys.path:
-        sys.path.insert(0, str(DAGS))  # as Airflow does for the files there
+        sys.path.insert(0, str(DAGS))  # as Airflow does for DAG files
     from weather.slices import all_keys
 
     return all_keys()[: runs * SLICES]
 
 
 def report(cluster: Cluster, store: Store, played: Played) -> list[str]:
-    """Print what the jobs came to; returns what is wrong."""
+    """Print the totals of the jobs; return the problems found."""
     log = {job: store.trials(job_id(job)) for job in JOBS}
     drawn_j = drawn(cluster.site)
     rows = [row(job, trials, len(played.runs[job]) * SLICES) for job, trials in log.items()]
     wrong = problems(log, played, drawn_j, saved(cluster.site, played))
-    told_j = sum(each.energy_j for each in rows)
+    logged_j = sum(each.energy_j for each in rows)
     peaks = cluster.peaks
     _say("\nEnergy and GPU time are simulated:")
     for line in table(rows):
         _say(line)
-    share = f"{told_j / drawn_j:.1%}" if drawn_j else "nothing"
-    _say(f"\nEnergy: {told_j / 1000:.2f} kJ in the log of {drawn_j / 1000:.2f} kJ that the GPUs drew ({share}); what a")
-    _say("killed training drew after its last heartbeat, and what lies outside of epochs, is not in the log.")
+    share = f"{logged_j / drawn_j:.1%}" if drawn_j else "nothing"
+    _say(f"\nEnergy: {logged_j / 1000:.2f} kJ in the log of {drawn_j / 1000:.2f} kJ that the GPUs drew ({share}); the")
+    _say("log lacks what a killed training drew after its last heartbeat, and what is drawn outside of epochs.")
     _say(f"Wall time of the runs: {played.wall_s:.0f} s.")
     _say("Peak memory [MiB, shared pages counted once]:")
     for kind, mib in sorted(peaks.by_kind_mib.items(), key=lambda each: -each[1]):
@@ -118,14 +118,14 @@ def report(cluster: Cluster, store: Store, played: Played) -> list[str]:
 
 
 def drawn(site: Site) -> float:
-    """Energy that all simulated GPUs of the cluster drew [J]."""
-    from airflow_provider_zeus.power.state_file import ENERGY_J, StateFile
+    """Return the energy that all simulated GPUs of the cluster drew [J]."""
+    from airflow_provider_zeus.power.simulated.state_file import ENERGY_J, StateFile
 
     return sum(StateFile(str(path)).slots[ENERGY_J] for path in site.folder.glob("worker-*/gpu-*/simulated-*.gpu"))
 
 
 def saved(site: Site, played: Played) -> set[Where]:
-    """Recurrences whose model lies on disk."""
+    """Return the recurrences whose model is on disk."""
     found = set()
     for job, runs in played.runs.items():
         for number, run in enumerate(runs):

@@ -11,14 +11,14 @@ TRAININGS = "trainings"
 
 
 class Peaks:
-    """The most memory [MiB] that each kind of process was seen to use, and all of them together."""
+    """Peak memory [MiB] of each kind of process, and of all together."""
 
     def __init__(self) -> None:
         self.by_kind_mib: dict[str, float] = {}
         self.total_mib = 0.0
 
     def note(self, kinds: Mapping[int, str]) -> None:
-        """Look once. ``kinds``: pids that the cluster started, by kind; what workers run counts apart."""
+        """Measure once. ``kinds``: kind of each pid that the cluster started; the workers' trainings are a kind too."""
         now: dict[str, float] = {}
         for pid, kind in kinds.items():
             for each, mib in _of_tree(pid, kind):
@@ -29,7 +29,7 @@ class Peaks:
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """A process and all below it; empty when it has gone."""
+    """Return a process and its descendants; empty when it has ended."""
     try:
         top = psutil.Process(pid)
         return [top, *top.children(recursive=True)]
@@ -38,7 +38,7 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def trainings(worker_pid: int) -> list[psutil.Process]:
-    """Processes below a Celery worker's pool: the tasks that it runs, and what those started."""
+    """Return the processes of the tasks that a Celery worker runs, and their children."""
     try:
         pool = psutil.Process(worker_pid).children()
         return [process for each in pool for process in each.children(recursive=True)]

@@ -1,4 +1,4 @@
-"""What happens on the cluster: overlapping runs of four jobs, and the death of one worker in the middle."""
+"""The cluster's scenario: overlapping runs of four jobs, and the death of one worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.store.base import Store
 from demo.cluster.servers import Cluster
 from demo.cluster.settings import JOBS, SLICES, WORKERS, dag_id, job_id
@@ -15,14 +15,14 @@ from demo.settings import DemoError
 
 RUNS_TIMEOUT_S = 900.0
 VICTIM = WORKERS[1]
-IN_FLIGHT_S = 0.5  # for what a process had sent to the databases before it was stopped
+IN_FLIGHT_S = 0.5  # for statements that a process had sent to the databases before it was paused
 OVER = ("success", "failed")
 Where = tuple[str, str, int]  # job, run, map index: one recurrence
 
 
 @dataclass(slots=True)
 class Played:
-    """What happened."""
+    """Runs and outcomes of the scenario."""
 
     runs: dict[str, list[str]]  # run ids by job
     states: dict[tuple[str, str], str] = field(default_factory=dict)  # of each run, by job and run id
@@ -30,7 +30,7 @@ class Played:
     wall_s: float = 0.0
 
     def recurrences(self) -> Iterator[Where]:
-        """All that must end with a model."""
+        """Yield the recurrences; each must end with a model."""
         for job, runs in self.runs.items():
             yield from ((job, run, index) for run in runs for index in range(SLICES))
 
@@ -59,11 +59,11 @@ def play(cluster: Cluster, store: Store, runs: int, weeks: list[str], say: Calla
 
 
 def kept(log: Mapping[str, Sequence[Trial]]) -> dict[Where, list[Trial]]:
-    """Trials whose model was kept, by recurrence."""
+    """Return the trials whose model was kept, by recurrence."""
     found: dict[Where, list[Trial]] = {}
     for job, trials in log.items():
         for t in trials:
-            if t.state in (State.CONVERGED, State.EXHAUSTED):
+            if t.state.kept_model:
                 found.setdefault((job, t.origin.run_id, t.origin.map_index), []).append(t)
     return found
 
@@ -82,10 +82,10 @@ def _over(cluster: Cluster, played: Played) -> bool:
 
 
 def _kill(cluster: Cluster, store: Store, say: Callable[[str], object]) -> list[Trial]:
-    """Kill the worker if it is in the middle of a training; the trials that this cut short."""
+    """Kill the worker if it is in the middle of a training; return the trials that this cut short."""
     if not _doomed(cluster, store):
         return []
-    with cluster.paused(VICTIM):  # else a training might end between the look and the kill
+    with cluster.paused(VICTIM):  # else a training might end between check and kill
         time.sleep(IN_FLIGHT_S)
         doomed = _doomed(cluster, store)
         if not doomed:
@@ -97,12 +97,12 @@ def _kill(cluster: Cluster, store: Store, say: Callable[[str], object]) -> list[
 
 
 def _doomed(cluster: Cluster, store: Store) -> list[Trial]:
-    """Trials that the worker has begun; none while one of its tasks has told its cost and not yet ended."""
+    """Return the trials that run on the worker; none while one of its tasks has reported its cost and not ended."""
     pids = cluster.trainings(VICTIM)
     running = cluster.api.get("dags/~/dagRuns/~/taskInstances", state="running", limit=100)["task_instances"]
     here = {(ti["dag_run_id"], ti["dag_id"], ti["map_index"], ti["try_number"]) for ti in running if ti["pid"] in pids}
     trials = [t for job in JOBS for t in store.trials(job_id(job)) if _try(t) in here]
-    if any(t.state in (State.CONVERGED, State.EXHAUSTED) for t in trials):
+    if any(t.state.kept_model for t in trials):
         return []
     return [t for t in trials if t.state is State.RUNNING and (t.observation.epochs or 0) > 0]
 

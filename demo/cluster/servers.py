@@ -1,4 +1,4 @@
-"""The cluster's processes: started in order, watched, one killed, all ended."""
+"""The cluster's processes: start in order, watch, kill one, end all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from demo.processes import Process, tail
 from demo.settings import DemoError
 
 MIGRATE_TIMEOUT_S, START_TIMEOUT_S = 180.0, 180.0
-LOOK_EVERY_S = 2.0
+MEASURE_EVERY_S = 2.0
 AIRFLOW = [sys.executable, "-m", "airflow"]
 PARTS = {
     "api-server": ["api-server"],
@@ -34,7 +34,7 @@ KINDS = dict.fromkeys(WORKERS, "workers")  # the others are their own kind
 class Cluster:
     """PostgreSQL, Redis, Airflow's servers and two workers, started by :meth:`start` and ended by :meth:`stop`.
 
-    :param say: told what is being waited for.
+    :param say: prints progress.
     """
 
     def __init__(self, site: Site, say: Callable[[str], object] = print) -> None:
@@ -42,12 +42,12 @@ class Cluster:
         self._say = say
         self._running: dict[str, Process] = {}
         self._killed: set[str] = set()
-        self._look_at_s = 0.0
-        # A folder of its own: where root runs this, PostgreSQL's user must be able to reach it.
+        self._measure_at_s = 0.0
+        # A separate folder: where root runs this, PostgreSQL's user must be able to reach it.
         self._data = Path(tempfile.mkdtemp(prefix="zeus-cluster-pg-"))
 
     def start(self) -> None:
-        """Start all of it and wait until trainings can run. Raises DemoError: a part ended, or took too long."""
+        """Start all parts and wait until trainings can run. Raises DemoError: a part ended, or took too long."""
         services = (self._started(postgres(self.site, self._data)), self._started(redis(self.site)))
         wait_for_services(self.site, *services)
         self._say("  PostgreSQL and Redis answer; making the tables ...")
@@ -65,7 +65,7 @@ class Cluster:
         return process
 
     def _run(self, *arguments: str) -> None:
-        """An Airflow command that must succeed. Raises DemoError."""
+        """Run an Airflow command. Raises DemoError when it fails."""
         name = "-".join(arguments)
         process = Process(name, [*AIRFLOW, *arguments], self.site.env(), logs=self.site.logs)
         try:
@@ -97,9 +97,9 @@ class Cluster:
         return missing or [f"DAG {dag}" for dag in dags if self.api.get(f"dags/{dag}") is None]
 
     def check(self) -> None:
-        """Note the memory in use, every two seconds at most. Raises DemoError when a process has ended by itself."""
-        if time.monotonic() >= self._look_at_s:
-            self._look_at_s = time.monotonic() + LOOK_EVERY_S
+        """Measure the memory in use, every two seconds at most. Raises DemoError when a process has ended by itself."""
+        if time.monotonic() >= self._measure_at_s:
+            self._measure_at_s = time.monotonic() + MEASURE_EVERY_S
             alive = {name: process.pid for name, process in self._running.items() if name not in self._killed}
             self.peaks.note({pid: KINDS.get(name, name) for name, pid in alive.items()})
         for name, process in self._running.items():
@@ -107,12 +107,12 @@ class Cluster:
                 raise DemoError(f"{name} ended with status {code}; log: {process.log}\n{process.tail()}")
 
     def trainings(self, worker: str) -> set[int]:
-        """Pids of the tasks that a worker runs now."""
+        """Return the pids of the tasks that a worker runs now."""
         return {process.pid for process in trainings(self._running[worker].pid)}
 
     @contextmanager
     def paused(self, worker: str) -> Iterator[None]:
-        """A worker and all below it stand still; those that live at the end go on."""
+        """Suspend a worker and its descendants; resume those that still live at the end."""
         stopped = tree(self._running[worker].pid)
         try:
             for process in stopped:
@@ -125,32 +125,28 @@ class Cluster:
                     process.resume()
 
     def kill(self, worker: str) -> int:
-        """SIGKILL to a worker and every process below it, as where its host dies; how many that were."""
+        """Send SIGKILL to a worker and its descendants, as if its host died; return their number."""
         self._killed.add(worker)
         ended = tree(self._running[worker].pid)
-        for process in ended:  # the worker first: it must not tell anybody of its children's end
+        for process in ended:  # the worker first: it must not report its children's end
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(ended, timeout=10)
         return len(ended)
 
     def stop(self) -> None:
-        """End all of it, workers first and the databases last."""
+        """End all processes, workers first and the databases last."""
         order = [*WORKERS, *reversed(PARTS), "redis", "postgres"]
         processes = [self._running.pop(name) for name in order if name in self._running]
-        below = _children(processes)
+        below = [member for process in processes for member in tree(process.pid)]
         for process in processes:
             process.stop(grace_s=5.0)
         end(below)
         shutil.rmtree(self._data, ignore_errors=True)
 
 
-def _children(processes: Iterable[Process]) -> list[psutil.Process]:
-    return [member for process in processes for member in tree(process.pid)]
-
-
 def end(processes: Iterable[psutil.Process]) -> None:
-    """SIGKILL to those that are still the process they were."""
+    """Send SIGKILL to those that still run; a pid that was reused is left alone."""
     left = [process for process in processes if process.is_running()]
     for process in left:
         with suppress(psutil.NoSuchProcess):

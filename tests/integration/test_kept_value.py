@@ -16,7 +16,7 @@ from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.operators.outside import Outside
+from airflow_provider_zeus.operators.external_meter import ExternalMeter
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from tests.integration.jobs import job, log_of, loop
 
@@ -141,8 +141,8 @@ def test_a_device_that_fails_costs_no_command_its_value(
         raise RuntimeError("GPU is lost")
 
     dag = of_script("zeus_lost_device", tmp_path, UNAWARE, device="none", eta=0.0)
-    monkeypatch.setattr(Outside, "observation", lost)
-    monkeypatch.setattr(Outside, "point", lost)
+    monkeypatch.setattr(ExternalMeter, "observation", lost)
+    monkeypatch.setattr(ExternalMeter, "point", lost)
     assert run_dag(dag).state == "success"
     assert states("zeus_lost_device") == [(32, "converged", 1)]
 

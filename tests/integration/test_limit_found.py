@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
-from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.open import open_device
+from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.integration.jobs import job, log_of, zeus_dag
 
 GPU = "simulated:v100/bert_sa"

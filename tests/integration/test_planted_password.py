@@ -19,8 +19,8 @@ from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.store.connection_url import REMEDY
 from tests.integration.jobs import job, zeus_dag
 from tests.unit.cli.conftest import Zeus, home, zeus  # noqa: F401  fixtures
+from tests.unit.plugin.api.test_app import data_routes
 from tests.unit.plugin.conftest import airflow_app, token_of, viewer  # noqa: F401  fixtures
-from tests.unit.plugin.test_app import data_routes
 
 PLANTED = "hunter2-Planted"
 DEAD = f"postgresql://zeus:{PLANTED}@127.0.0.1:1/zeus?sslpassword={PLANTED}"
@@ -29,8 +29,8 @@ DEAD = f"postgresql://zeus:{PLANTED}@127.0.0.1:1/zeus?sslpassword={PLANTED}"
 @pytest.fixture(params=["reachable", "unreachable", "misread", "strict and unreachable"])
 def site(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:  # noqa: F811
     """The Connection with the password in it, and Variables and an environment with it."""
-    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-    from airflow_provider_zeus.store.sql import SqlStore
+    from airflow_provider_zeus.store.sql.store import SqlStore
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
     url = {"misread": f"postgresql://zeus:{PLANTED}@ss@127.0.0.1:1/zeus"}.get(request.param, DEAD)
     if request.param == "reachable":

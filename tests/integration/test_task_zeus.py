@@ -45,7 +45,7 @@ def test_recurrences_learn_and_each_keeps_one_model(run_dag: Any) -> None:
 
 
 def test_the_limit_found_is_back_after_the_task(run_dag: Any, airflow_home: Any) -> None:
-    from airflow_provider_zeus.power.open import open_device
+    from airflow_provider_zeus.power.factory import open_device
 
     dag_run = run_dag(zeus_dag("zeus_limit_back", job()))
     assert xcom(dag_run, "zeus_cost")["attempts"][0]["limit_found_w"] == 250.0
@@ -192,7 +192,8 @@ def test_on_kill_ends_the_training_whatever_catches_exceptions(run_dag: Any) -> 
     assert run_dag(dag).state == "failed"
     assert after == []
     (trial,) = log_of("zeus_killed.train")
-    assert (trial.state.value, trial.reason) == ("failed", "killed: Airflow stopped the task")
+    assert trial.state.value == "failed"
+    assert (trial.reason or "").startswith("killed: ")
 
 
 def test_test_runs_teach_nothing_unless_named(run_dag: Any) -> None:
@@ -258,7 +259,7 @@ def test_mode_off_says_so(run_dag: Any) -> None:
     assert run_dag(zeus_dag("zeus_off", job(mode="off"))).state == "success"
     (trial,) = log_of("zeus_off.train")
     assert trial.observation.energy_j is None
-    assert trial.observation.reasons["energy_j"] == "the job's mode is 'off': nothing is measured"
+    assert "mode is 'off'" in trial.observation.reasons["energy_j"]
     assert trial.observation.time_s
 
 
@@ -274,4 +275,4 @@ def test_a_training_that_never_reports_fails_with_the_remedy(run_dag: Any) -> No
     assert run_dag(dag).state == "failed"
     (trial,) = log_of("zeus_silent.train")
     assert trial.state.value == "failed"
-    assert "without one run.report(accuracy=...)" in (trial.reason or "")
+    assert "run.report(accuracy=...)" in (trial.reason or "")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.recurrence import Recurrence
-from airflow_provider_zeus.optimizer.trial import State, Trial
 from airflow_provider_zeus.store.open import open_store
 
 RUNS = 30

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables
 from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.security.plugin_kit import connected, head, served, status_of
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.conftest import admin, airflow_app, anonymous, home, store, token_of, viewer  # noqa: F401

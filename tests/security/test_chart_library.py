@@ -111,7 +111,7 @@ def test_what_npm_brings_must_be_the_pinned_library(
 
     monkeypatch.setattr(hatch_build, "_npm_ci", lambda folder: None)
     monkeypatch.setattr(hatch_build, "_files", brings(EVIL))
-    with pytest.raises(hatch_build.ChartLibraryError, match="another chart library than the one of PINNED"):
+    with pytest.raises(hatch_build.ChartLibraryError, match="PINNED"):
         hatch_build.fetch(checkout)
     assert (checkout / hatch_build.STATIC / hatch_build.SCRIPT).read_bytes() == GENUINE
     monkeypatch.setattr(hatch_build, "_files", brings(GENUINE))

@@ -11,7 +11,7 @@ from tests.unit.plugin.conftest import airflow_app  # noqa: F401
 
 def test_a_check_that_has_to_be_awaited_is_refused(airflow_app: Any) -> None:  # noqa: F811
     """Called in a thread it would return a coroutine, and nothing would have been checked."""
-    from airflow_provider_zeus.plugin import auth
+    from airflow_provider_zeus.plugin.api import auth
 
     async def check(**_: Any) -> None:
         raise AssertionError("nobody may pass")

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.optimizer.trial import Origin, State
-from airflow_provider_zeus.plugin.dag_export import csv_of, file_name
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.model.trial import Origin, State
+from airflow_provider_zeus.plugin.views.dag_export import csv_of, file_name
+from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.untold import remember
-from airflow_provider_zeus.visible import visible
+from airflow_provider_zeus.store.pending import remember
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.cli.conftest import Zeus, home, recur, store, zeus  # noqa: F401  fixtures
 from tests.unit.store.store_kit import DEVICE, report, request
 

@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus import private
+from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.operators.recurrence import Settings
-from airflow_provider_zeus.optimizer.trial import State, TrialKey
-from airflow_provider_zeus.power import record
-from airflow_provider_zeus.power.gpu_lock import GpuLock
-from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.nvml_group import open_nvml
-from airflow_provider_zeus.power.simulated import SimulatedGpu
-from airflow_provider_zeus.store import sql_migrate
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.untold import drain, remember, untold_key
+from airflow_provider_zeus.model.trial import State, TrialKey
+from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.power.limits import record
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.power.nvml.gpus import open_nvml
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.store.pending import drain, pending_key, remember
+from airflow_provider_zeus.store.sql import migrate
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.fake_nvml import FakeNvml
 from tests.security.users import ALICE, BOB, GROUP, as_user, said
 from tests.unit.store.store_kit import DictPort, began_alone, report, request
@@ -40,12 +40,12 @@ GPU = "simulated-v100-shufflenet.gpu"
 MAKES_ALL = """
 import os, sys
 from pathlib import Path
-from airflow_provider_zeus.optimizer.trial import State, TrialKey
-from airflow_provider_zeus.power.gpu_lock import GpuLock
-from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.simulated import open_simulated
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.untold import remember
+from airflow_provider_zeus.model.trial import State, TrialKey
+from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.simulated.gpu import open_simulated
+from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.training.attempt_dir import AttemptDir
 from tests.unit.store.store_kit import began_alone, report, request
 home = Path(sys.argv[1])
@@ -97,13 +97,13 @@ def folder(path: Path, mode: int, owner: int = 0, group: int = 0) -> Path:
 
 
 def plan(state_dir: Path | None, **spec: Any) -> str:
-    from airflow_provider_zeus.optimizer.job import ZeusJob
-    from airflow_provider_zeus.optimizer.trial import Attempt, Phase
-    from airflow_provider_zeus.training.plan import Plan
+    from airflow_provider_zeus.model.job import ZeusJob
+    from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+    from airflow_provider_zeus.training.protocol.plan import Plan
 
     values = {"batch_sizes": [256], "default_batch_size": 256, "target": "acc >= 0.9", "max_epochs": 3}
     job = ZeusJob(**{**values, "device": "simulated:v100/shufflenet", **spec})  # type: ignore[arg-type]
-    attempt = Attempt(batch_size=256, phase=Phase.INCUMBENT, why="known")
+    attempt = PlannedAttempt(batch_size=256, phase=Phase.INCUMBENT, why="known")
     made = Plan(
         job_id="d.train",
         ti_id="ti-1",
@@ -119,7 +119,7 @@ def plan(state_dir: Path | None, **spec: Any) -> str:
 def tell_lock(state_dir: Path, uid: int, **kwargs: Any) -> str:
     """What a training of that user learns of the GPU's lock."""
     code = (
-        "import sys\nfrom airflow_provider_zeus.power.gpu_lock import GpuLock\n"
+        "import sys\nfrom airflow_provider_zeus.power.limits.gpu_lock import GpuLock\n"
         "print(GpuLock(sys.argv[1], ['GPU-1'], how='wait', wait_s=0.0).why_shared)"
     )
     return said(as_user(uid, code, state_dir, **kwargs))
@@ -165,9 +165,9 @@ def test_a_folder_of_a_group_shares_nothing_that_the_option_does_not_name(place:
 def test_the_option_makes_shared_folders_and_keeps_the_modes_of_those_that_are_there(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(private.SHARED_GROUP, str(GROUP))
+    monkeypatch.setenv(private_files.SHARED_GROUP, str(GROUP))
     there = folder(place / "there", 0o750)
-    settings = Settings(
+    settings = ZeusConfig(
         state_dir=place / "a" / "zeus",
         attempt_root=str(there),
         heartbeat_s=15.0,
@@ -194,7 +194,7 @@ def test_a_training_of_another_user_goes_on_without_what_it_may_not_open(place: 
     done = as_user(BOB, TRAINS, ZEUS_PLAN=plan(home / "zeus"))
     assert said(done) == "kept 256"
     code = (
-        "import sys\nfrom airflow_provider_zeus.store.sql import SqlStore\n"
+        "import sys\nfrom airflow_provider_zeus.store.sql.store import SqlStore\n"
         "from airflow_provider_zeus.errors import StoreError\n"
         "try:\n    SqlStore(sys.argv[1], create=True)\nexcept StoreError as error:\n    print(error)"
     )
@@ -335,7 +335,7 @@ def test_a_cost_that_another_user_put_there_is_not_told(open_to_all: Path, place
 
 
 def test_a_link_in_the_place_of_a_cost_leads_nowhere(open_to_all: Path, victim: Path) -> None:
-    name = untold_key(TrialKey("ti-9")).replace(":", "-")
+    name = pending_key(TrialKey("ti-9")).replace(":", "-")
     plant(open_to_all / f"{name}.tmp", victim)
     trial = began_alone(9, opened_at=1.0)
     remember(None, TrialKey("ti-9"), State.FAILED, report(), "d.train", trial=trial, state_dir=open_to_all)
@@ -375,14 +375,14 @@ def test_no_folder_is_made_behind_the_link_of_another_user(open_to_all: Path, pl
     target = folder(place / "target", 0o755)
     plant(open_to_all / "link", target)
     with pytest.raises(PermissionError):
-        private.make_folder(open_to_all / "link" / "state")
+        private_files.make_folder(open_to_all / "link" / "state")
     assert list(target.iterdir()) == []
 
 
 def test_a_member_who_swaps_a_folder_that_is_being_shared_opens_no_other_one(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(private.SHARED_GROUP, str(GROUP))
+    monkeypatch.setenv(private_files.SHARED_GROUP, str(GROUP))
     home = folder(place / "home", 0o2770, 0, GROUP)
     closed = folder(place / "closed", 0o700)
     made = os.mkdir
@@ -394,12 +394,12 @@ def test_a_member_who_swaps_a_folder_that_is_being_shared_opens_no_other_one(
 
     monkeypatch.setattr(os, "mkdir", swapped)
     with pytest.raises(OSError, match="state"):
-        private.make_folder(home / "state")
+        private_files.make_folder(home / "state")
     assert (stat.S_IMODE(closed.stat().st_mode), closed.stat().st_gid) == (0o700, 0)
 
 
 def test_a_lock_that_is_kept_for_ever_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_migrate, "LOCK_S", 0.2)
+    monkeypatch.setattr(migrate, "LOCK_S", 0.2)
     with (place / "zeus.db.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(StoreError, match=r"zeus\.db\.lock"):
@@ -418,7 +418,7 @@ def test_what_lies_in_the_place_of_the_turn_costs_no_trial(open_to_all: Path, pl
     turn = open_to_all / "zeus.db.turn"
     os.mkfifo(turn) if kind == "pipe" else plant(turn, place / "made")
     code = (
-        "import sys\nfrom airflow_provider_zeus.store.sql import SqlStore\n"
+        "import sys\nfrom airflow_provider_zeus.store.sql.store import SqlStore\n"
         "from tests.unit.store.store_kit import request\n"
         "print(SqlStore(sys.argv[1], create=True).ask(request(1)).trial.number)"
     )

@@ -37,10 +37,10 @@ def lives(process):
     process.wait()
 
 def guard(state_dir):
-    from airflow_provider_zeus.power.guard import Guard
-    from airflow_provider_zeus.power.simulated import open_simulated
+    from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
+    from airflow_provider_zeus.power.simulated.gpu import open_simulated
     gpu = open_simulated("simulated:v100/shufflenet", state_dir)
-    return Guard(state_dir, gpu.restore_record(), 250.0)
+    return GuardianClient(state_dir, gpu.restore_record(), 250.0)
 """
 Run = Callable[[str], list[str]]
 
@@ -72,15 +72,15 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
-def test_the_leash_spares_a_stranger_with_the_pid_of_one_it_saw(run: Run, number: str) -> None:
+def test_the_supervisor_spares_a_stranger_with_the_pid_of_one_it_saw(run: Run, number: str) -> None:
     code = f"""
-from airflow_provider_zeus.training import leash
+from airflow_provider_zeus.training.process import supervisor
 ended, stays = sleeper(), sleeper()
-seen = leash._descendants()
+seen = supervisor._descendants()
 ended.kill()
 ended.wait()
 stranger = reuse(ended.pid)
-leash._signal(seen, signal.{number})
+supervisor._signal(seen, signal.{number})
 lives(stranger)
 lives(stays)
 """
@@ -106,8 +106,8 @@ print(len(list(Path(state_dir).glob("limit-*"))))
 def test_a_guardian_that_survives_sigkill_is_not_waited_for_without_end(run: Run) -> None:
     """As one does that hangs in the driver. The first process of a namespace stands for it: SIGKILL does not end it."""
     code = """
-from airflow_provider_zeus.power import guard as settings
-settings._FINISH_S = 0.2
+from airflow_provider_zeus.power.limits import guardian_client
+guardian_client._FINISH_S = 0.2
 watched = guard(state_dir)
 real, watched._pidfd = watched._pidfd, os.pidfd_open(1)
 watched.finish()

@@ -15,23 +15,24 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.operators.collect import starts_in_folder, starts_in_xcom, starts_told, tell_all
-from airflow_provider_zeus.operators.recurrence import Settings, plan_of
-from airflow_provider_zeus.operators.teller import Teller
-from airflow_provider_zeus.optimizer.trial import Observation, PowerPoint, ProfileSample, State
-from airflow_provider_zeus.plugin.overview_state import state_of
-from airflow_provider_zeus.store import schema
+from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
+from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
+from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.recurrence import plan_of
+from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.plugin.views.overview_state import state_of
 from airflow_provider_zeus.store.base import Report, Store
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.variable import VariableStore
-from airflow_provider_zeus.training.environment import try_of
-from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.store.sql import schema
+from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.variables.store import VariableStore
+from airflow_provider_zeus.training.protocol.environment import try_of
+from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.unit.store.store_kit import DictPort, request, seen
 
 ROOT = Path(__file__).parents[2]
 LONG = 30_000_000  # characters
 MOST = 1000  # profile samples, and characters of a text
-SETTINGS = Settings(state_dir=Path("unused"), heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
+CONFIG = ZeusConfig(state_dir=Path("unused"), heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
 
 
 def sample(number: int) -> ProfileSample:
@@ -40,7 +41,7 @@ def sample(number: int) -> ProfileSample:
 
 def end(**fields: Any) -> dict[str, Any]:
     """The line of an end, in JSON."""
-    line = Line(kind="end", start_id="a", attempt=1, batch_size=32, state=State.FAILED, observation=seen(32))
+    line = ResultLine(kind="end", start_id="a", attempt=1, batch_size=32, state=State.FAILED, observation=seen(32))
     return {**json.loads(line.to_json()), **fields}
 
 
@@ -54,10 +55,10 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
 def told(store: Store, lines: list[Any], tmp_path: Path) -> dict[str, Any]:
     """XCom ``zeus_cost`` after the lines of an XCom were told as the first recurrence's."""
     asked = store.ask(request(1))
-    teller = Teller(store, DictPort(), asked.trial, lease_s=90.0, state_dir=tmp_path)
+    reporter = ResultReporter(store, DictPort(), asked.trial, lease_s=90.0, state_dir=tmp_path)
     starts = starts_in_xcom({"zeus": {"lines": lines}}, "zeus")
-    tell_all(starts, teller, plan_of(asked, SETTINGS, state_dir=None), starts_seen=starts_told(starts))
-    return teller.cost_xcom()
+    report_all(starts, reporter, plan_of(asked, CONFIG, state_dir=None), starts_seen=newest_start(starts))
+    return reporter.cost_xcom()
 
 
 def rows_of_profiles(tmp_path: Path) -> int:
@@ -99,14 +100,14 @@ def test_a_result_that_grows_while_it_is_read_is_read_as_it_was(
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text((text := json.dumps({"v": 1, "kind": "start", "start_id": "a"})) + "\n")
-    read = Line.from_json
+    read = ResultLine.from_json
 
-    def grows(of: str) -> Line:
+    def grows(of: str) -> ResultLine:
         with path.open("a") as file:
             file.write(text + "\n" + "x" * 2**16 + "\n")
         return read(of)
 
-    monkeypatch.setattr(Line, "from_json", grows)
+    monkeypatch.setattr(ResultLine, "from_json", grows)
     assert [len(start) for start in starts_in_folder(tmp_path)] == [1]
 
 
@@ -232,7 +233,7 @@ def test_a_folder_of_many_files_and_starts(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         assert starts_in_folder(folder) == []
     assert len(caplog.records) == 1, "not one for each file"
-    lines = "".join(Line(kind="start", start_id=f"{i}").to_json() + "\n" for i in range(5000))
+    lines = "".join(ResultLine(kind="start", start_id=f"{i}").to_json() + "\n" for i in range(5000))
     (tmp_path / "a.jsonl").write_text(lines)
     assert starts_in_folder(tmp_path) == []
 
@@ -249,7 +250,7 @@ print(len(starts_in_folder(Path(sys.argv[1]))))
 @pytest.mark.parametrize("kind", ["sparse", "one line", "many beats"])
 def test_large_result_files_take_little_memory(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.jsonl"
-    beat = Line(kind="beat", start_id="a", attempt=1, observation=seen(32)).to_json() + "\n"
+    beat = ResultLine(kind="beat", start_id="a", attempt=1, observation=seen(32)).to_json() + "\n"
     if kind == "sparse":
         path.touch()
         os.truncate(path, 20 * 2**30)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import Observation, State
-from airflow_provider_zeus.power.plain_file import open_plain, opened_folder, read_plain
-from airflow_provider_zeus.training.environment import Document, OtherRank, Results, with_memory_of_others
-from airflow_provider_zeus.training.plan import Line, read_result
+from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.training.protocol.environment import Document, OtherRank, Results, with_memory_of_others
+from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
+from airflow_provider_zeus.untrusted_files import open_plain, opened_folder, read_plain
 
 VICTIM = "ssh-ed25519 AAAA\nthe last line has no line feed"
 ALICE = 61001  # no account of this host has it
-END = Line(
+END = ResultLine(
     kind="end",
     start_id="a",
     attempt=1,
@@ -58,14 +58,14 @@ def test_a_want_of_memory_replaces_a_planted_link(shared: Path, victim: Path, su
     OtherRank({"ZEUS_RESULT": f"{shared}/"}, "ti", 1)(END)
     assert victim.read_text() == VICTIM
     assert not (shared / name).is_symlink()
-    failed = Line(kind="end", start_id="a", attempt=1, state=State.FAILED, observation=Observation())
+    failed = ResultLine(kind="end", start_id="a", attempt=1, state=State.FAILED, observation=Observation())
     assert with_memory_of_others(failed, f"{shared}/", "ti").reason == "rank 1: MemoryError: full"
 
 
 @pytest.mark.parametrize("name", ["return.json", ".return.json.{pid}"])
 def test_an_xcom_document_replaces_a_planted_link(shared: Path, victim: Path, name: str) -> None:
     (shared / name.format(pid=os.getpid())).symlink_to(victim)
-    Document(shared / "return.json")(Line(kind="final", start_id="a"))
+    Document(shared / "return.json")(ResultLine(kind="final", start_id="a"))
     assert victim.read_text() == VICTIM
     assert json.loads((shared / "return.json").read_text())["zeus"]["lines"]
 

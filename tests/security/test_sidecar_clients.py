@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.power.helper import Helper
-from airflow_provider_zeus.power.sidecar import Sidecar
-from airflow_provider_zeus.power.zeusd import Zeusd
+from airflow_provider_zeus.power.limits.helper import LimitHelper
+from airflow_provider_zeus.power.limits.sidecar import Sidecar
+from airflow_provider_zeus.power.limits.zeusd import Zeusd
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import wait_for
-from tests.unit.power.test_sidecar import Peer, Running, card, serve, set_to, sidecar, uuid  # noqa: F401
+from tests.unit.power.limits.test_sidecar import Peer, Running, card, serve, set_to, sidecar, uuid  # noqa: F401
 
 PROMISED_S = 2.0
 BUSY_S = 20.0  # for a round in which the host itself was late
@@ -404,7 +404,7 @@ def test_an_administrators_lowest_limit_holds(card: Gpu, nvml: FakeNvml, serve: 
     ids=["silent sidecar", "sidecar in drops", "silent zeusd", "zeusd in drops", "zeusd in lines"],
 )
 def test_a_socket_that_never_answers_holds_no_training_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: Callable[..., Helper], part: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: Callable[..., LimitHelper], part: bytes
 ) -> None:
     """One time limit for the whole request, not one for each of its bytes; and no second attempt."""
     monkeypatch.setattr(importlib.import_module(helper.__module__), "ANSWER_S", 0.5)
@@ -450,7 +450,7 @@ def test_an_answer_of_any_kind_is_an_error_that_a_training_survives(tmp_path: Pa
 
         server = threading.Thread(target=answer)
         server.start()
-        with pytest.raises(OSError, match="is no power limit sidecar"):
+        with pytest.raises(OSError, match="no power limit sidecar"):
             Sidecar(str(tmp_path / "odd.sock"), ["GPU-x"]).check()
         server.join()
 
@@ -484,6 +484,6 @@ def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
 
         server = threading.Thread(target=pour)
         server.start()
-        with pytest.raises(OSError, match="is no power limit sidecar"):
+        with pytest.raises(OSError, match="no power limit sidecar"):
             Sidecar(str(tmp_path / "endless.sock"), ["GPU-x"]).check()
         server.join()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store import open_store, untold
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.store import open_store, pending
 from airflow_provider_zeus.store.base import Store
 from tests.unit.plugin.conftest import airflow_app, anonymous, home, store, token_of  # noqa: F401
 from tests.unit.plugin.kit import JOB, ran
@@ -115,7 +115,7 @@ def test_nor_does_a_cost_that_is_kept_in_a_file(browse: Browse, store: Store, ho
             raise StoreError("no API")
 
     open_one = store.ask(request(1, job=JOB)).trial
-    where = untold.remember(Down(), open_one.key, State.CONVERGED, report(), "d.train", state_dir=home / "zeus")
+    where = pending.remember(Down(), open_one.key, State.CONVERGED, report(), "d.train", state_dir=home / "zeus")
     assert str(home) in where
     run = open_one.origin.run_id
     answer = browse("viewer", f"/zeus/api/dags/d/runs/{run}/costs")

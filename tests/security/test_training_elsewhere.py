@@ -17,10 +17,10 @@ import pytest
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
+from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.collect import starts_in_folder
 from airflow_provider_zeus.operators.trial import ZeusTrial
-from airflow_provider_zeus.optimizer.trial import Trial
-from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.integration.conftest import run_dag  # noqa: F401
 from tests.integration.jobs import job, log_of
 
@@ -139,7 +139,7 @@ def test_a_result_belongs_to_the_owner_of_its_folder(tmp_path: Path, folders: in
     """The user of the pod, who made the folder, is another than the worker's; files of a third user are not its own."""
     folder = tmp_path / "ti-1"
     folder.mkdir()
-    (folder / "a.jsonl").write_text(Line(kind="start", start_id="a").to_json() + "\n")
+    (folder / "a.jsonl").write_text(ResultLine(kind="start", start_id="a").to_json() + "\n")
     os.chown(folder, folders, folders)
     os.chown(folder / "a.jsonl", files, files)
     assert len(starts_in_folder(folder)) == read
@@ -149,9 +149,9 @@ PIPES = """
 import os, sys
 from pathlib import Path
 from airflow_provider_zeus.operators.collect import starts_in_folder
-from airflow_provider_zeus.training.child import Follower
-from airflow_provider_zeus.training.environment import Results
-from airflow_provider_zeus.training.plan import Plan
+from airflow_provider_zeus.training.process.child import Follower
+from airflow_provider_zeus.training.protocol.environment import Results
+from airflow_provider_zeus.training.protocol.plan import Plan
 folder = Path(sys.argv[1])
 pipe = folder / "a.jsonl"
 os.mkfifo(pipe)

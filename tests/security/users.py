@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.private import SHARED_GROUP
+from airflow_provider_zeus.private_files import SHARED_GROUP
 
 ROOT = Path(__file__).parents[2]
 ALICE, BOB, GROUP = 61001, 61002, 61099  # no account of this host has them

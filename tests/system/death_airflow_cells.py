@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from demo.settings import DemoError
 from tests.fake_nvml import FakeNvml
 from tests.system.death_checks import the_log_is_whole, the_page_shows

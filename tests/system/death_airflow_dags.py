@@ -16,9 +16,10 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from airflow_provider_zeus.operators import recurrence
+from airflow_provider_zeus.operators import asking, recurrence
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
-from airflow_provider_zeus.training import attempt, pieces
+from airflow_provider_zeus.training import metering
+from airflow_provider_zeus.training.profiling import measurement_windows
 from tests.system.death_training import AFTER_TELL, JOB, Held, Point, Watched, train
 from tests.system.kill_host import feed_on_demand
 
@@ -34,7 +35,7 @@ def arrange(device_of: Callable[..., Any], push_cost: Callable[..., None]) -> No
         folder = HERE / job.job_id
         os.environ.update(FAKE_NVML_STATE=str(folder / "nvml.state"), ZEUS_CELL=str(folder))
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of the fake library no GPU is hidden
-        pieces.SETTLE_S, attempt.TICK_S = 0.02, 0.02
+        measurement_windows.SETTLE_S, metering.TICK_S = 0.02, 0.02
         hold = folder / "hold.json"
         held = json.loads(hold.read_text()) if hold.exists() else {"stage": "", "early": False, "linger_s": 0.0}
         POINT = Point({"cell": str(folder), **held})
@@ -47,8 +48,8 @@ def arrange(device_of: Callable[..., Any], push_cost: Callable[..., None]) -> No
         POINT.here(AFTER_TELL)
 
     recurrence.device_of = of_cell
-    recurrence.open_store = lambda conn_id, create=True, **_: Held(_url(), POINT, create)
-    recurrence.Teller = Watched  # type: ignore[misc]
+    asking.open_store = lambda conn_id, create=True, **_: Held(_url(), POINT, create)
+    recurrence.ResultReporter = Watched  # type: ignore[misc]
     recurrence.Recurrence.push_cost = pushed  # type: ignore[method-assign]
 
 

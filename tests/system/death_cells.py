@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from tests.system.death_checks import the_log_is_whole, the_page_shows
 from tests.system.death_start import GONE_S, LEASE_S, Start
 from tests.system.death_stores import PAST, Log, OwnLog
@@ -167,7 +167,7 @@ class Played:
 
     def refused(self) -> None:
         """A reader is told that it is gone, with a remedy."""
-        with pytest.raises(StoreError, match=r"See that|the first run of a job makes it"):
+        with pytest.raises(StoreError, match=r"See that|first run of a job"):
             self.log.readers().trials("death")
 
     def full(self) -> None:

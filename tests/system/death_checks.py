@@ -6,13 +6,13 @@ from functools import reduce
 
 import pytest
 
-from airflow_provider_zeus.optimizer.fold import learn
+from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.optimizer.learn import learn
 from airflow_provider_zeus.optimizer.policy import prior
-from airflow_provider_zeus.optimizer.trial import State, Trial
-from airflow_provider_zeus.plugin.costs import rows_of
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.sql_belief import belief_of
-from airflow_provider_zeus.store.sql_engine import transaction
+from airflow_provider_zeus.plugin.views.costs import rows_of
+from airflow_provider_zeus.store.sql.checkpoints import belief_of
+from airflow_provider_zeus.store.sql.engine import transaction
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.system.death_training import JOB
 
 

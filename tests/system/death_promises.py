@@ -134,18 +134,18 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "The store does not answer a training",
             "it waits for 30 s at most in all; heartbeats never make it wait, and none is lost",
             (
-                "tests/unit/operators/test_teller_waits.py::test_no_beat_waits_and_none_is_lost",
-                "tests/unit/operators/test_teller_waits.py::test_all_ends_of_a_run_wait_no_longer_than_its_budget",
-                "tests/unit/operators/test_teller_waits.py::test_the_whole_budget_is_thirty_seconds_and_a_stopped_task_has_one",
+                "tests/unit/operators/test_reporter_waits.py::test_no_beat_waits_and_none_is_lost",
+                "tests/unit/operators/test_reporter_waits.py::test_all_ends_of_a_run_wait_no_longer_than_its_budget",
+                "tests/unit/operators/test_reporter_waits.py::test_the_whole_budget_is_thirty_seconds_and_a_stopped_task_has_one",
             ),
         ),
         Promise(
             "The task is stopped (SIGTERM, `execution_timeout`) while its store hangs",
             "nothing waits in the signal handler; the cost goes to a file",
             (
-                "tests/unit/operators/test_teller_waits.py::test_a_signal_ends_a_wait_at_once",
-                "tests/unit/operators/test_teller_waits.py::test_a_stopped_task_keeps_its_end_in_a_file_at_once",
-                "tests/unit/operators/test_teller_waits.py::test_an_end_on_the_way_out_of_a_time_limit_is_not_waited_for",
+                "tests/unit/operators/test_reporter_waits.py::test_a_signal_ends_a_wait_at_once",
+                "tests/unit/operators/test_reporter_waits.py::test_a_stopped_task_keeps_its_end_in_a_file_at_once",
+                "tests/unit/operators/test_reporter_waits.py::test_an_end_on_the_way_out_of_a_time_limit_is_not_waited_for",
             ),
         ),
         Promise(
@@ -167,7 +167,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "A run began without its store",
             "the first heartbeat that gets through writes its row",
             (
-                "tests/unit/operators/test_teller_waits.py::test_a_run_that_began_alone_is_adopted_at_the_first_beat_that_gets_through",
+                "tests/unit/operators/test_reporter_waits.py::test_a_run_that_began_alone_is_adopted_at_the_first_beat_that_gets_through",
             ),
         ),
         Promise(
@@ -176,7 +176,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             (
                 "tests/unit/store/test_contract_unsure.py::test_a_heartbeat_whose_answer_was_lost_counts_once_with_the_next_one",
                 "tests/unit/store/test_contract_unsure.py::test_of_several_lost_answers_each_counts_once_with_the_end",
-                "tests/unit/operators/test_teller_waits.py::test_it_counts_once_where_the_end_is_told_by_the_next_run",
+                "tests/unit/operators/test_reporter_waits.py::test_it_counts_once_where_the_end_is_told_by_the_next_run",
             ),
         ),
         Promise(
@@ -204,7 +204,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             (
                 "tests/unit/store/test_contract_late.py::test_a_superseded_trial_stays_closed_and_keeps_its_figures",
                 "tests/unit/store/test_contract_late.py::test_a_redelivered_trial_stays_closed_and_keeps_its_figures",
-                "tests/unit/operators/test_teller.py::test_a_run_whose_trial_is_no_longer_its_own_says_so_once",
+                "tests/unit/operators/test_result_reporter.py::test_a_run_whose_trial_is_no_longer_its_own_says_so_once",
             ),
         ),
         Promise(
@@ -236,7 +236,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "nothing is written and no file is made; the training goes on, its cost waits for the next log",
             (
                 "tests/unit/store/sql/test_sqlite_file.py::test_a_log_that_was_deleted_is_not_written_and_not_made",
-                "tests/unit/operators/test_teller.py::test_a_cost_whose_log_is_gone_waits_and_goes_into_the_new_one",
+                "tests/unit/operators/test_result_reporter.py::test_a_cost_whose_log_is_gone_waits_and_goes_into_the_new_one",
             ),
         ),
         Promise(
@@ -244,7 +244,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "the next transaction of each process that has it open uses the new file; a trial that it does not hold is written there again",
             (
                 "tests/unit/store/sql/test_sqlite_file.py::test_a_log_put_back_from_a_backup_is_the_one_that_is_read_and_written",
-                "tests/unit/operators/test_teller.py::test_a_trial_that_a_new_log_does_not_hold_is_written_there",
+                "tests/unit/operators/test_result_reporter.py::test_a_trial_that_a_new_log_does_not_hold_is_written_there",
             ),
         ),
         Promise(
@@ -285,7 +285,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             (
                 "tests/unit/training/test_no_threads.py::test_a_training_runs_without_a_heartbeat",
                 "tests/unit/training/test_no_threads.py::test_polled_energy_is_known_as_far_as_its_readings_go",
-                "tests/unit/operators/test_teller_waits.py::test_without_a_thread_the_store_is_asked_here",
+                "tests/unit/operators/test_reporter_waits.py::test_without_a_thread_the_store_is_asked_here",
                 "tests/unit/store/test_store_hangs.py::test_without_a_thread_there_is_no_watch_and_nothing_fails",
             ),
         ),
@@ -307,7 +307,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             "no setting is used, and pause, pin and reset refuse with its text",
             (
                 "tests/unit/plugin/test_actions.py::test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over",
-                "tests/unit/store/test_store_settings_change.py::test_a_text_that_is_no_json_object_is_refused_with_the_text_and_the_remedy",
+                "tests/unit/store/test_live_settings_change.py::test_a_text_that_is_no_json_object_is_refused_with_the_text_and_the_remedy",
             ),
         ),
         Promise(

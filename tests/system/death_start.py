@@ -59,7 +59,7 @@ class Start:
         return path.read_text() if (path := self.folder / "value").exists() else None
 
     def lines(self, what: str) -> list[dict[str, Any]]:
-        """Lines that were ``given`` to the teller, or those of them that it has ``taken``, with an energy."""
+        """Lines that were ``given`` to the reporter, or those of them that it has ``taken``, with an energy."""
         path = self.folder / "lines.jsonl"
         known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [line for line in known if line["what"] == what and line.get("energy_j") is not None]

@@ -21,14 +21,15 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.operators import recurrence, teller
-from airflow_provider_zeus.operators.teller import Teller
+from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.operators import asking, recurrence, result_reporter
+from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
-from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
-from airflow_provider_zeus.store.base import Asked, AskRequest, Report
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.training import attempt, pieces
-from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
+from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.training import metering
+from airflow_provider_zeus.training.profiling import measurement_windows
+from airflow_provider_zeus.training.protocol.events import ResultLine
 
 POINTS = (
     "before ask commits",
@@ -129,7 +130,7 @@ class Held(SqlStore):
         if (self.point.folder / "full").exists():
             connection.exec_driver_sql("PRAGMA max_page_count = 1")  # no less than there are: none more
 
-    def ask(self, request: AskRequest) -> Asked:
+    def ask(self, request: AskRequest) -> AskAnswer:
         """A question."""
         with self.point.around(self._engine, BEFORE_ASK):
             asked = super().ask(request)
@@ -180,22 +181,22 @@ class Folder:
         return sorted(path.name for path in self._path.glob(f"{prefix}*"))
 
 
-class Watched(Teller):
-    """The teller; ``<cell>/lines.jsonl`` gets each line that it was given, and whether it was stored or kept."""
+class Watched(ResultReporter):
+    """The reporter; ``<cell>/lines.jsonl`` gets each line that it was given, and whether it was stored or kept."""
 
-    def __call__(self, line: Line) -> None:
+    def __call__(self, line: ResultLine) -> None:
         """Take one line."""
         self._note(line, "given")
         super().__call__(line)
         if line.kind == "end":
             self._note(line, "taken")
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: ResultLine) -> None:
         super()._take(line)
         if line.kind != "end":
             self._note(line, "taken")
 
-    def _note(self, line: Line, what: str) -> None:
+    def _note(self, line: ResultLine, what: str) -> None:
         o = line.observation
         said = {"what": what, "kind": line.kind, "start_id": line.start_id}
         if o is not None:
@@ -211,11 +212,12 @@ def train(run: Any, point: Point) -> int:
         for _ in range(2000):
             run.step()
             time.sleep(0.001)
-            if run._live._sweep.active and run.device.limit_w() < found_w and run._live.snapshot.energy_j:
+            live = run._attempts.live
+            if live._sweep.active and run.device.limit_w() < found_w and live.snapshot.energy_j:
                 if point.name == PROFILING:
                     point.beaten()
                 point.here(PROFILING)
-            elif not run._live._sweep.active and run._live._tally.samples >= 32 * STEPS * (epoch + 1):
+            elif not live._sweep.active and live._meter.samples >= 32 * STEPS * (epoch + 1):
                 break
         if epoch == 1:
             until_s = time.monotonic() + point.linger_s
@@ -235,13 +237,13 @@ def recur(request: dict[str, Any]) -> None:
     from tests.system.kill_host import feed_on_demand
 
     feed_on_demand("task")
-    pieces.SETTLE_S, attempt.TICK_S = 0.02, 0.02
+    measurement_windows.SETTLE_S, metering.TICK_S = 0.02, 0.02
     point, folder = Point(request), Path(request["cell"])
     if point.name == BEFORE_TELL:
-        teller.STOPPED_S = 5.0  # a busy host commits what is at its commit
-    recurrence.open_store = lambda conn_id, create=True, **_: Held(request["url"], point, create)
-    recurrence.AirflowVariables = lambda: Folder(Path(request["variables"]))  # type: ignore[assignment,misc]
-    recurrence.Teller = Watched  # type: ignore[misc]
+        result_reporter.STOPPED_S = 5.0  # a busy host commits what is at its commit
+    asking.open_store = lambda conn_id, create=True, **_: Held(request["url"], point, create)
+    asking.AirflowVariables = recurrence.AirflowVariables = lambda: Folder(Path(request["variables"]))  # type: ignore[assignment,misc]
+    recurrence.ResultReporter = Watched  # type: ignore[misc]
     job = replace(JOB, **request.get("job", {}))
     operator = ZeusTrainOperator(task_id="train", job=job, python_callable=train, op_kwargs={"point": point})
     signal.signal(signal.SIGTERM, lambda *_: (point.release(), operator.on_kill()))

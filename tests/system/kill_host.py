@@ -25,11 +25,11 @@ WORKERS = 4
 
 def train(run: Any) -> int:
     """A training that stops at ``$ZEUS_STAGE``, with forked loader workers that live on."""
-    from airflow_provider_zeus.training import pieces
+    from airflow_provider_zeus.training.profiling import measurement_windows
 
     stage = os.environ["ZEUS_STAGE"]
     simulated = run.device.info.energy_source == "simulated"
-    pieces.SETTLE_S = pieces.SETTLE_S if simulated else 0.02
+    measurement_windows.SETTLE_S = measurement_windows.SETTLE_S if simulated else 0.02
     found_w = run.device.limit_w()
     workers = [fork_worker() for _ in range(WORKERS)]
     feed_on_demand("task")
@@ -40,9 +40,9 @@ def train(run: Any) -> int:
             run.step()
             if not simulated:
                 time.sleep(0.001)
-            if run._live._sweep.active and run.device.limit_w() < found_w and stage == "during profiling":
+            if run._attempts.live._sweep.active and run.device.limit_w() < found_w and stage == "during profiling":
                 wait_here(run, workers)
-            if not run._live._sweep.active:
+            if not run._attempts.live._sweep.active:
                 break
         run.report(acc=float(epoch == 1))
         if stage == "between epochs":
@@ -86,11 +86,11 @@ def feed_on_demand(role: str) -> None:
 
 
 def as_trainer(request: dict[str, Any]) -> None:
-    from airflow_provider_zeus.optimizer.trial import Attempt, Phase
-    from airflow_provider_zeus.training.plan import Plan
+    from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+    from airflow_provider_zeus.training.protocol.plan import Plan
     from airflow_provider_zeus.training.run import ZeusRun
 
-    attempt = Attempt(batch_size=32, phase=Phase.INCUMBENT, why="Known.")
+    attempt = PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="Known.")
     plan = Plan(
         job_id="kill.train",
         ti_id="ti",

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from demo import processes
 from demo.cluster.__main__ import drawn, report, running, saved, weeks
 from demo.cluster.scenario import Played, Where, play
@@ -19,7 +19,6 @@ from demo.cluster.settings import GPUS, JOBS, SLICES, job_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 RUNS = 2
-KEPT = (State.CONVERGED, State.EXHAUSTED)
 
 
 class Happened:
@@ -67,7 +66,7 @@ def test_the_demo_itself_finds_nothing_wrong(happened: Happened) -> None:
 def test_every_recurrence_keeps_one_model(happened: Happened) -> None:
     expected = {(job, run, index) for job in JOBS for run in happened.played.runs[job] for index in range(SLICES)}
     assert len(expected) == len(JOBS) * RUNS * SLICES
-    assert Counter(where for where, t in happened.attempts() if t.state in KEPT) == dict.fromkeys(expected, 1)
+    assert Counter(where for where, t in happened.attempts() if t.state.kept_model) == dict.fromkeys(expected, 1)
     assert happened.saved == expected
     assert set(happened.played.states.values()) == {"success"}
 
@@ -91,7 +90,7 @@ def test_what_the_killed_worker_trained_was_trained_again(happened: Happened) ->
         assert (dead.observation.epochs or 0) >= (before.observation.epochs or 0) > 0
         where = (dead.job_id.removeprefix("cluster_").removesuffix(".train"), dead.origin.run_id, dead.origin.map_index)
         state, tries = happened.tries[where]
-        (kept,) = [t for at, t in happened.attempts() if at == where and t.state in KEPT]
+        (kept,) = [t for at, t in happened.attempts() if at == where and t.state.kept_model]
         assert (state, tries) == ("success", kept.origin.try_number)
         assert kept.origin.try_number > dead.origin.try_number
         assert kept.key.ti_id != dead.key.ti_id

@@ -17,7 +17,7 @@ from threading import Lock
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from tests import fake_nvml
 from tests.system.death_cells import Cell, Outcome, Played, cells
 from tests.system.death_start import LEASE_S, Start
@@ -223,7 +223,8 @@ def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(tmp
         assert second.value() == "32", second.said()
         assert not kept.exists()
         (told,) = own(log)
-        assert (told.state, told.reason) == (State.FAILED, "killed: Airflow stopped the task")
+        assert told.state is State.FAILED
+        assert (told.reason or "").startswith("killed: ")
         assert told.observation.energy_j == first.lines("given")[-1]["energy_j"]
     finally:
         host.end()

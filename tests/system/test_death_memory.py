@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.optimizer.belief import Belief
-from airflow_provider_zeus.optimizer.fold import learn
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.optimizer.learn import learn
 from airflow_provider_zeus.optimizer.policy import prior
 from tests.integration.conftest import run_dag  # noqa: F401
 from tests.integration.jobs import EPOCHS, job, log_of, loop, save, saves_of
@@ -58,7 +58,7 @@ def test_the_same_task_goes_on_with_another_batch_size(run_dag: Any) -> None:  #
     first, full, kept, *later = log_of("death_explores.train")
     assert (first.batch_size, first.state.value) == (32, "converged")
     assert (full.batch_size, full.state.value, full.observation.out_of_memory) == (16, "failed", True)
-    assert full.reason == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert (full.reason or "").startswith("OutOfMemoryError: CUDA")
     assert (full.observation.energy_j or 0) > 0, "it counts in the ledger"
     assert (kept.key.ti_id, kept.batch_size, kept.state.value) == (full.key.ti_id, 32, "converged")
     assert 16 not in {t.batch_size for t in later}, "it is not tried again there"

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from airflow_provider_zeus.power.simulated import SimulatedGpu
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from tests import fake_nvml
 from tests.fake_nvml import FakeNvml
 from tests.system.killing import ROOT, Host, MemoryLimit, is_alive
@@ -189,9 +189,7 @@ def test_a_container_that_dies_as_a_whole_is_made_good_by_the_next_training(
                 os.kill(pid, signal.SIGKILL)
         wait(cell, lambda: not any(map(is_alive, cell.processes())), 20, "the end of all")
         assert cell.limit_w() < FOUND_W
-        code = (
-            "import sys; from airflow_provider_zeus.power.record import restore_orphans; restore_orphans(sys.argv[1])"
-        )
+        code = "import sys; from airflow_provider_zeus.power.limits import record; record.restore_orphans(sys.argv[1])"
         path = {"LD_LIBRARY_PATH": f"{fake_nvml.compiled().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
         next_one = [sys.executable, "-c", code, str(cell.state_dir)]
         subprocess.run(next_one, env={**os.environ, **path, **cell.env}, cwd=ROOT, check=True)

@@ -15,9 +15,9 @@ import pytest
 from packaging.version import Version
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import State, Trial
-from airflow_provider_zeus.power.simulated import SimulatedGpu
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.system.servers import Site, airflow, wait_until
 
 AIRFLOW_3_3 = Version(version("apache-airflow")) >= Version("3.3")
@@ -126,7 +126,8 @@ def test_marking_a_running_task_failed_ends_its_training(site: Site) -> None:
     gone({"training": it.pids()["train"]}, GONE_S)
     wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
     (trial,) = it.log()
-    assert (trial.state, trial.reason) == (State.FAILED, "killed: Airflow stopped the task")
+    assert trial.state is State.FAILED
+    assert (trial.reason or "").startswith("killed: ")
     assert (trial.observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
     assert (trial.observation.epochs or 0) > 1
     assert site.wait_for_run("real_task", run_id) == "failed"
@@ -167,7 +168,8 @@ def test_marking_a_command_failed_ends_what_it_started(site: Site) -> None:
     wait_until(lambda: it.limit_w() == it.found_w, 2, "the limit found")
     wait_until(lambda: it.log()[-1].state is not State.RUNNING, 4, "the task to write it down")
     (trial,) = it.log()
-    assert (trial.state, trial.reason) == (State.FAILED, "killed: Airflow stopped the task")
+    assert trial.state is State.FAILED
+    assert (trial.reason or "").startswith("killed: ")
     assert (trial.observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
     assert site.wait_for_run("real_command", run_id) == "failed"
     assert it.saves() == 0

@@ -144,7 +144,7 @@ def test_an_sdist_gives_the_same_wheel_without_npm(built: Built, tmp_path: Path)
 def test_without_the_library_there_is_no_wheel(tmp_path: Path) -> None:
     checkout = _checkout(tmp_path / "checkout")
     said = _run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, checkout, ok=False, **NO_REGISTRY)
-    assert "npm has to reach its registry" in said
+    assert "npm has to reach" in said
     assert "ECONNREFUSED" in said
     assert not list(tmp_path.glob("*.whl"))
 
@@ -154,7 +154,7 @@ def test_an_editable_installation_goes_on_without_it(tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv/bin/python"
     said = _run(python, "-m", "pip", "install", "-v", "--no-deps", "-e", checkout, **NO_REGISTRY)
-    assert "Going on without charts. npm could not fetch the chart library" in said
+    assert "without charts" in said
     assert not list(checkout.glob(STATIC + "echarts.*"))
     _run(python, "-m", "pip", "install", "--no-deps", "-e", checkout)  # the remedy that it names
     assert {str(p.relative_to(checkout)) for p in checkout.glob(STATIC + "echarts.*")} == CHARTS

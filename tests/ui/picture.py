@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import tests.conftest  # an Airflow home of its own, before Airflow is imported
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.model.trial import State
 from tests.integration.jobs import job, log_of, loop
 from tests.ui.browser import FLAGS, find_browser
 from tests.ui.site import PASSWORD, VIEWER, api_server, run_dag

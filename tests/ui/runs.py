@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, PowerPoint, ProfileSample, State, Trial
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PowerPoint, ProfileSample, State, Trial
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.base import AskRequest, Report
 from tests.unit.plugin.kit import JOB

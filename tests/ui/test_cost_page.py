@@ -13,10 +13,11 @@ from urllib.parse import quote, urlsplit
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.store import open_store, schema
+from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.open import embedded_path
 from airflow_provider_zeus.store.rows import to_row
-from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql import schema
+from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, came, drawn
 from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
@@ -34,12 +35,9 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
     assert tab.locator("#totals").inner_text().startswith(f"Sum of {RUNS} runs, simulated")
     assert tab.locator("#store").inner_text().startswith("Trial log: log ")
     tab.locator(".front").wait_for()
-    assert [h.inner_text() for h in tab.locator(".chart-block h3").all()] == [
-        "Cost of each run simulated",
-        "Sum saved simulated",
-        "Belief per batch size simulated",
-        "Energy against time simulated",
-    ]
+    titles = ["Cost of each run", "Sum saved", "Belief per batch size", "Energy against time"]
+    assert [b.get_attribute("data-title") for b in tab.locator(".chart-block").all()] == titles
+    assert tab.locator(".chart-block h3 .badge").all_inner_texts() == ["simulated"] * 4
     assert at.fine()
 
 
@@ -169,7 +167,7 @@ def test_an_ended_login_is_named(visit: Visit) -> None:
         page.route("**/zeus/api/**", lambda route: route.fulfill(status=401, json={"detail": "Token Expired"}))
 
     tab = visit(DAG_PAGE, before=ended).tab()
-    assert tab.locator("#message.problem").inner_text().startswith("Your login has ended.")
+    assert tab.locator("#message.problem").inner_text().startswith("Your session has expired.")
 
 
 # --- what-if, sorting, links, export

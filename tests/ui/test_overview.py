@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.plugin.live_settings import EVENT
+from airflow_provider_zeus.plugin.api.live_settings import EVENT
 from airflow_provider_zeus.store import open_store
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.ui.conftest import Watched
 from tests.ui.look import DAG_PAGE, Visit
 from tests.ui.site import ADMIN, ZEUS_DAG, Site
@@ -64,27 +64,28 @@ def opened(at: Watched) -> Any:
 def test_pausing_and_pinning_by_clicks(visit: Visit, settings: AirflowVariables) -> None:
     at = visit("zeus/page", user=ADMIN)
     box = opened(at)
-    held = box.locator(".held")
-    assert held.inner_text() == "Exploration is on. No batch size is pinned."
+    status = box.locator(".held")
+    unchanged = status.inner_text()
+    assert "Exploration is on." in unchanged
     box.get_by_role("button", name="Pause exploration").click()
-    assert "no other one is tried until exploration is resumed" in box.locator(".question").inner_text()
+    assert "until exploration is resumed" in box.locator(".question").inner_text()
     at.shoot("overview-question")
     box.get_by_role("button", name="Cancel").click()
-    assert held.inner_text() == "Exploration is on. No batch size is pinned."
+    assert status.inner_text() == unchanged
     assert settings.get(KEY) is None, "nothing is sent before it is confirmed"
 
     def confirmed(name: str, said: str) -> dict[str, Any]:
         began = datetime.now(UTC).replace(microsecond=0)
         box.get_by_role("button", name=name, exact=True).click()
         box.get_by_role("button", name="Do it").click()
-        held.filter(has_text=said).wait_for()
-        kept: dict[str, Any] = json.loads(settings.get(KEY) or "{}")
-        if kept:
-            change = kept.pop("changed")
+        status.filter(has_text=said).wait_for()
+        saved: dict[str, Any] = json.loads(settings.get(KEY) or "{}")
+        if saved:
+            change = saved.pop("changed")
             assert change["by"] == ADMIN
             assert began <= datetime.fromisoformat(change["at"]) <= datetime.now(UTC)
             assert box.locator(".note").first.inner_text().startswith(f"Last change: {ADMIN}, {began:%Y-%m-%d}")
-        return kept
+        return saved
 
     assert confirmed("Pause exploration", "Exploration is paused.") == {"pause_exploration": True}
     box.get_by_label("Batch size to pin").select_option("64")
@@ -92,13 +93,13 @@ def test_pausing_and_pinning_by_clicks(visit: Visit, settings: AirflowVariables)
     assert confirmed("Pin this batch size", "Batch size 64 is pinned.") == pinned
     assert open_store().settings(f"{ZEUS_DAG}.train") == pinned, "as the next run will read it"
     at.shoot("overview-pinned")
-    assert confirmed("Unpin", "No batch size is pinned.") == {"pause_exploration": True}
+    assert confirmed("Unpin", "No batch size") == {"pause_exploration": True}
     at.page.keyboard.press("Escape")
     row = at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first
     row.locator(".set").filter(has_text="exploration paused").wait_for()
     assert row.locator(".live-settings .why").inner_text().startswith(f"{ADMIN}, ")
     box = opened(at)
-    held = box.locator(".held")
+    status = box.locator(".held")
     confirmed("Resume exploration", "Exploration is on.")
     assert open_store().settings(f"{ZEUS_DAG}.train") == {}
     assert audited() == ["exploration paused", "batch size pinned to 64", "batch size unpinned", "exploration resumed"]
@@ -132,21 +133,21 @@ def test_who_may_only_look_sees_the_settings_and_no_button(
         box = opened(at)
         at.shoot("overview-settings")
     assert box.locator(".held").inner_text().startswith("Exploration is paused.")
-    assert "Who may edit this DAG may change that." in box.inner_text()
+    assert "Users who may edit this" in box.inner_text()
     assert box.get_by_role("button").count() == box.get_by_role("combobox").count() == 0
     assert at.fine()
 
 
-def test_a_refusal_is_told_in_the_words_of_who_refused(visit: Visit) -> None:
+def test_the_detail_of_a_refusal_is_shown(visit: Visit) -> None:
     def refused(page: Any) -> None:
-        answer = {"detail": "Another DAG, which you may not change, shares this job."}
+        answer = {"detail": "Another DAG shares it."}
         page.route("**/settings", lambda route: route.fulfill(status=403, json=answer))
 
     at = visit("zeus/page", user=ADMIN, before=refused)
     box = opened(at)
     box.get_by_role("button", name="Pause exploration").click()
     box.get_by_role("button", name="Do it").click()
-    assert box.locator(".problem-text").inner_text() == "Another DAG, which you may not change, shares this job."
+    assert box.locator(".problem-text").inner_text() == "Another DAG shares it."
 
 
 def test_scripts_in_dag_and_job_ids_are_shown_as_text(visit: Visit, site: Site) -> None:

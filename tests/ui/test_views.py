@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.store.rows import to_row
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.postgres import empty_database
 from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab
 from tests.ui.site import ADMIN, PREFIX, RUNS, ZEUS_DAG, Site, api_server

@@ -73,7 +73,7 @@ def test_weights_may_be_loaded() -> None:
 
 
 def test_the_log_is_kept_as_json_and_text() -> None:
-    from airflow_provider_zeus.store.schema import metadata
+    from airflow_provider_zeus.store.sql.schema import metadata
 
     kinds = {type(column.type).__name__ for table in metadata.tables.values() for column in table.c}
     assert kinds <= {"Text", "BigInteger", "Integer", "Double", "Boolean", "JSON"}

@@ -1,8 +1,8 @@
-// Pause or resume exploration, pin or unpin a batch size: a block for one job, to be put anywhere.
-// A button first says what will happen with the next run; nothing is sent before that is confirmed.
-import { api, element, fetchJson, tryAgain } from "./kit.js";
+// Controls of a job's live settings: pause or resume exploration, pin or unpin a batch size.
+// A button first shows the effect of a change; the change is sent when it is confirmed.
+import { api, element, fetchJson, tryAgain } from "./ui.js";
 
-/** The block of one job; it fills itself. `changed` is called after a change. */
+/** The controls of a job, which load its settings. `changed` is called after a change. */
 export function controls(dag, job, changed = () => {}) {
   const box = element("div", null, { class: "controls", role: "group", "aria-label": `Live settings of job ${job}` });
   const address = api("dags", dag, "settings");
@@ -13,36 +13,38 @@ export function controls(dag, job, changed = () => {}) {
     box.replaceChildren(element("p", problem.message, { class: "problem-text", role: "alert" }, ...tryAgain(problem)));
   }
 
-  function fill(held) {
-    const paused = held.paused ? "Exploration is paused." : "Exploration is on.";
-    const pinned = held.pinned === null ? "No batch size is pinned." : `Batch size ${held.pinned} is pinned.`;
+  function fill(settings) {
+    const paused = settings.paused ? "Exploration is paused." : "Exploration is on.";
+    const pinned = settings.pinned === null ? "No batch size is pinned." : `Batch size ${settings.pinned} is pinned.`;
     const parts = [element("p", `${paused} ${pinned}`, { class: "held", role: "status" })];
-    if (held.problem) parts.push(element("p", held.problem, { class: "problem-text", role: "alert" }));
-    if (held.changed) parts.push(element("p", `Last change: ${held.changed}`, { class: "note" }));
-    if (held.may_edit) parts.push(buttons(held));
-    else parts.push(element("p", "Who may edit this DAG may change that.", { class: "note" }));
+    if (settings.problem) parts.push(element("p", settings.problem, { class: "problem-text", role: "alert" }));
+    if (settings.changed) parts.push(element("p", `Last change: ${settings.changed}`, { class: "note" }));
+    if (settings.may_edit) parts.push(buttons(settings));
+    else parts.push(element("p", "Users who may edit this DAG can change this.", { class: "note" }));
     box.replaceChildren(...parts);
   }
 
-  function buttons(held) {
+  function buttons(settings) {
     const row = element("p", null, { class: "buttons" });
-    row.append(button(held.paused ? "Resume exploration" : "Pause exploration", () =>
-      ask(held, held.pause_text, { pause_exploration: !held.paused })));
-    if (held.pinned !== null) row.append(button("Unpin", () => ask(held, held.unpin_text, { unpin: true })));
+    row.append(button(settings.paused ? "Resume exploration" : "Pause exploration", () =>
+      ask(settings, settings.pause_text, { pause_exploration: !settings.paused })));
+    if (settings.pinned !== null) {
+      row.append(button("Unpin", () => ask(settings, settings.unpin_text, { unpin: true })));
+    }
     const size = element("select", null, { "aria-label": "Batch size to pin" });
-    for (const b of held.batch_sizes) {
-      const text = b === held.default_batch_size ? `${b} (default)` : b;
+    for (const b of settings.batch_sizes) {
+      const text = b === settings.default_batch_size ? `${b} (default)` : b;
       size.append(element("option", text, { value: b }));
     }
-    size.value = held.pinned ?? held.default_batch_size;
+    size.value = settings.pinned ?? settings.default_batch_size;
     row.append(size, button("Pin this batch size", () =>
-      ask(held, `Batch size ${size.value}: ${held.pin_text}`, { pin_batch_size: Number(size.value) })));
+      ask(settings, `Batch size ${size.value}: ${settings.pin_text}`, { pin_batch_size: Number(size.value) })));
     return row;
   }
 
-  function ask(held, text, change) {
+  function ask(settings, text, change) {
     const confirm = button("Do it", () => send(change));
-    const cancel = button("Cancel", () => fill(held));
+    const cancel = button("Cancel", () => fill(settings));
     const question = element("p", text, { class: "question", role: "alert" });
     box.replaceChildren(question, element("p", null, { class: "buttons" }, confirm, cancel));
     confirm.focus();
@@ -65,7 +67,7 @@ function button(text, pressed) {
   return made;
 }
 
-/** The same, folded. */
+/** The controls in a block that is closed at first. */
 export function settingsBlock(dag, job) {
   const block = element("details", null, { class: "settings-block" }, element("summary", "Pause exploration or pin a batch size"));
   block.addEventListener("toggle", () => block.append(controls(dag, job)), { once: true });

@@ -1,17 +1,17 @@
-// Charts of all views, each with its heading, note and table; they follow the theme of Airflow and the size of their box.
-import { element, sourceBadges, table } from "./kit.js";
+// Charts with heading, note and table. They follow Airflow's theme and the size of their box.
+import { element, sourceBadges, table } from "./ui.js";
 
 const charts = new Map(); // box -> [option, chart drawn]
-const libraryArrived = document.readyState === "complete" || new Promise((arrived) => {
-  addEventListener("load", arrived, { once: true });
+const libraryLoaded = document.readyState === "complete" || new Promise((loaded) => {
+  addEventListener("load", loaded, { once: true });
 });
 const MISSING =
-  "The chart library is missing here; “pip install -e .” or “make demo” in the provider's checkout brings it. " +
-  "The table is complete without it.";
+  "The chart library is not installed; “pip install -e .” or “make demo” in the provider's checkout installs it. " +
+  "The table holds all figures.";
 
-/** Draws an ECharts option in `box`, follows theme and size. Returns whether it could be drawn. */
+/** Draw an ECharts option in `box`. Returns whether it could be drawn. */
 export async function draw(box, option, text) {
-  await libraryArrived;
+  await libraryLoaded;
   box.hidden = !option || !window.echarts;
   if (box.hidden) {
     forget(box);
@@ -29,7 +29,7 @@ export async function draw(box, option, text) {
   return true;
 }
 
-/** A models.Chart with its heading, its note and its table: figure element, to be appended where it belongs. */
+/** A figure element of a models.Chart, with heading, note and table. */
 export function chartBlock(chart, { open = false, name = "" } = {}) {
   const block = element("figure", null, { class: `chart-block ${name}`, "data-title": chart.title });
   const more = element("details", null, open ? { open: "open" } : {}, element("summary", "As a table"), element("div"));
@@ -38,7 +38,7 @@ export function chartBlock(chart, { open = false, name = "" } = {}) {
   return block;
 }
 
-/** New data for a block; what is unfolded stays so. */
+/** New data for a block; an open table stays open. */
 export function updateChart(block, { title, source, option, text, note, table: rows }) {
   block.querySelector("h3").replaceChildren(`${title} `, ...sourceBadges(source));
   const remark = block.querySelector("figcaption");
@@ -51,14 +51,14 @@ export function updateChart(block, { title, source, option, text, note, table: r
   });
 }
 
-/** Before a chart's box is thrown away. */
+/** Free a chart, before its box is removed. */
 export function forget(box) {
   charts.get(box)?.[1]?.dispose();
   charts.delete(box);
   sizes.unobserve(box);
 }
 
-/** Of all charts below an element. */
+/** Free all charts below an element. */
 export function forgetIn(parent) {
   for (const box of [...charts.keys()]) if (parent.contains(box)) forget(box);
 }
@@ -108,7 +108,7 @@ function chartTheme() {
   };
 }
 
-// ---------------------------------------------------------------- theme: Airflow's, also when it changes
+// ---------------------------------------------------------------- theme: Airflow's, also after a change
 
 function airflowTheme() {
   try {
@@ -116,7 +116,7 @@ function airflowTheme() {
     if (parent !== window && classes.contains("dark")) return "dark";
     if (parent !== window && classes.contains("light")) return "light";
   } catch {
-    // shown inside a page of another origin
+    // the outer page has another origin
   }
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
@@ -133,6 +133,6 @@ export function followTheme() {
   try {
     new MutationObserver(apply).observe(parent.document.documentElement, { attributeFilter: ["class"] });
   } catch {
-    // another origin: the system's own preference counts
+    // another origin: the system's preference counts
   }
 }

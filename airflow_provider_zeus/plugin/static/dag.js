@@ -2,7 +2,7 @@
 import {
   airflow, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
   showLeftOut, showList, sourceBadges, stateBadge, template, tileItem, tryAgain, verdictLine,
-} from "./kit.js";
+} from "./ui.js";
 import { chartBlock } from "./charts.js";
 import { settingsBlock } from "./actions.js";
 import { showWhatIf } from "./dag_whatif.js";
@@ -15,7 +15,7 @@ let skip = 0;
 export async function show() {
   const table = fetchJson(api("dags", dagId, "costs", { job_id: jobId }));
   const charts = fetchJson(api("dags", dagId, "charts", { job_id: jobId }));
-  charts.catch(() => undefined); // told below, after the table
+  charts.catch(() => undefined); // showCharts reports the error, after the table
   const answer = await table;
   showJobs(answer.jobs, answer.job_id ?? jobId);
   present(answer, fill);
@@ -88,16 +88,16 @@ function fillTable(answer) {
 
 function batchSizes({ attempts }) {
   const list = element("span", null, { class: "sizes" });
-  attempts.forEach((tried, i) => {
+  attempts.forEach((attempt, i) => {
     if (i) list.append(" → ");
-    const gone = tried.state === "given_up" || (tried.state === "failed" && i < attempts.length - 1);
-    list.append(element(gone ? "s" : "span", tried.batch_size, { title: tried.state_text }));
-    if (gone) list.append(element("span", ` (${tried.state_text})`, { class: "unseen" }));
+    const gone = attempt.state === "given_up" || (attempt.state === "failed" && i < attempts.length - 1);
+    list.append(element(gone ? "s" : "span", attempt.batch_size, { title: attempt.state_text }));
+    if (gone) list.append(element("span", ` (${attempt.state_text})`, { class: "unseen" }));
   });
   return list;
 }
 
-/** The task in Airflow's own UI: its log (the first tab), its XComs. */
+/** Links to the task's log and XComs in Airflow's UI. */
 function taskLinks({ run_id: run, task_id: task, map_index: index }) {
   const path = ["dags", dagId, "runs", run, "tasks", task, ...(index === null ? [] : ["mapped", String(index)])];
   const link = (text, ...more) =>

@@ -1,5 +1,5 @@
-// A table whose columns sort by a button in their head. A cell's `data-sort` is its number, else its text counts; what
-// is not known stays last either way.
+// Sorts a table by the buttons in its column heads: by a cell's number in `data-sort`, else by its text. Unknown values
+// come last in both directions.
 
 export function sortable(table) {
   const heads = [...table.tHead.rows[0].cells];

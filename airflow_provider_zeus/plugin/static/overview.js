@@ -1,13 +1,13 @@
-// All jobs that this user may see. What a job saved takes its whole log, so it is asked for when the row is in sight.
+// The page of all jobs. Savings of a job take its whole log, so they are fetched when the job's row becomes visible.
 import { controls } from "./actions.js";
 import {
   airflow, api, badge, breakable, byId, element, fetchJson, figure, pageAddress, present, showLeftOut, sourceBadges,
   stateBadge, template, tryAgain,
-} from "./kit.js";
+} from "./ui.js";
 
-const AT_ONCE = 2; // savings asked for at the same time
+const AT_ONCE = 2; // concurrent requests for savings
 const waiting = [];
-let asking = 0;
+let underWay = 0;
 
 export async function show() {
   byId("title").textContent = "Zeus";
@@ -75,13 +75,13 @@ function openSettings(job) {
   byId("settings-box").showModal();
 }
 
-/** Asks for the next savings, a few at a time. */
+/** Fetch the savings of waiting rows, a few at a time. */
 async function next() {
-  while (asking < AT_ONCE && waiting.length) {
+  while (underWay < AT_ONCE && waiting.length) {
     const row = waiting.shift();
-    asking += 1;
+    underWay += 1;
     fillSaved(row).finally(() => {
-      asking -= 1;
+      underWay -= 1;
       next();
     });
   }

@@ -1,6 +1,6 @@
-// Which view the address asks for: a run (?dag_id=&run_id=), a DAG (?dag_id=), or all jobs.
+// Shows the view that the address names: a run (?dag_id=&run_id=), a DAG (?dag_id=), or all jobs.
 import { followTheme } from "./charts.js";
-import { byId, dagId, jobId, leaveSandbox, pageAddress, runId, say, tryAgain } from "./kit.js";
+import { byId, dagId, jobId, leaveSandbox, pageAddress, runId, say, tryAgain } from "./ui.js";
 
 const view = runId !== null ? "run" : dagId !== null ? "dag" : "overview";
 

@@ -1,15 +1,15 @@
-// The tab of a run: a part for each of its tasks (and map indexes) with a Zeus job.
+// The tab of a run: a part for each of its tasks and map indexes with a Zeus job.
 import {
   api, byId, dagId, element, fetchJson, figure, jobId, present, runId, say, showJobs, showList, sourceBadges, stateBadge,
   table, template, tileItem, tryAgain, verdictLine,
-} from "./kit.js";
+} from "./ui.js";
 import { chartBlock, forgetIn, updateChart } from "./charts.js";
 
 const shown = new Map(); // part key -> {section, text of the answer, body}
 let timer = null;
 let answer = null;
-let waited = 0; // looks at a run that has not begun
-const LONGEST_WAIT = 40;
+let emptyAnswers = 0; // refreshes of a run without trials
+const MOST_EMPTY = 40;
 
 export async function show() {
   answer = await fetchJson(api("dags", dagId, "runs", runId, "costs", { job_id: jobId }));
@@ -19,11 +19,11 @@ export async function show() {
   schedule();
 }
 
-// ---------------------------------------------------------------- live: while a trial runs and somebody looks
+// ---------------------------------------------------------------- refresh: while a trial runs and the page is visible
 
 function schedule() {
   clearTimeout(timer);
-  if (answer.note && ++waited > LONGEST_WAIT) return;
+  if (answer.note && ++emptyAnswers > MOST_EMPTY) return;
   if (answer.refresh_s !== null && !document.hidden) timer = setTimeout(refresh, answer.refresh_s * 1000);
 }
 
@@ -48,7 +48,7 @@ function fill(content, { parts, store, refresh_s: every }) {
   if (several) byId("summary").replaceChildren(table(summary(parts)));
   for (const [i, part] of parts.entries()) showPart(part, several, i === 0);
   byId("store").textContent = `Trial log: ${store}`;
-  byId("updated").textContent = every === null ? "" : `A training runs; this page asks again every ${every} s.`;
+  byId("updated").textContent = every === null ? "" : `A training is running; this page is refreshed every ${every} s.`;
   byId("updated").hidden = every === null;
 }
 
@@ -102,7 +102,7 @@ function folded(part, open) {
 }
 
 function partBody(part) {
-  const facts = element("ul", null, { class: "facts", "aria-label": "What the job is after" });
+  const facts = element("ul", null, { class: "facts", "aria-label": "Target and weights of the job" });
   showList(facts, part.facts);
   const settings = element("ul", null, { class: "facts live", "aria-label": "Live settings" });
   showList(settings, part.settings.map((text) => `Live setting: ${text}`));
@@ -121,7 +121,7 @@ function partBody(part) {
 function progressBar({ text, epochs, max_epochs: most }) {
   const line = element("p", text, { class: "progress", role: "status" });
   if (most === null) return line;
-  line.append(element("progress", null, { max: most, value: epochs ?? 0, "aria-label": "Epochs, of the most it may take" }));
+  line.append(element("progress", null, { max: most, value: epochs ?? 0, "aria-label": "Epochs, of at most" }));
   return line;
 }
 
@@ -154,16 +154,16 @@ function sentence(name, text) {
   return element("p", null, {}, element("span", `${name}: `, { class: "note" }), text);
 }
 
-// ---------------------------------------------------------------- charts: of a part that is unfolded
+// ---------------------------------------------------------------- charts: of an open part
 
 async function showCharts(own) {
   if (own.outer.open === false || own.charts === own.text) return;
   own.charts = own.text;
   const part = own.part;
   const index = part.map_index === null ? null : part.map_index;
-  const asked = { job_id: part.job_id, task_id: part.task_id, map_index: index };
+  const query = { job_id: part.job_id, task_id: part.task_id, map_index: index };
   try {
-    const { note, power, gpus, curves } = await fetchJson(api("dags", dagId, "runs", runId, "charts", asked));
+    const { note, power, gpus, curves } = await fetchJson(api("dags", dagId, "runs", runId, "charts", query));
     const named = [["power", power], ["gpus", gpus], ...curves.map((curve) => ["curve", curve])].filter(([, chart]) => chart);
     const found = note === null ? named : [];
     const blocks = [...own.box.querySelectorAll("figure")];
@@ -175,6 +175,6 @@ async function showCharts(own) {
     forgetIn(own.box);
     own.box.replaceChildren(...found.map(([name, chart]) => chartBlock(chart, { open: name !== "power", name })));
   } catch (problem) {
-    own.box.replaceChildren(element("p", `Its charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
+    own.box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
   }
 }

@@ -1,4 +1,4 @@
-"""Four jobs on one weather: each run trains on three slices at once, and runs of a job overlap.
+"""Four jobs on the same data: each run trains on three slices at once, and runs of a job overlap.
 
 A run is triggered with ``{"weeks": ["2013-W13", ...]}``, one mapped task each.
 """
@@ -16,7 +16,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_zeus import ZeusJob
 
-PACE_S = 0.2  # a pause in each epoch: the trainings last long enough for a worker to die in the middle of one
+PACE_S = 0.2  # pause in each epoch, so that a worker can be killed in the middle of a training
 COMMON: dict[str, Any] = {
     "batch_sizes": [64, 128, 256, 512, 1024],
     "default_batch_size": 64,
@@ -35,7 +35,7 @@ gpus.take_in_a_task()
 
 
 def retrain(run: Any, key: str) -> Any:
-    """The weather example's training, at a pace that can be watched."""
+    """Train as the weather example does, slowed down by a pause in each epoch."""
     import torch
     from torch.utils.data import BatchSampler, RandomSampler, TensorDataset
     from weather.forecast import holdout_rmse_f, network
@@ -44,7 +44,7 @@ def retrain(run: Any, key: str) -> Any:
     torch.set_num_threads(1)
     data = of_slice(key)
     run.set_target(0.65 * data.trivial_rmse_f)
-    model = network(data.x.shape[1])  # in here: an attempt that is given up is restarted by a new call
+    model = network(data.x.shape[1])  # inside: each attempt is a new call
     optimizer = torch.optim.Adam(model.parameters(), lr=run.scale_lr(2e-3, "sqrt", reference_batch_size=256))
     known = TensorDataset(torch.from_numpy(data.x), torch.from_numpy(data.y))
     loader = run.data_loader(known, sampler=BatchSampler(RandomSampler(known), run.batch_size, drop_last=False))

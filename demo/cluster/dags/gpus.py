@@ -1,4 +1,4 @@
-"""Gives each training of a worker one of the worker's simulated GPUs, as a device plugin does with real ones."""
+"""Assigns each training of a worker one of its simulated GPUs, as a device plugin does with real ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import IO
 
 GPUS = 2
-_held: list[IO[str]] = []  # until this process ends, whatever ends it
+_held: list[IO[str]] = []  # until this process ends
 
 
 def take(worker: Path, wait_s: float = 30.0) -> Path:
-    """State folder of a GPU that no other process of this worker has. Raises TimeoutError: none came free."""
+    """Lock a GPU that no other process of this worker has; return its state folder. Raises TimeoutError: none free."""
     deadline = time.monotonic() + wait_s
     while True:
         for number in range(1, GPUS + 1):
@@ -33,7 +33,7 @@ def take(worker: Path, wait_s: float = 30.0) -> Path:
 
 
 def take_in_a_task() -> None:
-    """On a worker, where each task's process reads its DAG file: let it train on a GPU of its own."""
+    """Give the task of this process its own GPU; does nothing outside of a worker."""
     worker = os.environ.get("CLUSTER_STATE_DIR")
     if worker:
         os.environ["AIRFLOW__ZEUS__STATE_DIR"] = str(take(Path(worker)))

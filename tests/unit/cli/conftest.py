@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.store.base import Store
 from tests.unit.store.store_kit import report, request
 

@@ -14,7 +14,7 @@ from airflow.cli.cli_config import ActionCommand, GroupCommand
 
 from airflow_provider_zeus.cli.definition import get_zeus_cli_commands
 from airflow_provider_zeus.store.base import UPGRADE, Store
-from airflow_provider_zeus.store.schema import HEAD
+from airflow_provider_zeus.store.sql.schema import HEAD
 from tests.unit.cli.conftest import Done, Zeus, recur
 
 
@@ -67,7 +67,7 @@ def test_the_upgrade_makes_the_tables_and_says_so(zeus: Zeus, home: Path, monkey
     assert (done.status, done.out) == (1, "")
     assert "no Connection 'zeus_default'" in done.err
     monkeypatch.setenv("AIRFLOW_CONN_LOGS", json.dumps({"conn_type": "sqlite", "host": str(home / "costs.db")}))
-    made = f"The trial log at sqlite:{home}/costs.db now has schema {HEAD} (made anew).\n"
+    made = f"The trial log at sqlite:{home}/costs.db now has schema {HEAD} (new).\n"
     assert zeus("db", "upgrade", "--conn-id", "logs").out == made
     assert "is up to date" in zeus("db", "upgrade", "--conn-id", "logs").out
 
@@ -97,8 +97,8 @@ def test_a_connection_in_airflows_database_and_log_lines_beside_json(
     from airflow.models import Connection
     from airflow.utils.session import create_session
 
-    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-    from airflow_provider_zeus.store.sql import SqlStore
+    from airflow_provider_zeus.store.sql.store import SqlStore
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
     recur(SqlStore(f"sqlite:///{home}/elsewhere.db", create=True), 1)
     AirflowVariables().set("zeus-settings:d.train", '{"eta": 7}')  # a warning in the log
@@ -117,7 +117,7 @@ def test_a_connection_in_airflows_database_and_log_lines_beside_json(
 def test_an_error_is_one_message_and_a_status(home: Path) -> None:
     done = airflow(home, "zeus", "trials", "nobody")
     assert (done.status, done.out) == (1, "")
-    assert "There is no trial log yet" in done.err
+    assert "no trial log yet" in done.err
     assert "Traceback" not in done.err
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin.api import live_settings
 from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.settings import variable_key
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import JOB, report, request
@@ -21,8 +22,9 @@ KEY = "zeus-settings:d.train"
 
 
 def settings(key: str = KEY) -> object:
+    """What the Variable holds, without the record of its last change."""
     text = AirflowVariables().get(key)
-    return None if text is None else json.loads(text)
+    return None if text is None else {n: value for n, value in json.loads(text).items() if n != CHANGED}
 
 
 def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
@@ -64,7 +66,7 @@ def test_an_empty_log_says_so(zeus: Zeus, store: Store, home: Path) -> None:
 def test_without_a_log_the_message_goes_to_stderr(zeus: Zeus, home: Path) -> None:
     done = zeus("jobs", "list")
     assert (done.status, done.out) == (1, "")
-    assert "There is no trial log yet" in done.err
+    assert "no trial log yet" in done.err
     assert "Traceback" not in done.err
     assert not (home / "zeus.db").exists()
 
@@ -83,12 +85,38 @@ def test_pinning_and_pausing_change_the_next_decision_and_keep_what_else_is_set(
     assert settings() == {"eta": 0.9, "of a newer version": 1}
 
 
-def test_the_last_setting_leaves_no_variable_behind(zeus: Zeus, store: Store) -> None:
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (["pin", "d.train", "64"], "batch size pinned to 64"),
+        (["unpin", "d.train"], "batch size unpinned"),
+        (["pause", "d.train"], "exploration paused"),
+        (["resume", "d.train"], "exploration resumed"),
+        (["reset", "d.train", "-y"], "job reset"),
+    ],
+    ids=lambda value: value[0],
+)
+def test_a_change_records_the_user_of_the_command_and_not_the_author_of_an_earlier_change(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch, command: list[str], what: str
+) -> None:
+    recur(store, 1)
+    by_the_page = {"by": "admin", "at": "2026-05-04T08:00:00+00:00", "what": "exploration paused"}
+    AirflowVariables().set(KEY, json.dumps({"eta": 0.9, CHANGED: by_the_page}))
+    monkeypatch.setattr("getpass.getuser", lambda: "ann")
+    assert zeus("jobs", *command).status == 0
+    live, change = live_settings.of("d.train")
+    assert (live["eta"], change["by"]) == (0.9, "cli: ann")
+    assert change["what"].startswith(what)
+    assert change["at"] > by_the_page["at"]
+
+
+def test_the_removal_of_the_last_setting_leaves_only_its_record(zeus: Zeus, store: Store) -> None:
     recur(store, 1)
     zeus("jobs", "pause", "d.train")
     assert settings() == {"pause_exploration": True}
     assert zeus("jobs", "resume", "d.train").status == 0
-    assert settings() is None
+    assert settings() == {}
+    assert live_settings.of("d.train")[1]["what"] == "exploration resumed"
     assert zeus("jobs", "resume", "d.train").status == 0
 
 
@@ -104,7 +132,7 @@ def test_a_batch_size_that_the_job_does_not_have_is_refused(zeus: Zeus, store: S
     recur(store, 1)
     done = zeus("jobs", "pin", "d.train", "--", size) if size.startswith("-") else zeus("jobs", "pin", "d.train", size)
     assert done.status == 1
-    assert f"BATCH_SIZE = {size}: not in batch_sizes [16, 32, 64] of d.train" in done.err
+    assert f"BATCH_SIZE = {size}: not in batch_sizes [16, 32, 64]" in done.err
     assert settings() is None
 
 
@@ -122,12 +150,12 @@ def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, store: Store, co
 
 
 def test_where_no_name_is_near_the_jobs_are_named(zeus: Zeus, store: Store) -> None:
-    assert "The log has none yet" in zeus("trials", "zzz").err
+    assert "none yet" in zeus("trials", "zzz").err
     for n in range(12):
         recur(store, 1, job_id=f"j{n:02}")
     err = zeus("trials", "zzz").err
     assert "j00, j01, j02" in err
-    assert "and 2 more (airflow zeus jobs list)" in err
+    assert "and 2 more" in err
 
 
 @pytest.mark.parametrize("text", ['{"eta": 0.8,}', "{", "[1]", "3", "null", "[" * 3000])
@@ -148,14 +176,12 @@ def test_a_variable_that_is_no_object_is_not_overwritten(
     assert open_store().settings("d.train") == {}
 
 
-def test_a_variable_of_the_environment_is_not_changed_in_vain(
-    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_of_the_environment_is_an_error(zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     recur(store, 1)
     monkeypatch.setenv("AIRFLOW_VAR_ZEUS-SETTINGS:D.TRAIN", '{"eta": 0.1}')
     done = zeus("jobs", "pause", "d.train")
     assert done.status == 1
-    assert "in the environment or a secrets backend" in done.err
+    assert f"Variable {KEY!r} does not keep" in done.err
 
 
 # --- reset
@@ -172,7 +198,7 @@ def explored(trials: list[Trial]) -> list[tuple[int | None, int]]:
     return [(t.planned.round, t.batch_size) for t in trials if t.planned.phase is Phase.EXPLORE]
 
 
-def test_a_job_starts_anew_and_its_log_stays(zeus: Zeus, log: Callable[[], Store]) -> None:
+def test_a_reset_job_learns_from_the_start_and_its_log_stays(zeus: Zeus, log: Callable[[], Store]) -> None:
     for n in range(1, 9):
         recur(log(), n)
     assert log().trials("d.train", last=1)[0].planned.phase is Phase.SAMPLE
@@ -180,13 +206,17 @@ def test_a_job_starts_anew_and_its_log_stays(zeus: Zeus, log: Callable[[], Store
     done = zeus("jobs", "reset", "d.train", "-y")
     assert done.status == 0
     assert log().trials("d.train") == before
-    anew = recur(log(), 9)
-    assert (anew.planned.phase, anew.planned.round, anew.batch_size) == (Phase.EXPLORE, 1, JOB.default_batch_size)
-    assert not anew.planned.bounded  # nothing is believed that could be a yardstick
-    version = anew.spec["job_version"]
+    restarted = recur(log(), 9)
+    assert (restarted.planned.phase, restarted.planned.round, restarted.batch_size) == (
+        Phase.EXPLORE,
+        1,
+        JOB.default_batch_size,
+    )
+    assert not restarted.planned.bounded  # no belief that could bound it
+    version = restarted.spec["job_version"]
     assert version.startswith("1+20")
     assert version.removeprefix("1+") in done.out
-    after = [anew, *(recur(log(), n) for n in range(10, 17))]
+    after = [restarted, *(recur(log(), n) for n in range(10, 17))]
     assert explored(after) == explored(before)
     assert {b for _, b in explored(after)} == set(JOB.batch_sizes)
     assert after[-1].planned.phase is Phase.SAMPLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,10 +13,10 @@ import pytest
 
 from airflow_provider_zeus.cli.prune import seconds_of, size_text
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store import sql_prune
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.sql import prune as sql_prune
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.store_kit import JOB, Clock, report, request
 
@@ -51,21 +52,20 @@ def test_old_points_go_and_every_other_command_says_the_same(zeus: Zeus, log: St
     before, size = said(zeus), (home / "zeus.db").stat().st_size
     done = zeus("prune", "--older-than", "210d")
     assert (done.status, done.err) == (0, "")
-    assert "d.train: power points of 19 trials" in done.out
-    assert "d.other: power points of 19 trials" in done.out
-    assert f"gone from sqlite:{home}/zeus.db" in done.out
+    assert re.findall(r"^(d\.\w+): power points of (\d+)", done.out, re.M) == [("d.other", "19"), ("d.train", "19")]
+    assert f"deleted from sqlite:{home}/zeus.db" in done.out
     assert (with_points(log), with_points(log, "d.other")) == (11, 11)
     assert said(zeus) == before
     assert (home / "zeus.db").stat().st_size < size
     again = zeus("prune", "--older-than", "210d")
-    assert "0 bytes gone" in again.out
+    assert "0 bytes deleted" in again.out
 
 
 def test_a_dry_run_says_what_would_go_of_one_job(zeus: Zeus, log: Store) -> None:
     would = zeus("prune", "--older-than", "28w", "--job", "d.train", "--dry-run")
     assert would.status == 0
     assert "d.other" not in would.out
-    assert "would go" in would.out
+    assert "would be deleted" in would.out
     assert with_points(log) == 30
     done = zeus("prune", "--older-than", "28w", "--job", "d.train")
     assert done.out.splitlines()[0] == would.out.splitlines()[0]
@@ -81,7 +81,7 @@ def test_keep_trials_leaves_the_decisions(zeus: Zeus, log: Store) -> None:
 
 def test_what_is_too_young_or_used_stays_and_is_counted(zeus: Zeus, log: Store) -> None:
     assert "power points of 24 trials" in (out := zeus("prune", "--older-than", "12h").out)
-    assert "5 as old stay whole" in out
+    assert "5 others of that age" in out
 
 
 def test_long_work_tells_how_far_it_is(zeus: Zeus, log: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_a_file_of_an_older_version_says_how_to_make_it_smaller(
         connection.execute("VACUUM")
     done = zeus("prune", "--older-than", "210d")
     assert done.status == 0
-    assert "PRAGMA auto_vacuum = INCREMENTAL; VACUUM" in done.out
+    assert "auto_vacuum = INCREMENTAL" in done.out
     assert with_points(log) == 11
 
 
@@ -132,7 +132,7 @@ def test_what_is_no_age_is_refused(zeus: Zeus, log: Store, text: str) -> None:
 def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, log: Store) -> None:
     done = zeus("prune", "--older-than", "1d", "--job", "d.trian")
     assert done.status == 1
-    assert "Did you mean d.train, d.other." in done.err
+    assert "d.train, d.other." in done.err
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,17 @@ import torch
 from weather import forecast, samples, slices
 from zeus_weather import JOB
 
-from airflow_provider_zeus.optimizer.cost import Weights, observed_cost
-from airflow_provider_zeus.optimizer.trial import Attempt, Phase, State
-from airflow_provider_zeus.power.open import open_device
-from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, State
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 
 
-def train(key: str, batch_size: int, folder: Path, seed: int = 0) -> tuple[Line, torch.nn.Module, float]:
+def train(key: str, batch_size: int, folder: Path, seed: int = 0) -> tuple[ResultLine, torch.nn.Module, float]:
     """(end line, kept model, cost [J]) of one training."""
-    attempt = Attempt(batch_size=batch_size, phase=Phase.PINNED, why="Test.")
+    attempt = PlannedAttempt(batch_size=batch_size, phase=Phase.PINNED, why="Test.")
     plan = Plan(
         job_id="test",
         ti_id=f"{key}-{batch_size}",
@@ -30,7 +31,7 @@ def train(key: str, batch_size: int, folder: Path, seed: int = 0) -> tuple[Line,
         state_dir=str(folder),
     )
     device = open_device(JOB.device, state_dir=folder)
-    lines: list[Line] = []
+    lines: list[ResultLine] = []
     model = ZeusRun.from_plan(plan, device=device, sink=lines.append).train(forecast.retrain, key)
     end = next(line for line in lines if line.kind == "end")
     assert end.observation is not None

@@ -6,16 +6,25 @@ from typing import Any
 
 from zeus_weather import JOB
 
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Observation, Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import (
+    Decision,
+    Observation,
+    Origin,
+    Phase,
+    PlannedAttempt,
+    State,
+    Trial,
+    TrialKey,
+)
 from demo.baseline import Baseline
-from demo.ledger import Row
+from demo.run_costs import RunCost
 
 
 def baseline(cost_j: float, key: str = "2013-W13") -> Baseline:
     return Baseline(key, "code", 32, "converged", 10.0, cost_j / 2, cost_j / 250, cost_j)
 
 
-def row(cost_j: float | None, base_j: float | None = None, **changes: Any) -> Row:
+def row(cost_j: float | None, base_j: float | None = None, **changes: Any) -> RunCost:
     """A run that cost so much, beside a baseline that cost so much."""
     known: dict[str, Any] = {
         "slice_key": "2013-W13",
@@ -31,12 +40,12 @@ def row(cost_j: float | None, base_j: float | None = None, **changes: Any) -> Ro
         "source": "simulated",
         "baseline": None if base_j is None else baseline(base_j),
     }
-    return Row(**{**known, **changes})
+    return RunCost(**{**known, **changes})
 
 
 def trial(number: int, run_id: str = "r1", state: State = State.CONVERGED, **changes: Any) -> Trial:
     """A trial on a simulated V100; ``changes`` go to its observation."""
-    attempt = Attempt(batch_size=changes.pop("batch_size", 64), phase=Phase.EXPLORE, why=f"Why {number}.")
+    attempt = PlannedAttempt(batch_size=changes.pop("batch_size", 64), phase=Phase.EXPLORE, why=f"Why {number}.")
     seen = {
         "epochs": 10.0,
         "energy_j": 1000.0,

@@ -46,7 +46,7 @@ def test_it_is_trained_at_the_default_and_full_power_on_a_gpu_of_its_own(tmp_pat
     assert again.epochs == first.epochs, "the same seed, the same training"
     assert again.energy_j == pytest.approx(first.energy_j, rel=0.01)
     state = next(tmp_path.glob("simulated-*.gpu"))
-    from airflow_provider_zeus.power.simulated import SimulatedGpu
+    from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 
     assert SimulatedGpu("v100", load="shufflenet", state_file=state).limit_w() == 250.0, "never set"
 

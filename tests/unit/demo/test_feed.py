@@ -100,7 +100,7 @@ def test_a_failed_training_is_reported_as_such() -> None:
 def test_waiting_ends_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "TRAIN_TIMEOUT_S", 0.02)
     monkeypatch.setattr(FakeApi, "_move", lambda self: None)
-    with pytest.raises(DemoError, match=r"start of 2013-W13: nothing after .* logs: "):
+    with pytest.raises(DemoError, match="start of 2013-W13: "):
         fed(FakeApi(WEEKS), 1)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_zeus.optimizer.trial import Phase, State
-from demo.table import progress, table
+from airflow_provider_zeus.model.trial import Phase, State
+from demo.table import HEAD, LEGEND, progress, table
 from tests.unit.demo.rows import row
 
 
@@ -13,8 +13,9 @@ def words(text: str) -> list[str]:
 
 def test_one_line_per_run_with_every_figure() -> None:
     head, line = table([row(3050.0, 9000.0, epochs=12.25)])
-    assert words(head) == words("slice batch sizes limit epochs energy time cost baseline phase source why")
-    assert words(line) == words("2013-W13 64 100 W 12.2 1.52 kJ 12 s 3.05 kJ 9.00 kJ sample simulated Because.")
+    assert "  ".join(HEAD).split() == words(head)
+    figures = ["64", "100 W", "12.2", "1.52 kJ", "12 s", "3.05 kJ", "9.00 kJ"]
+    assert words(line) == words(" ".join(["2013-W13", *figures, "sample", "simulated", "Because."]))
 
 
 def test_columns_are_aligned() -> None:
@@ -27,7 +28,7 @@ def test_states_are_marked_and_only_marks_in_use_are_explained() -> None:
     states = ((16, State.GIVEN_UP), (64, State.EXHAUSTED))
     lines = table([row(1000.0, attempts=states)])
     assert "16* 64~" in lines[1]
-    assert lines[2] == "* given up, ~ below its target"
+    assert lines[2] == ", ".join(f"{mark} {LEGEND[mark]}" for mark in "*~")
     assert len(table([row(1000.0)])) == 2
     assert "32!" in table([row(1000.0, attempts=((32, State.FAILED),))])[1]
 
@@ -50,4 +51,5 @@ def test_in_a_narrow_terminal_each_reason_stands_below_its_run() -> None:
 
 def test_progress_is_the_run_in_one_line() -> None:
     line = progress(row(3050.0, phase=Phase.EXPLORE, epochs=12.0))
-    assert words(line) == words("2013-W13 64 100 W 12 epochs 1.52 kJ 12 s cost 3.05 kJ explore")
+    figures = ["64", "100 W", "12 epochs", "1.52 kJ", "12 s", "cost", "3.05 kJ"]
+    assert words(line) == words(" ".join(["2013-W13", *figures, "explore"]))

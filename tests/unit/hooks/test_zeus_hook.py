@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.hooks.zeus import ZeusHook
-from airflow_provider_zeus.store.schema import HEAD
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql.schema import HEAD
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import request
 
 Press = Callable[..., tuple[bool, str]]
@@ -82,7 +82,7 @@ def test_a_log_that_can_be_read(press: Press, database: str) -> None:
 def test_a_database_without_our_tables_stays_without_them(press: Press, database: str) -> None:
     status, message = press(host=database)
     assert not status
-    assert "has no tables of ours yet; run 'airflow zeus db upgrade' once" in message
+    assert "'airflow zeus db upgrade'" in message
     assert sa.inspect(sa.create_engine(database)).get_table_names() == []
 
 
@@ -92,15 +92,17 @@ def test_an_older_schema_stays_as_it_is(press: Press, database: str) -> None:
         connection.exec_driver_sql("UPDATE zeus_alembic_version SET version_num = '0000'")
     status, message = press(host=database)
     assert not status
-    assert "has the older schema 0000; run 'airflow zeus db upgrade' once" in message
+    assert "schema 0000" in message
+    assert "'airflow zeus db upgrade'" in message
     with sa.create_engine(database).begin() as connection:
-        assert connection.exec_driver_sql("SELECT version_num FROM zeus_alembic_version").scalar() == "0000" != HEAD
+        version = connection.exec_driver_sql("SELECT version_num FROM zeus_alembic_version").scalar()
+    assert version == "0000" != HEAD
 
 
 def test_a_file_is_not_made(press: Press, tmp_path: Path) -> None:
     status, message = press(extra=json.dumps({"sqlalchemy_url": f"sqlite:///{tmp_path}/zeus.db"}))
     assert not status
-    assert "There is no trial log yet" in message
+    assert f"{tmp_path}/zeus.db" in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,7 +127,9 @@ def test_what_is_wrong_is_said_without_the_password(
 
 def test_airflows_variables(press: Press) -> None:
     status, message = press(extra='{"store": "variable"}')
-    assert (status, message) == (True, "The trial log at Airflow Variables zeus-log:<job> can be read: 0 jobs.")
+    assert status
+    assert "zeus-log:<job>" in message
+    assert "0 jobs" in message
 
 
 def test_the_form_imports_no_hook() -> None:

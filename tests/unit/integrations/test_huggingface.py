@@ -17,7 +17,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.integrations.huggingface import ZeusTrainerCallback, arguments
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent
 
@@ -156,13 +156,13 @@ def test_accumulated_gradients_are_one_step(kit: Kit, tmp_path: Path) -> None:
 def test_evaluations_in_the_midst_of_an_epoch_end_none(kit: Kit, tmp_path: Path) -> None:
     """Step 2 is evaluated; the epoch ends with step 3, where nothing is."""
     training = Training(tmp_path, eval_strategy="steps", eval_steps=2)
-    with pytest.raises(ReportError, match=r"epoch 0 ended without run\.report"):
+    with pytest.raises(ReportError, match=r"epoch 0 .*run\.report\(acc="):
         kit.run(incumbent(16), **SIZES).train(training)
     assert training.counts[0].evaluations == 1
 
 
 def test_another_metric_is_named(kit: Kit, tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"'acc'.*'eval_loss'.*the target is on 'f1'"):
+    with pytest.raises(ReportError, match=r"'acc'.*'eval_loss'.* 'f1'"):
         kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(Training(tmp_path))
 
 
@@ -181,9 +181,7 @@ def test_arguments_that_do_not_fit(kit: Kit, tmp_path: Path, changes: dict[str, 
 
 
 def test_an_accumulation_that_does_not_divide(kit: Kit) -> None:
-    with pytest.raises(
-        JobSpecError, match=r"gradient_accumulation_steps x gpus = 3: does not divide the batch size 16"
-    ):
+    with pytest.raises(JobSpecError, match=r"gradient_accumulation_steps x gpus = 3: .* 16"):
         arguments(kit.run(incumbent(16), **SIZES), gradient_accumulation_steps=3)
 
 

@@ -1,4 +1,4 @@
-"""The question: tried again while that may help, given up after a while, and never a second open trial."""
+"""Asking the store: retried while that may help, given up after a time limit, and never a second open trial."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators import asking
-from airflow_provider_zeus.operators.asking import Question
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.operators.asking import AskThread
 from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import JOB, DictPort, request
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'airflow-provider-zeus'"
@@ -45,7 +45,7 @@ def cut_once(store: SqlStore, database: str, event: str) -> None:
 @pytest.mark.parametrize("event", ["before_cursor_execute", "commit"])
 def test_one_connection_that_is_cut_costs_no_decision(store: SqlStore, database: str, event: str) -> None:
     cut_once(store, database, event)
-    _, asked = Question(request(1), lambda: store).answer()
+    _, asked = AskThread(request(1), lambda: store).answer()
     assert [t.decision for t in store.trials("d.train")] == [asked.trial.decision]
 
 
@@ -65,7 +65,7 @@ class LosesAnswers:
 
 def test_a_question_that_was_answered_in_vain_is_asked_again_for_the_same_trial(store: SqlStore) -> None:
     loses: Any = LosesAnswers(store, 2)
-    _, asked = Question(request(1), lambda: loses).answer()
+    _, asked = AskThread(request(1), lambda: loses).answer()
     assert [t.key for t in store.trials("d.train")] == [asked.trial.key]
 
 
@@ -78,7 +78,7 @@ def test_what_does_not_pass_is_an_error_at_once(strict: bool) -> None:
         raise StoreError("has the older schema 0001; run 'airflow zeus db upgrade' once")
 
     with pytest.raises(StoreError, match="older schema"):
-        Question(request(1, job=replace(JOB, strict=strict)), opened).answer()
+        AskThread(request(1, job=replace(JOB, strict=strict)), opened).answer()
     assert calls == [1]
 
 
@@ -92,7 +92,7 @@ def test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed(store: 
         over.wait()
         return store
 
-    question = Question(request(1), opened)
+    question = AskThread(request(1), opened)
     with pytest.raises(StoreError, match=r"has not answered for 0\.2 s"):
         question.answer(0.2)
     assert not question.is_over, "so no row may be written in its place"
@@ -105,8 +105,8 @@ def test_an_answer_that_is_tried_for_too_long_is_given_up_with_its_error() -> No
     def opened() -> Store:
         raise StoreError("connection refused", passing=True)
 
-    with pytest.raises(StoreError, match=r"connection refused|has not answered"):
-        Question(request(1), opened).answer(0.5)
+    with pytest.raises(StoreError, match=r"refused|not answered"):
+        AskThread(request(1), opened).answer(0.5)
 
 
 def test_costs_that_cannot_be_looked_for_hold_no_question(

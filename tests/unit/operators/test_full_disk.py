@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import airflow_provider_zeus
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.untold import PREFIX, drain
-from airflow_provider_zeus.training.plan import Line, ResultWriter, read_result
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.store.pending import PREFIX, drain
+from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_result
 from tests.full_disk import KINDS, FullDisk, full_disk
 from tests.unit.store.store_kit import DictPort
 
@@ -24,9 +24,9 @@ ROOT = Path(airflow_provider_zeus.__file__).parents[1]
 TRAINING = """
 import logging, sys
 from pathlib import Path
-from airflow_provider_zeus.operators.teller import Teller
-from airflow_provider_zeus.training.environment import Results
-from airflow_provider_zeus.training.plan import Plan
+from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.training.protocol.environment import Results
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.store.store_kit import DictPort, began_alone
 
@@ -36,7 +36,7 @@ port = DictPort()
 port.down = True  # Airflow is away, too
 first = began_alone(1, opened_at=1000.0)
 if where == "task":
-    sink = Teller(None, port, first, lease_s=90, state_dir=folder / "state")
+    sink = ResultReporter(None, port, first, lease_s=90, state_dir=folder / "state")
 else:
     sink = Results({"ZEUS_RESULT": str(folder / "result.jsonl"), "ZEUS_XCOM": str(folder / "return.json")})
 spec = {**first.spec, "device": "simulated:v100/shufflenet"}
@@ -48,7 +48,7 @@ def train(run):
         for _ in range(200):
             run.step(32)
         run.report(accuracy=0.9)
-    print(run._live.snapshot.energy_j)
+    print(run._attempts.live.snapshot.energy_j)
     return {"model": "kept"}
 
 assert ZeusRun.from_plan(plan, sink=sink).train(train) == {"model": "kept"}
@@ -78,7 +78,7 @@ def train(disk: FullDisk, where: str) -> tuple[float, list[dict[str, Any]], list
 def test_the_cost_of_a_task_stands_in_the_log_and_can_be_entered_by_hand(disk: FullDisk, tmp_path: Path) -> None:
     energy_j, documents, lines = train(disk, "task")
     assert len(documents) == 1
-    assert f"job d.train, batch size 32, converged): {energy_j} J" in lines[0]
+    assert all(said in lines[0] for said in ("d.train", "batch size 32", "converged", f"{energy_j} J"))
     assert documents[0]["report"]["observation"]["energy_j"] == energy_j
     state_dir = tmp_path / "state"
     state_dir.mkdir()
@@ -100,10 +100,10 @@ def test_a_result_file_takes_all_lines_once_there_is_room(tmp_path: Path) -> Non
         path = disk.folder / "result.jsonl"
         write = ResultWriter(path)
         with pytest.raises(OSError, match="No space left"):
-            write(Line(kind="start", start_id="a"))
+            write(ResultLine(kind="start", start_id="a"))
         assert not path.exists()
         disk.make_room()
-        write(Line(kind="start", start_id="a"))
-        write(Line(kind="final", start_id="a"))
+        write(ResultLine(kind="start", start_id="a"))
+        write(ResultLine(kind="final", start_id="a"))
         write.close()
         assert [line.kind for line in read_result(path)] == ["start", "final"]

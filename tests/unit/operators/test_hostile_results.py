@@ -16,25 +16,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.operators.collect import Start, starts_in_folder, starts_in_xcom, starts_told, tell_all
-from airflow_provider_zeus.operators.recurrence import Settings, plan_of
-from airflow_provider_zeus.operators.teller import Teller
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
+from airflow_provider_zeus.operators.collect import Start, newest_start, report_all, starts_in_folder, starts_in_xcom
+from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.recurrence import plan_of
+from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.store.base import AskRequest, Store
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.variable import VariableStore
-from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.variables.store import VariableStore
+from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.hostile import HOSTILE, each_change, spoilt, texts
 from tests.unit.store.store_kit import JOB, DictPort, report, request, seen
 
 SAMPLE = ProfileSample(batch_size=32, limit_w=200.0, samples=100, energy_j=5.0, time_s=1.0, steps=4)
 POINT = PowerPoint(t_s=1.0, power_w=180.0, limit_w=200.0, phase="train")
-SETTINGS = Settings(state_dir=Path("unused"), heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
+CONFIG = ZeusConfig(state_dir=Path("unused"), heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
 WHOLE = [
-    Line(kind="start", start_id="a", try_number=1),
-    Line(kind="attempt", start_id="a", attempt=1, batch_size=32),
-    Line(kind="beat", start_id="a", attempt=1, batch_size=32, observation=seen(32, gpu_energy_j=(5.0, 5.0))),
-    Line(
+    ResultLine(kind="start", start_id="a", try_number=1),
+    ResultLine(kind="attempt", start_id="a", attempt=1, batch_size=32),
+    ResultLine(kind="beat", start_id="a", attempt=1, batch_size=32, observation=seen(32, gpu_energy_j=(5.0, 5.0))),
+    ResultLine(
         kind="end",
         start_id="a",
         attempt=1,
@@ -46,7 +47,7 @@ WHOLE = [
         points=(POINT,),
         notes={"steps": 4.0},
     ),
-    Line(kind="final", start_id="a", attempt=1),
+    ResultLine(kind="final", start_id="a", attempt=1),
 ]
 JOB_ID = "d.train"
 LINES = [json.loads(line.to_json()) for line in WHOLE]
@@ -74,15 +75,15 @@ def tell_and_go_on(store: Store, found: list[Start], tmp: Path) -> None:
     number = next(numbers)
     asked = store.ask(question(number))
     job_id = asked.trial.job_id
-    plan, port = plan_of(asked, SETTINGS, state_dir=None), DictPort()
-    teller = Teller(store, port, asked.trial, lease_s=90.0, state_dir=tmp)
-    tell_all(found, teller, plan, starts_seen=starts_told(found))
+    plan, port = plan_of(asked, CONFIG, state_dir=None), DictPort()
+    reporter = ResultReporter(store, port, asked.trial, lease_s=90.0, state_dir=tmp)
+    report_all(found, reporter, plan, starts_seen=newest_start(found))
     assert port.data == {}, "a cost that no store will ever take"
     log = store.recurrence("d", asked.trial.origin.run_id)
     assert log
     assert all(t.state is not State.RUNNING for t in log), f"an end was not told: {found}"
     assert all(isinstance(p.t_s, int | float) for trial in log for p in store.points(trial.key))
-    json.dumps(teller.cost_xcom(), allow_nan=False)
+    json.dumps(reporter.cost_xcom(), allow_nan=False)
     after = store.ask(question(number, run=number + 10**6)).trial
     assert store.tell(after.key, State.CONVERGED, report(after.batch_size)).state is State.CONVERGED
     sums = store.profile(job_id, ("V100", 1, "simulated"), "1")

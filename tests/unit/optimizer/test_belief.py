@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.optimizer.belief import Belief, belief_tag
 from airflow_provider_zeus.optimizer.policy import learn, prior
-from airflow_provider_zeus.optimizer.trial import Phase, State
 from tests.strategies import A40, V100
 from tests.unit.optimizer.world import World, job_of
 
@@ -67,7 +67,7 @@ def test_test_runs_teach_epochs_where_the_job_says_so() -> None:
     assert world.belief.converged == ((1, 32, 10.0),)
 
 
-def test_a_new_target_starts_epochs_anew_and_keeps_epoch_costs() -> None:
+def test_a_new_target_resets_epochs_and_keeps_epoch_costs() -> None:
     world = World(JOB, NEEDS)
     world.runs(6)
     world.job = replace(JOB, target="acc >= 0.95")
@@ -87,7 +87,7 @@ def test_a_target_written_otherwise_is_the_same_target() -> None:
     assert world.belief.converged == converged
 
 
-def test_a_new_job_version_starts_both_anew() -> None:
+def test_a_new_job_version_resets_both() -> None:
     world = World(JOB, NEEDS)
     world.runs(6)
     world.job = replace(JOB, job_version="2")
@@ -95,7 +95,7 @@ def test_a_new_job_version_starts_both_anew() -> None:
 
 
 @pytest.mark.parametrize(("eta", "best"), [(0.0, 64), (1.0, 16)])
-def test_a_changed_eta_costs_the_history_anew(eta: float, best: int) -> None:
+def test_a_changed_eta_recosts_the_history(eta: float, best: int) -> None:
     world = World(JOB, NEEDS)
     for b, time_s, energy_j in ((16, 200.0, 10_000.0), (32, 150.0, 20_000.0), (64, 100.0, 30_000.0)):
         world.add(b, time_s=time_s, energy_j=energy_j)
@@ -120,7 +120,7 @@ def test_the_window_holds_the_newest_converged_runs_of_the_whole_job() -> None:
     assert world.belief.window_start() == 3
 
 
-def test_a_given_up_run_of_unknown_length_ends_the_walk_all_the_same() -> None:
+def test_a_given_up_run_of_unknown_length_ends_the_walk_too() -> None:
     world = World(JOB, NEEDS)
     world.run()
     world.add(16, State.GIVEN_UP, epochs=0.0, phase=Phase.EXPLORE, round_=1)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.optimizer.cost import Weights, best_limit
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.model.cost import Weights, best_limit
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, State
 from airflow_provider_zeus.optimizer.policy import Belief, choose, learn, prior
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, ProfileSample, State
-from airflow_provider_zeus.power.simulated import SimulatedGpu
-from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.strategies import make_trial
 
@@ -38,7 +39,7 @@ class Recurring:
         self.profile: tuple[ProfileSample, ...] = ()
         self.device: DeviceInfo | None = None
 
-    def recur(self) -> list[Line]:
+    def recur(self) -> list[ResultLine]:
         self.number += 1
         decision = choose(self.job, self.belief, profiles=self.profile, device=self.device, seed=self.number)
         assert [a.batch_size for a in decision.attempts] == [B]
@@ -55,7 +56,7 @@ class Recurring:
             profile=self.profile,
         )
         gpu = SimulatedGpu("v100", load="shufflenet", state_file=self.tmp / "gpu")
-        lines: list[Line] = []
+        lines: list[ResultLine] = []
         ZeusRun.from_plan(plan, device=gpu, sink=lines.append).train(train)
         end = next(line for line in lines if line.kind == "end")
         assert end.observation is not None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.optimizer.policy import decision_seed, fallback
-from airflow_provider_zeus.optimizer.trial import Phase, State
-from tests.strategies import CPU, make_trial
+from tests.strategies import A40, CPU, make_trial
 from tests.unit.optimizer.world import NEVER, World, job_of
 
 JOB = job_of(16, 32, 64, default=32)
@@ -50,7 +52,7 @@ def test_a_sampled_arm_that_is_not_the_incumbent_is_bounded() -> None:
     assert (then.batch_size, then.bounded) == (32, False)
 
 
-def test_with_a_loud_arm_the_bound_is_on_the_believed_mean() -> None:
+def test_the_bound_of_a_noisy_incumbent_is_on_its_mean() -> None:
     world = explored(b32=[5.0, 15.0], b16=[30.0, 30.0], b64=[40.0, 42.0])
     bounds = {d.attempts[0].bound_cost for s in range(300) if len((d := world.decide(seed=s)).attempts) == 2}
     assert all(bound == pytest.approx(2 * 10 * 2250.0) for bound in bounds)
@@ -68,7 +70,7 @@ def test_while_one_run_explores_the_next_takes_the_incumbent(phase: Phase) -> No
     assert "16" in other.why
 
 
-def test_runs_that_do_not_explore_hold_nobody_back() -> None:
+def test_runs_that_do_not_explore_do_not_stop_exploration() -> None:
     world = World(JOB, NEEDS)
     world.run()
     running = make_trial(2, 32, State.RUNNING, job=JOB, phase=Phase.INCUMBENT)
@@ -143,7 +145,7 @@ def test_what_keeps_dying_is_passed_over_and_the_walk_goes_on() -> None:
 
 @pytest.mark.parametrize("deaths", [2, 6])
 def test_errors_at_the_default_rule_nothing_out(deaths: int) -> None:
-    """A mistake or an outage in the first runs is no property of the batch size."""
+    """A mistake or an outage in the first runs is not caused by the batch size."""
     world = World(JOB, NEEDS)
     for _ in range(deaths):
         world.died(32, State.FAILED, round_=1, device_model="V100")
@@ -152,7 +154,7 @@ def test_errors_at_the_default_rule_nothing_out(deaths: int) -> None:
 
 
 def test_two_errors_before_the_training_began_rule_an_unproven_size_out() -> None:
-    """In between another size began its training: it is not the job's set-up that fails."""
+    """Between them another size began its training, so the job's set-up works."""
     world = World(JOB, NEEDS)
     world.run()
     world.died(16, State.FAILED, round_=1, device_model="V100", time_s=None)
@@ -263,31 +265,45 @@ def test_a_decision_s_seed_is_of_job_number_and_user_seed(other: tuple[str, int,
     assert 0 <= decision_seed(*other) < 2**53  # exact in every JSON reader
 
 
-@pytest.mark.parametrize(
-    ("history", "asked", "says"),
-    [
-        (0, {}, "Pruning exploration, round 1: 32, the default, comes first."),
-        (1, {}, "Pruning exploration, round 1: 16 is the next batch size; it is given up above 45 kJ, 2 x what 32"),
-        (3, {}, "Pruning exploration, round 2: 64 was the cheapest of round 1 and comes first."),
-        (6, {}, "Thompson sampling: 64 drew "),
-        (1, {"settings": {"pin_batch_size": 16}}, "Batch size 16 is pinned by a live setting."),
-        (1, {"settings": {"pause_exploration": True}}, "Exploration is paused by a live setting; this run takes 32"),
-        (1, {"run_type": "backfill"}, "A run of type backfill does not teach the bandit; this run takes 32"),
-    ],
-)
-def test_the_reasons_in_words(history: int, asked: dict[str, object], says: str) -> None:
-    world = World(JOB, NEEDS)
-    world.runs(history)
-    why = world.decide(seed=0, **asked).attempts[0].why
-    assert why.startswith(says)
+REASONS = [
+    # recurrences before, arguments of choose
+    (0, {}),
+    (1, {}),
+    (3, {}),
+    (6, {}),
+    (1, {"settings": {"pin_batch_size": 16}}),
+    (1, {"settings": {"pause_exploration": True}}),
+    (1, {"run_type": "backfill"}),
+]
 
 
-def test_the_second_attempt_says_what_it_stands_in_for() -> None:
+def test_the_reasons_of_decisions() -> None:
+    """The sentences are compared whole with ``snapshots/reasons.txt``, those of every attempt and stand-in."""
+    said = []
+    for history, asked in REASONS:
+        world = World(JOB, NEEDS)
+        world.runs(history)
+        said += [attempt.why for attempt in world.decide(seed=0, **asked).in_order]
+    never = World(JOB, dict.fromkeys(NEEDS, NEVER))
+    never.runs(6)
+    no_fit = World(job_of(16, 32, 64, default=64), NEEDS)
+    no_fit.died(64, State.FAILED, device_model="V100", out_of_memory=True)
+    free = World(job_of(32, default=32), NEEDS)
+    for round_ in (1, 2):
+        free.add(32, phase=Phase.EXPLORE, round_=round_, time_s=None, energy_j=None)
+    moved = World(JOB, NEEDS)
+    moved.runs(10)
+    moved.device = A40
+    moved.run()
+    said += [attempt.why for world in (never, no_fit, free, moved) for attempt in world.decide(seed=0).in_order]
+    assert [*said, ""] == (Path(__file__).parent / "snapshots" / "reasons.txt").read_text(encoding="utf-8").split("\n")
+
+
+def test_the_reason_of_the_second_attempt_names_both_sizes() -> None:
     world = World(JOB, NEEDS)
     world.run()
-    assert world.decide().attempts[1].why == (
-        "16 was given up; 32, the cheapest known to reach the target, runs to the end."
-    )
+    first, then = world.decide().attempts
+    assert re.findall(r"\d+", then.why) == [str(first.batch_size), str(then.batch_size)] == ["16", "32"]
 
 
 def test_an_incumbent_that_no_longer_fits_hands_over_to_the_next_cheapest() -> None:

@@ -1,4 +1,4 @@
-"""What holds for every log, however odd."""
+"""Properties of decisions and beliefs for any log."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Observation, Phase, PlannedAttempt, State, Trial
+from airflow_provider_zeus.model.wire import decode
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, DeviceInfo, Observation, Phase, State, Trial
+from airflow_provider_zeus.optimizer.thompson.arms import Arm, arms_of, epoch_costs
 from tests.strategies import REPRODUCIBLE, V100, devices, jobs, jobs_and_logs, logs, make_trial, observations, profiles
 
 JobAndLog = tuple[ZeusJob, list[Trial]]
 NOT_A_NUMBER = re.compile(r"\b(None|nan|inf|Infinity)\b")
 
 
-def fold(job: ZeusJob, log: Iterable[Trial]) -> Belief:
+def belief_of(job: ZeusJob, log: Iterable[Trial]) -> Belief:
     return reduce(learn, log, prior(job))
 
 
-def believed(belief: Belief, device: DeviceInfo | None) -> dict[int, Arm]:
+def arms_on(belief: Belief, device: DeviceInfo | None) -> dict[int, Arm]:
     device = device or belief.last_device()
     return arms_of(belief, epoch_costs(belief, device, (), Weights.of(belief.job, device)))
 
@@ -54,7 +55,7 @@ def test_decisions_and_arms_hold_finite_numbers_only(
     job_and_log: JobAndLog, device: DeviceInfo | None, profile: Sequence[Any], seed: int
 ) -> None:
     job, log = job_and_log
-    belief = fold(job, log)
+    belief = belief_of(job, log)
     decision = choose(job, belief, device=device, profiles=profile, seed=seed)
     weights = Weights.of(job, device or belief.last_device())
     costs = epoch_costs(belief, device or belief.last_device(), profile, weights)
@@ -71,7 +72,7 @@ def test_every_decision_is_one_bounded_attempt_at_most_and_then_the_incumbent(
     job_and_log: JobAndLog, device: DeviceInfo | None, profile: Sequence[Any], running: bool, data: st.DataObject
 ) -> None:
     job, log = job_and_log
-    belief = fold(job, log)
+    belief = belief_of(job, log)
     others = [t for t in log if t.state is State.RUNNING] if running else []
     settings = data.draw(st.sampled_from([{}, {"pause_exploration": True}, {"pin_batch_size": 32}]))
     decision = choose(job, belief, device=device, profiles=profile, running=others, settings=settings)
@@ -84,7 +85,7 @@ def test_every_decision_is_one_bounded_attempt_at_most_and_then_the_incumbent(
         assert attempt.batch_size != last.batch_size
         assert last.phase is Phase.INCUMBENT
         assert all(bound is None or bound > 0 for bound in (attempt.bound_cost, attempt.bound_epochs))
-    if exploratory and last.batch_size in believed(belief, device):
+    if exploratory and last.batch_size in arms_on(belief, device):
         assert exploratory[0].bound_cost is not None
         assert exploratory[0].max_epoch_cost is not None
 
@@ -95,7 +96,7 @@ def test_every_attempt_says_why_in_one_sentence_that_names_its_batch_size(
     job_and_log: JobAndLog, device: DeviceInfo | None, profile: Sequence[Any]
 ) -> None:
     job, log = job_and_log
-    for attempt in choose(job, fold(job, log), device=device, profiles=profile).attempts:
+    for attempt in choose(job, belief_of(job, log), device=device, profiles=profile).attempts:
         assert is_one_sentence(attempt.why), attempt.why
         assert re.search(rf"\b{attempt.batch_size}\b", attempt.why), attempt.why
 
@@ -106,19 +107,17 @@ def test_a_stopped_run_lowers_the_mean_of_no_arm(
     job_and_log: JobAndLog, state: State, epochs: float, data: st.DataObject
 ) -> None:
     job, log = job_and_log
-    before = fold(job, log)
+    before = belief_of(job, log)
     assume(len(before.stopped) < job.window)  # else the oldest stopped run is forgotten for it
     stopped = make_trial(len(log) + 1, data.draw(st.sampled_from(job.batch_sizes)), state, job=job, epochs=epochs)
-    old, new = believed(before, V100), believed(learn(before, stopped), V100)
+    old, new = arms_on(before, V100), arms_on(learn(before, stopped), V100)
     assert old.keys() == new.keys()
     assert all(new[b].mean >= old[b].mean for b in old)
 
 
 @REPRODUCIBLE
 @given(jobs_and_logs(), st.randoms(use_true_random=False), st.floats(1.0, 8.0))
-def test_what_is_counted_on_from_belief_to_belief_is_what_a_fresh_count_gives(
-    job_and_log: JobAndLog, chance: random.Random, jump: float
-) -> None:
+def test_reused_counts_equal_a_fresh_count(job_and_log: JobAndLog, chance: random.Random, jump: float) -> None:
     """In any order of arrival, beyond the window, and across a change of Epochs."""
     job, log = job_and_log
     job = replace(job, policy="knowledge_gradient", window=2 * len(job.batch_sizes))
@@ -144,17 +143,17 @@ def test_the_same_log_and_seed_give_the_same_decision(
     job, log = job_and_log
     seed = decision_seed("dag.train", len(log) + 1, job.seed)
     again = ZeusJob.from_dict(json.loads(json.dumps(job.to_dict())))
-    first = choose(job, fold(job, log), device=device, profiles=profile, seed=seed)
-    assert choose(again, fold(again, log), device=device, profiles=profile[::-1], seed=seed) == first
+    first = choose(job, belief_of(job, log), device=device, profiles=profile, seed=seed)
+    assert choose(again, belief_of(again, log), device=device, profiles=profile[::-1], seed=seed) == first
 
 
 @REPRODUCIBLE
 @given(jobs_and_logs(), devices(), st.data())
-def test_the_final_log_gives_one_belief_whatever_the_order_of_arrival(
+def test_the_final_log_gives_one_belief_in_any_order_of_arrival(
     job_and_log: JobAndLog, device: DeviceInfo | None, data: st.DataObject
 ) -> None:
     job, log = job_and_log
-    in_order, shuffled = fold(job, log), fold(job, data.draw(st.permutations(log)))
+    in_order, shuffled = belief_of(job, log), belief_of(job, data.draw(st.permutations(log)))
     assert shuffled == in_order
     assert choose(job, shuffled, device=device, seed=7) == choose(job, in_order, device=device, seed=7)
 
@@ -165,9 +164,9 @@ def test_a_checkpoint_anywhere_changes_nothing(
     job_and_log: JobAndLog, device: DeviceInfo | None, profile: Sequence[Any], data: st.DataObject
 ) -> None:
     job, log = job_and_log
-    bare = fold(job, log)
+    bare = belief_of(job, log)
     cut = data.draw(st.integers(0, len(log)))
-    checkpoint = fold(job, log[:cut]).to_json()
+    checkpoint = belief_of(job, log[:cut]).to_json()
     belief = reduce(learn, log[cut:], Belief.from_json(job, checkpoint))
     assert belief == bare
     assert Belief.from_json(job, bare.to_json()) == bare
@@ -178,17 +177,17 @@ def test_a_checkpoint_anywhere_changes_nothing(
 
 @REPRODUCIBLE
 @given(jobs_and_logs(), observations(), st.data())
-def test_a_late_tell_refolded_from_a_checkpoint_below_it_gives_the_belief_of_the_bare_log(
-    job_and_log: JobAndLog, told: Observation, data: st.DataObject
+def test_a_late_report_learnt_again_from_an_earlier_checkpoint_gives_the_same_belief(
+    job_and_log: JobAndLog, reported: Observation, data: st.DataObject
 ) -> None:
     job, log = job_and_log
     assume(log)
     late = data.draw(st.integers(0, len(log) - 1))
-    first_word = [*log[:late], replace(log[late], state=State.ABANDONED), *log[late + 1 :]]
-    final = [*log[:late], replace(log[late], state=State.CONVERGED, observation=told), *log[late + 1 :]]
+    abandoned = [*log[:late], replace(log[late], state=State.ABANDONED), *log[late + 1 :]]
+    final = [*log[:late], replace(log[late], state=State.CONVERGED, observation=reported), *log[late + 1 :]]
     cut = data.draw(st.integers(0, late))
-    checkpoint = fold(job, first_word[:cut]).to_json()
-    assert reduce(learn, final[cut:], Belief.from_json(job, checkpoint)) == fold(job, final)
+    checkpoint = belief_of(job, abandoned[:cut]).to_json()
+    assert reduce(learn, final[cut:], Belief.from_json(job, checkpoint)) == belief_of(job, final)
 
 
 @REPRODUCIBLE
@@ -201,7 +200,7 @@ def test_while_every_batch_size_fails_each_run_ends_with_one_unbounded(
         replace(trial, state=State.EXHAUSTED, observation=replace(trial.observation, out_of_memory=False))
         for trial in data.draw(logs(job))
     ]
-    last = choose(job, fold(job, log), device=device, seed=1).attempts[-1]
+    last = choose(job, belief_of(job, log), device=device, seed=1).attempts[-1]
     assert last.batch_size in (job.batch_sizes if job.policy != "zeus" else [job.default_batch_size])
     assert not last.bounded
 
@@ -212,17 +211,21 @@ def test_decisions_and_observations_survive_strict_json(
     job_and_log: JobAndLog, device: DeviceInfo | None, profile: Sequence[Any], observation: Observation
 ) -> None:
     job, log = job_and_log
-    decision = choose(job, fold(job, log), device=device, profiles=profile, seed=3)
-    assert Decision.from_dict(json.loads(json.dumps(decision.to_dict(), allow_nan=False))) == decision
+    decision = choose(job, belief_of(job, log), device=device, profiles=profile, seed=3)
+    assert decode(Decision, json.loads(json.dumps(decision.to_dict(), allow_nan=False))) == decision
     observed = replace(observation, reasons={"energy_j": "no source"})
-    assert Observation.from_dict(json.loads(json.dumps(observed.to_dict(), allow_nan=False))) == observed
+    assert decode(Observation, json.loads(json.dumps(observed.to_dict(), allow_nan=False))) == observed
 
 
 @REPRODUCIBLE
-@given(st.builds(Attempt, batch_size=st.integers(1, 512), phase=st.sampled_from(Phase), why=st.text(), round=st.none()))
-def test_an_attempt_survives_json_with_its_phase(attempt: Attempt) -> None:
+@given(
+    st.builds(
+        PlannedAttempt, batch_size=st.integers(1, 512), phase=st.sampled_from(Phase), why=st.text(), round=st.none()
+    )
+)
+def test_an_attempt_survives_json_with_its_phase(attempt: PlannedAttempt) -> None:
     decision = Decision(attempts=(attempt,), seed=2**48 - 1, policy="zeus")
-    read = Decision.from_dict(json.loads(json.dumps(decision.to_dict())))
+    read = decode(Decision, json.loads(json.dumps(decision.to_dict())))
     assert read == decision
     assert read.attempts[0].phase is attempt.phase
 
@@ -232,7 +235,7 @@ def test_an_attempt_survives_json_with_its_phase(attempt: Attempt) -> None:
 def test_the_belief_does_not_grow_with_the_log(job_and_log: JobAndLog) -> None:
     job, log = job_and_log
     many = [replace(t, number=t.number + shift * len(log)) for shift in range(3) for t in log]
-    belief = fold(job, many)
+    belief = belief_of(job, many)
     assert len(belief.converged) <= job.window
     assert len(belief.stopped) <= job.window
     assert all(len(rates) <= 8 for rates in belief.rates.values())

@@ -1,4 +1,4 @@
-"""A try that raises an error: its size is left alone for ten recurrences, and the incumbent trains in its place."""
+"""Strikes: a size that raised an error is not tried for ten recurrences; the incumbent runs instead."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.model.trial import Decision, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
 from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR
-from airflow_provider_zeus.optimizer.trial import Decision, Phase, State, Trial, TrialKey
 from tests.strategies import REPRODUCIBLE, V100
 from tests.unit.optimizer.world import NEVER, World, job_of
 
@@ -61,11 +61,11 @@ def test_thirty_recurrences_with_a_size_that_always_fails_end_with_a_model(polic
     assert 1 <= len(tried) <= 3
     assert all(later - earlier > STRUCK_FOR for earlier, later in pairwise(tried))
     assert all(run[-1].batch_size != size for run in runs)
-    assert not world.belief.infeasible(V100.model), "it is not barred for good"
+    assert not world.belief.infeasible(V100.model), "it is barred for a while only"
 
 
 @EVERY_POLICY
-def test_after_ten_recurrences_it_may_come_back(policy: str) -> None:
+def test_a_struck_size_may_be_tried_again_after_ten_recurrences(policy: str) -> None:
     world = failing(policy, 64)
     while not world.belief.struck:
         world.recur()
@@ -78,7 +78,7 @@ def test_after_ten_recurrences_it_may_come_back(policy: str) -> None:
 
 
 def struck(policy: str, *states: State, **fields: bool) -> Failing:
-    """32 has run; then 64 was tried after it and raised an error, and what followed ended as told."""
+    """32 has run; then 64 was tried after it and raised an error, and the attempts after it ended as given."""
     world = failing(policy)
     world.recur()
     decision = decided(world, 64, 32)
@@ -109,7 +109,7 @@ def test_an_error_that_the_next_attempt_raised_too_is_not_held_against_the_size(
 
 
 @EVERY_POLICY
-def test_what_runs_out_of_memory_does_not_fit_and_is_not_struck(policy: str) -> None:
+def test_out_of_memory_is_not_a_strike(policy: str) -> None:
     belief = struck(policy, State.CONVERGED, out_of_memory=True).belief
     assert belief.struck == frozenset()
     assert 64 in belief.infeasible(V100.model)

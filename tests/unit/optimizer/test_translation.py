@@ -1,19 +1,20 @@
-"""Another GPU (section 7): a history on one decides where the first run on the other begins. On the paper's traces."""
+"""Another GPU (section 7): the history on one decides the first run on the other. On the paper's traces."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.optimizer.arms import epoch_costs, translated
-from airflow_provider_zeus.optimizer.believed import ranking
-from airflow_provider_zeus.optimizer.cost import Weights
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.trial import Decision, PlannedAttempt, State
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, State
+from airflow_provider_zeus.optimizer.posterior import posteriors
+from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, translated
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
@@ -49,7 +50,7 @@ def scenarios(workload: str) -> tuple[Scenario, Scenario]:
 
 
 class History:
-    """A job that recurs on whatever GPU ``scenario`` names."""
+    """A job that recurs on the GPU of ``scenario``."""
 
     def __init__(self, scenario: Scenario, policy: str, seed: int) -> None:
         self.scenario, self.seed, self.number = scenario, seed, 0
@@ -69,7 +70,7 @@ class History:
             if run.reached:
                 break
 
-    def _learn(self, attempt: Attempt, run: Run) -> None:
+    def _learn(self, attempt: PlannedAttempt, run: Run) -> None:
         self.number += 1
         stopped = State.GIVEN_UP if attempt.bounded else State.EXHAUSTED
         trial = make_trial(
@@ -95,6 +96,12 @@ class History:
         self.belief = learn(self.belief, trial)
 
 
+def costs_of(belief: Belief, here: Mapping[int, float], there: Mapping[int, float]) -> dict[int, float]:
+    """Expected cost [J] of the batch sizes that reached the target, where it is known."""
+    found = {b: one.cost.value for b, one in posteriors(belief, here, there).items() if b in belief.reached}
+    return {b: cost for b, cost in found.items() if cost is not None}
+
+
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_first_run_on_another_gpu_is_within_10_percent_of_the_best_known(policy: str, workload: str) -> None:
@@ -111,7 +118,7 @@ def test_the_first_run_on_another_gpu_is_within_10_percent_of_the_best_known(pol
 
 @pytest.mark.parametrize("workload", ["deepspeech2", "neumf", "shufflenet"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_that_beats_the_default_where_the_default_is_a_bad_one(policy: str, workload: str) -> None:
+def test_the_first_run_on_another_gpu_beats_a_bad_default(policy: str, workload: str) -> None:
     v100, a40 = scenarios(workload)
     history = History(v100, policy, seed=0)
     for _ in range(RECURRENCES):
@@ -122,23 +129,20 @@ def test_that_beats_the_default_where_the_default_is_a_bad_one(policy: str, work
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_with_every_epoch_cost_profiled_here_the_ranking_follows_what_this_gpu_draws(
-    policy: str, workload: str
-) -> None:
+def test_with_every_epoch_cost_profiled_here_costs_are_those_of_this_gpu(policy: str, workload: str) -> None:
     v100, a40 = scenarios(workload)
     history = History(v100, policy, seed=0)
     for _ in range(RECURRENCES):
         history.recur()
     here = {b: arm.epoch.cost for b, arm in a40.arms.items()}
-    ranked = ranking(history.belief, here, {})
-    assert {one.batch_size for one in ranked} == {b for _, b, _ in history.belief.converged}
-    assert all(one.measured for one in ranked)
-    costs = [one.cost.value or 0.0 for one in ranked]
-    assert costs == sorted(costs)
-    for one in ranked:
-        assert one.cost.value == pytest.approx((one.epochs.value or 0.0) * here[one.batch_size])
-    truth = {one.batch_size: a40.expected_cost(one.batch_size) for one in ranked}
-    assert truth[ranked[0].batch_size] <= 1.1 * min(truth.values())
+    found = posteriors(history.belief, here, {})
+    costs = costs_of(history.belief, here, {})
+    assert costs.keys() == {b for _, b, _ in history.belief.converged}
+    for b, cost in costs.items():
+        assert found[b].measured
+        assert cost == pytest.approx((found[b].epochs.value or 0.0) * here[b])
+    truth = {b: a40.expected_cost(b) for b in costs}
+    assert truth[min(costs, key=costs.__getitem__)] <= 1.1 * min(truth.values())
 
 
 def test_a_curve_is_shifted_to_the_level_measured_here() -> None:
@@ -150,21 +154,27 @@ def test_a_curve_is_shifted_to_the_level_measured_here() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_one_measured_size_moves_the_whole_ranking(policy: str) -> None:
-    """64 was the cheapest on the V100; here it is measured and dear, so 32 comes first."""
+def test_one_measured_size_shifts_the_others(policy: str) -> None:
+    """64 was the cheapest on the V100; here it is measured and expensive, so 32 is the cheapest."""
     world = World(job_of(16, 32, 64, default=32, policy=policy), {16: 20.0, 32: 10.0, 64: 9.0})
     for _ in range(2):
         for b in (16, 32, 64):
             world.add(b)
     there = epoch_costs(world.belief, V100, (), Weights.of(world.job, V100))
-    assert [one.batch_size for one in ranking(world.belief, {}, there)] == [64, 32, 16]
-    ranked = ranking(world.belief, {64: 3_500.0, 32: 2_250.0}, there)
-    assert (ranked[0].batch_size, ranked[0].measured) == (32, True)
-    assert [one.measured for one in ranked if one.batch_size == 16] == [False]
+    costs = costs_of(world.belief, {}, there)
+    assert sorted(costs, key=costs.__getitem__) == [64, 32, 16]
+    here = {64: 3_500.0, 32: 2_250.0}
+    costs = costs_of(world.belief, here, there)
+    assert min(costs, key=costs.__getitem__) == 32
+    assert {b: one.measured for b, one in posteriors(world.belief, here, there).items()} == {
+        16: False,
+        32: True,
+        64: True,
+    }
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_where_no_epoch_cost_is_known_nothing_is_ranked(policy: str) -> None:
+def test_without_epoch_costs_no_cost_is_known(policy: str) -> None:
     world = World(job_of(16, 32, default=32, policy=policy), {16: 30.0, 32: 10.0})
     world.add(32)
-    assert ranking(world.belief, {}, {}) == []
+    assert costs_of(world.belief, {}, {}) == {}

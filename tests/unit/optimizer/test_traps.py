@@ -1,4 +1,4 @@
-"""The traps of the public implementation, one test each; ``docs/policy.md`` says how each is settled."""
+"""The traps of the public implementation, one test each; ``docs/policy.md`` lists them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn
-from airflow_provider_zeus.optimizer.trial import Phase, State
 from tests.strategies import V100
 from tests.unit.optimizer.world import NEVER, World, job_of
 
@@ -47,12 +47,13 @@ def test_trap_3_one_noisy_failure_in_round_2_drops_no_neighbour() -> None:
     assert set(world.arms()) == {8, 16, 32}
 
 
-def test_trap_4_where_nothing_converges_the_default_runs_and_says_so() -> None:
+def test_trap_4_where_nothing_converges_the_default_runs_with_a_reason() -> None:
     world = World(JOB, {16: NEVER, 32: NEVER, 64: NEVER})
     decisions = [world.run() for _ in range(20)]
     assert all(d.attempts[-1].batch_size == 32 and not d.attempts[-1].bounded for d in decisions)
     (last,) = decisions[-1].attempts
-    assert last.why == "No batch size has reached the target yet; this run takes 32, the default."
+    assert (last.batch_size, last.phase) == (32, Phase.INCUMBENT)
+    assert "the default" in last.why
 
 
 def test_trap_5_failing_never_improves_an_arm() -> None:
@@ -112,9 +113,9 @@ def test_trap_10_a_result_that_arrives_after_exploration_counts() -> None:
     assert (late.number, late.batch_size, 30.0) in belief.converged
 
 
-def test_trap_11_an_idle_arm_is_forgotten_and_looked_at_again() -> None:
+def test_trap_11_an_idle_arm_is_forgotten_and_tried_again() -> None:
     world = settled_world({16: 14.0, 32: 10.0, 64: 18.0}, window=8)
-    world.epochs = {16: 14.0, 32: 10.0, 64: 3.0}  # the arm that nobody draws has become the cheapest
+    world.epochs = {16: 14.0, 32: 10.0, 64: 3.0}  # the arm that is not drawn has become the cheapest
     tried = world.runs(40)
     assert tried[-20:].count(64) > 10
     assert world.decide(settings={"pause_exploration": True}).attempts[0].batch_size == 64

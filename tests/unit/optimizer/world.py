@@ -1,4 +1,4 @@
-"""A job and a GPU on which it runs: what each batch size needs, and the log that a scripted history leaves."""
+"""A simulated job on a GPU: the epochs that each batch size needs, and the trial log."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Phase, PlannedAttempt, State, Trial
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, DeviceInfo, Phase, State, Trial
+from airflow_provider_zeus.optimizer.thompson.arms import Arm, arms_of, epoch_costs
 from tests.strategies import V100, make_trial
 
 SAMPLES = 1000.0
@@ -34,7 +34,7 @@ def job_of(*sizes: int, default: int, **fields: Any) -> ZeusJob:
 
 @dataclass
 class World:
-    """``epochs[b]``: what batch size b needs to its target; ``epoch_s[b]`` how long one takes (default 10 s)."""
+    """``epochs[b]``: epochs to the target at batch size b; ``epoch_s[b]``: seconds of one epoch (default 10)."""
 
     job: ZeusJob
     epochs: Mapping[int, float]
@@ -79,7 +79,7 @@ class World:
         }
 
     def add(self, batch_size: int, state: State = State.CONVERGED, epochs: float | None = None, **fields: Any) -> Trial:
-        """Append one trial; without ``epochs`` it takes what its batch size needs."""
+        """Append one trial; default ``epochs``: those that its batch size needs."""
         epochs = self.epochs[batch_size] if epochs is None else epochs
         figures = self.figures(batch_size, epochs)
         trial = make_trial(self.number, batch_size, state, **{"job": self.job, **figures, **fields})
@@ -87,7 +87,7 @@ class World:
         return trial
 
     def died(self, batch_size: int, state: State = State.ABANDONED, **fields: Any) -> Trial:
-        """Append a trial of which nothing came back; one that failed had begun to train."""
+        """Append a trial that died; one that failed had begun to train."""
         began = {"time_s": 1.0} if state is State.FAILED else {}
         trial = make_trial(
             self.number, batch_size, state, **{"job": self.job, "phase": Phase.EXPLORE, **began, **fields}
@@ -103,7 +103,7 @@ class World:
                 break
         return decision
 
-    def _attempt(self, attempt: Attempt) -> State:
+    def _attempt(self, attempt: PlannedAttempt) -> State:
         needed, allowed = self.epochs[attempt.batch_size], float(self.job.max_epochs or 1)
         if attempt.bound_epochs is not None:
             allowed = min(allowed, attempt.bound_epochs)

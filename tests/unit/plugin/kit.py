@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Origin, Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Decision, Origin, Phase, PlannedAttempt, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import Store
 from tests.unit.store.store_kit import report, request, seen
 
@@ -19,7 +19,7 @@ def trial(number: int, run: str, batch_size: int = 32, state: State = State.CONV
     phase = changes.pop("phase", Phase.SAMPLE)
     origin = {"dag_id": "d", "run_id": run, "task_id": "train", "run_type": "scheduled", "data_slice": f"slice {run}"}
     origin |= {k: changes.pop(k) for k in (*origin, "map_index", "try_number") if k in changes}
-    attempt = Attempt(batch_size=batch_size, phase=phase, why=f"{batch_size} drew lowest.")
+    attempt = PlannedAttempt(batch_size=batch_size, phase=phase, why=f"{batch_size} drew lowest.")
     values: dict[str, Any] = {
         "job_id": "d.train",
         "number": number,

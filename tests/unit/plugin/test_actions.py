@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.plugin.live_settings import EVENT
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.plugin.api.live_settings import EVENT
 from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.store_kit import request
@@ -130,7 +130,7 @@ def test_a_setting_that_the_environment_holds_is_named(admin: Any, monkeypatch: 
     monkeypatch.setenv("AIRFLOW_VAR_ZEUS-SETTINGS:D.TRAIN", '{"eta": 0.2}')
     answer = admin.post(ADDRESS, json=PAUSE, headers=OURS)
     assert answer.status_code == 503
-    assert "defined in the environment" in answer.json()["problem"]
+    assert f"Variable {KEY!r} does not keep" in answer.json()["problem"]
 
 
 def test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over(admin: Any, job: Store) -> None:

@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.optimizer.belief_table import Standing, belief_table
-from airflow_provider_zeus.optimizer.evidence import evidence
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.pareto import Front, Point, marked, pareto
-from airflow_provider_zeus.optimizer.saving import Saving, saving
-from airflow_provider_zeus.optimizer.trial import Phase, State, Trial
-from airflow_provider_zeus.plugin import costs, dag_view, dag_what_if, dag_words
-from airflow_provider_zeus.plugin.dag_known import Known
-from airflow_provider_zeus.plugin.dag_what_if import Wish
-from airflow_provider_zeus.plugin.figures_dag_belief import BELIEVED, INTERVAL, SEEN, STANDINGS, belief_chart
-from airflow_provider_zeus.plugin.figures_dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
-from airflow_provider_zeus.plugin.figures_dag_saved import BAND, SUM, TRIED, saved_chart
-from airflow_provider_zeus.plugin.folds import Folds
-from airflow_provider_zeus.plugin.models import Chart
-from airflow_provider_zeus.plugin.prices import Factors
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin.api.caches import BeliefCache
+from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, INTERVAL, OBSERVED, STANDINGS, belief_chart
+from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
+from airflow_provider_zeus.plugin.charts.dag_saved import BAND, EXPLORED, SUM, saved_chart
+from airflow_provider_zeus.plugin.text import saved_text
+from airflow_provider_zeus.plugin.views import costs, dag_view, dag_what_if
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.dag_what_if import Wish
+from airflow_provider_zeus.plugin.views.models import Chart
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, belief_table
+from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront, marked, pareto
+from airflow_provider_zeus.reports.savings import Savings, saving
 from tests.unit.plugin.kit import JOB, trial
 
 FULL = {"power_limit_w": 300.0, "rest_j": 0.0, "rest_s": 0.0, "samples": 5000, "epochs": 5.0}
@@ -44,14 +45,14 @@ def values(one: dict[str, Any]) -> list[Any]:
     return [p["value"] if isinstance(p, dict) else p for p in one["data"]]
 
 
-def saved(*trials: Trial) -> tuple[Saving, Chart]:
+def saved(*trials: Trial) -> tuple[Savings, Chart]:
     found = saving(trials, JOB, rng=random.Random(0))
     return found, saved_chart(found, costs.rows_of(trials, JOB))
 
 
-def known(*trials: Trial, job: ZeusJob = JOB) -> Known:
-    log = Folds().of("log", evidence(trials, job))
-    return Known.of(trials, log, [])
+def known(*trials: Trial, job: ZeusJob = JOB) -> JobAnalysis:
+    log = BeliefCache().of("log", as_dataset(trials, job))
+    return JobAnalysis.of(trials, log, [])
 
 
 # --- sum saved
@@ -61,12 +62,12 @@ def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
     found, chart = saved(run(1, 32, 4.0), run(2, 16, 6.0, phase=Phase.EXPLORE), run(3, 64, 2.0), run(4, 64, 2.0))
     drawn = series(chart)
     assert values(drawn[SUM]) == [[0, 0], [1, pytest.approx(-2)], [2, 0], [3, pytest.approx(2)]]
-    assert values(drawn[TRIED]) == [[0, 0], [1, 0], [2, 0], [3, 0]], "each of them left a model"
+    assert values(drawn[EXPLORED]) == [[0, 0], [1, 0], [2, 0], [3, 0]], "each of them left a model"
     assert found.break_even_run == 3
     assert chart.option is not None
     (mark,) = [s["markLine"]["data"] for s in chart.option["series"] if "markLine" in s]
     assert mark == [{"xAxis": 2, "label": {"formatter": "break-even"}}]
-    assert chart.text == "Running total after the newest run: saved 2 kJ, exploration 0 J."
+    assert "saved 2 kJ, exploration 0 J" in chart.text
     assert chart.table is not None
     assert [row[1] for row in chart.table.rows] == ["2 kJ", "0 J", "−2 kJ", "0 J"], "newest first, a loss with its sign"
 
@@ -74,7 +75,7 @@ def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
 def test_attempts_given_up_are_what_exploration_cost() -> None:
     given_up = replace(run(2, 16, 3.0, State.GIVEN_UP), origin=run(3, 32, 4.0).origin)
     _, chart = saved(run(1, 32, 4.0), given_up, run(3, 32, 4.0))
-    assert values(series(chart)[TRIED])[-1] == [1, 3]
+    assert values(series(chart)[EXPLORED])[-1] == [1, 3]
     assert values(series(chart)[SUM])[-1] == [1, -3]
 
 
@@ -88,42 +89,24 @@ def test_the_interval_is_a_band_where_there_is_one() -> None:
 def test_a_sum_with_a_gap_is_not_drawn() -> None:
     _, chart = saved(run(1, 32, 4.0), run(2, 64, 2.0, energy_j=None))
     assert chart.option is None
-    assert chart.note == "What was saved cannot be told: a figure of one of the runs is not known."
+    assert "is not known" in chart.note
 
 
-# --- words
+# --- tiles
 
 
-def test_a_loss_is_said_as_plainly_as_a_saving() -> None:
+def test_tiles_of_a_loss_and_of_what_is_not_known() -> None:
+    source = known(run(1, 32, 4.0)).source
     lost = saving([run(1, 32, 4.0), run(2, 64, 8.0)], JOB, rng=random.Random(0))
-    won = saving([run(1, 32, 4.0), run(2, 64, 2.0)], JOB, rng=random.Random(0))
-    assert dag_words.verdict(lost).kind == "lost"
-    assert dag_words.verdict(lost).text.startswith("Over 2 runs this job lost 4 kJ of cost (50 %) against always batch")
-    assert dag_words.verdict(won).text.startswith("Over 2 runs this job saved 2 kJ of cost (25 %) against always batch")
-    tiles = {t.name: t for t in dag_words.tiles(lost, known(run(1, 32, 4.0)).source, Factors(), 1)}
+    assert saved_text.job_verdict(lost).kind == "lost"
+    tiles = {t.name: t for t in saved_text.job_tiles(lost, source, Factors(price_per_kwh=3600.0, currency="EUR"), 1)}
     assert (tiles["Lost: cost"].figure.text, tiles["Lost: cost"].kind) == ("4 kJ", "bad")
     assert tiles["Lost: cost"].figure.value == pytest.approx(-4000)
-    assert (tiles["Break-even"].figure.text, tiles["Break-even"].kind) == ("not in sight", "bad")
-
-
-def test_what_is_not_known_says_why() -> None:
+    assert (tiles["Lost: money"].figure.text, tiles["Lost: money"].kind) == ("8.00 EUR", "bad")
     unknown = saving([run(1, 64, 4.0)], JOB, rng=random.Random(0))
-    said = dag_words.verdict(unknown)
-    assert (said.kind, said.text) == (
-        "unknown",
-        "Whether this job saved anything cannot be told: no run of the default batch size 32 went to its end.",
-    )
-    assert all(
-        t.figure.value is None or t.name == "Spent on exploration"
-        for t in dag_words.tiles(unknown, known().source, Factors(), 1)
-    )
-
-
-def test_money_of_a_loss_is_a_loss() -> None:
-    lost = saving([run(1, 32, 4.0), run(2, 64, 8.0)], JOB, rng=random.Random(0))
-    factors = Factors(price_per_kwh=3600.0, currency="EUR")  # 0.001 a joule
-    tile = dag_words.tiles(lost, known().source, factors, 1)[-1]
-    assert (tile.name, tile.kind, tile.figure.text) == ("Lost: money", "bad", "8.00 EUR")
+    assert saved_text.job_verdict(unknown).kind == "unknown"
+    figures = {t.name: t.figure.value for t in saved_text.job_tiles(unknown, source, Factors(), 1)}
+    assert {name for name, value in figures.items() if value is not None} == {"Spent on exploration"}
 
 
 # --- belief
@@ -134,7 +117,7 @@ def test_belief_stands_beside_what_was_observed() -> None:
     beliefs = belief_table([run(1, 32, 4.0), run(2, 32, 5.0), run(3, 64, 2.0)], job)
     chart = belief_chart(beliefs)
     drawn = series(chart)
-    assert values(drawn[SEEN]) == [[1, 4], [1, 5], [2, 2]]
+    assert values(drawn[OBSERVED]) == [[1, 4], [1, 5], [2, 2]]
     assert {x for x, _ in values(drawn[BELIEVED])} == {0, 1, 2}, "16 is believed by its neighbours"
     whiskers = values(drawn[INTERVAL])
     assert len(whiskers) == 9
@@ -149,7 +132,7 @@ def test_belief_stands_beside_what_was_observed() -> None:
 
 
 def test_every_standing_has_words() -> None:
-    assert set(STANDINGS) == set(Standing)
+    assert set(STANDINGS) == set(BatchSizeStatus)
 
 
 def test_nothing_is_believed_of_nothing() -> None:
@@ -169,9 +152,9 @@ def test_costs_far_apart_get_a_logarithmic_axis() -> None:
 # --- energy against time
 
 
-def front(*points: tuple[int, float, float, float, bool]) -> Front:
-    made = [Point(batch_size=b, limit_w=w, tta_s=t, eta_j=e, runs=1, observed=o) for b, w, t, e, o in points]
-    return Front(points=marked(made), where=("A100", 1, "nvml_counter"), reason=None, left_out={})
+def front(*points: tuple[int, float, float, float, bool]) -> ParetoFront:
+    made = [OperatingPoint(batch_size=b, limit_w=w, tta_s=t, eta_j=e, runs=1, observed=o) for b, w, t, e, o in points]
+    return ParetoFront(points=marked(made), where=("A100", 1, "nvml_counter"), reason=None, left_out={})
 
 
 POINTS = ((32, 300.0, 10.0, 4000.0, True), (32, 200.0, 20.0, 2000.0, False), (64, 300.0, 30.0, 3000.0, True))
@@ -256,7 +239,7 @@ def test_where_time_alone_counts_eta_changes_nothing_and_that_is_said() -> None:
     assert text.startswith("Nothing measures energy there, so that time alone counts and eta changes nothing: batch")
 
 
-# --- marks, lines, folds
+# --- history breaks, comparison curves, cached beliefs
 
 
 def test_a_new_version_and_a_new_target_are_marked() -> None:
@@ -292,12 +275,12 @@ def test_lines_of_the_default_and_of_the_best_fixed() -> None:
     assert list(best.values.values()) == pytest.approx([2000, 2000])
 
 
-def test_a_kept_fold_is_that_of_the_whole_log() -> None:
-    folds, job = Folds(most=1), replace(JOB, policy="knowledge_gradient")
+def test_a_cached_belief_is_that_of_the_whole_log() -> None:
+    cache, job = BeliefCache(most=1), replace(JOB, policy="knowledge_gradient")
     log = [run(n, (32, 64)[n % 2], 4.0) for n in range(1, 9)]
-    changed = [*log[:2], replace(log[2], told_seq=99), *log[3:]]  # told late: the fold begins anew
+    changed = [*log[:2], replace(log[2], told_seq=99), *log[3:]]  # reported late: learned from the start
     for trials in (log[:3], log[:3], log, changed, log[2:]):
-        whole = evidence(trials, job)
-        assert folds.of("a", whole).folded == whole.belief()
-    assert folds.of("b", evidence(log[:1], job)).folded == evidence(log[:1], job).belief()
-    assert folds.of("a", evidence(log, job)).folded == evidence(log, job).belief(), "dropped for b, made anew"
+        whole = as_dataset(trials, job)
+        assert cache.of("a", whole).folded == whole.belief()
+    assert cache.of("b", as_dataset(log[:1], job)).folded == as_dataset(log[:1], job).belief()
+    assert cache.of("a", as_dataset(log, job)).folded == as_dataset(log, job).belief(), "dropped for b, learned again"

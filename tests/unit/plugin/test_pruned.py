@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.plugin import reading
-from airflow_provider_zeus.plugin.folds import Folds
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.plugin.api import reading
+from airflow_provider_zeus.plugin.api.caches import BeliefCache
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store, store_url
-from airflow_provider_zeus.store.sql_engine import engine_of, read_url
-from airflow_provider_zeus.store.sql_prune import prune
+from airflow_provider_zeus.store.sql.engine import engine_of, read_url
+from airflow_provider_zeus.store.sql.prune import prune
 from tests.unit.plugin.kit import JOB
 from tests.unit.store.store_kit import Clock, report, request
 
@@ -62,7 +62,7 @@ def test_no_page_says_anything_else_of_costs(admin: Any, log: Store, monkeypatch
     assert url is not None
     pruned = prune(engine_of(read_url(url)), "d.train", 1e9)
     assert pruned.points == pruned.decisions == RUNS - 6
-    monkeypatch.setattr(reading, "_folds", Folds())  # nothing is known of the log as it was
+    monkeypatch.setattr(reading, "_beliefs", BeliefCache())  # as in a process that did not see the log before
     assert pages(admin) == before
 
 

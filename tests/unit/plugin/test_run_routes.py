@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.plugin import run_view
-from airflow_provider_zeus.store import untold
-from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.plugin.views import run_view
+from airflow_provider_zeus.store import pending
 from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.store_kit import DictPort, report, request
@@ -81,7 +81,8 @@ def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
     assert found["power"]["option"]["series"][0]["data"]
     assert found["gpus"] is None, "there is one"
     assert [c["source"]["kind"] for c in (found["power"], *found["curves"])] == ["simulated"] * 2
-    assert [c["title"] for c in found["curves"]] == [f"Power limits at batch size {part['batch_size']}, per sample"]
+    (curve,) = found["curves"]
+    assert f"batch size {part['batch_size']}," in curve["title"]
 
 
 def test_what_each_of_several_gpus_drew(viewer: Any, store: Store) -> None:
@@ -141,12 +142,12 @@ def test_prices_are_read_for_each_answer(viewer: Any, store: Store, monkeypatch:
 def test_where_a_cost_waits_is_shown(viewer: Any, store: Store) -> None:
     variables = AirflowVariables()
     trial = asked(store, "run1", 1)
-    where = untold.remember(variables, trial.key, State.CONVERGED, report(), "d.train")
+    where = pending.remember(variables, trial.key, State.CONVERGED, report(), "d.train")
     try:
         (part,) = costs(viewer).json()["parts"]
     finally:
-        variables.delete(untold.untold_key(trial.key))
-    assert (part["live"], part["state_text"]) == (False, "not yet told")
+        variables.delete(pending.pending_key(trial.key))
+    assert (part["live"], part["state_text"]) == (False, "not yet stored")
     assert where in part["attempts"][0]["ended"]
 
 
@@ -156,15 +157,15 @@ def test_a_cost_in_a_file_is_shown_too(viewer: Any, store: Store, home: Path) ->
             raise StoreError("no API")
 
     trial = asked(store, "run1", 1)
-    where = untold.remember(Down(), trial.key, State.CONVERGED, report(), "d.train", state_dir=home / "zeus")
+    where = pending.remember(Down(), trial.key, State.CONVERGED, report(), "d.train", state_dir=home / "zeus")
     assert where.startswith("file ")
     (part,) = costs(viewer).json()["parts"]
     waits = part["attempts"][0]["waits"]
-    assert (part["state_text"], waits) == ("not yet told", "file zeus-untold-ti-1-1.json in [zeus] state_dir")
+    assert (part["state_text"], waits) == ("not yet stored", "file zeus-untold-ti-1-1.json in [zeus] state_dir")
 
 
-def test_a_run_that_the_log_never_heard_of_is_shown_from_what_is_kept(viewer: Any, store: Store) -> None:
-    from airflow_provider_zeus.store.sql import SqlStore
+def test_a_run_that_the_log_does_not_hold_is_shown_from_its_pending_result(viewer: Any, store: Store) -> None:
+    from airflow_provider_zeus.store.sql.store import SqlStore
 
     elsewhere = SqlStore(
         f"sqlite:///{Path(str(store.identity.removeprefix('sqlite:'))).parent / 'other.db'}", create=True
@@ -173,17 +174,17 @@ def test_a_run_that_the_log_never_heard_of_is_shown_from_what_is_kept(viewer: An
     elsewhere.close()
     variables = AirflowVariables()
     news = report(32, energy_j=1234.0)
-    untold.remember(variables, trial.key, State.CONVERGED, news, "d.train", trial=trial)
+    pending.remember(variables, trial.key, State.CONVERGED, news, "d.train", trial=trial)
     variables.set("zeus-untold:broken:1", "no JSON")
     try:
         (part,) = costs(viewer, "run9").json()["parts"]
         other = costs(viewer, "run9", dag_id="another").json()
     finally:
-        variables.delete(untold.untold_key(trial.key))
+        variables.delete(pending.pending_key(trial.key))
         variables.delete("zeus-untold:broken:1")
     assert part["tiles"][0]["figure"]["text"] == "1.23 kJ"
-    assert part["attempts"][0]["state_text"] == "not yet told"
-    assert "not yet told" in part["verdict"]["text"]
+    assert part["attempts"][0]["state_text"] == "not yet stored"
+    assert "not yet stored" in part["verdict"]["text"]
     assert other["note"] == run_view.NO_TRIAL, "a run of another DAG's"
 
 

@@ -23,7 +23,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:
     """(method, path, what the schema says) of all routes, from the app's own schema."""
-    from airflow_provider_zeus.plugin.app import app
+    from airflow_provider_zeus.plugin.api.app import app
 
     paths = app.openapi()["paths"]
     return [(method.upper(), path, what) for path, ways in paths.items() for method, what in ways.items()]
@@ -50,7 +50,7 @@ def needed(address: str) -> dict[str, Any]:
 
 
 def test_the_schema_names_every_route() -> None:
-    from airflow_provider_zeus.plugin.app import app
+    from airflow_provider_zeus.plugin.api.app import app
 
     routes = {(m, getattr(r, "path", "")) for r in app.routes for m in getattr(r, "methods", set()) - {"HEAD"}}
     assert {(method, path) for method, path, _ in operations()} == routes
@@ -130,7 +130,7 @@ def test_every_answer_may_be_framed_by_airflow_alone(viewer: Any, anonymous: Any
 
 
 def test_reading_writes_nothing(viewer: Any, store: Store, home: Path) -> None:
-    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
     for n in (1, 2, 3):
         ran(store, n)

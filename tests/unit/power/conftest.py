@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_zeus
+from airflow_provider_zeus.power.cpu.rapl import RaplDevice
 from airflow_provider_zeus.power.none import NoneDevice
-from airflow_provider_zeus.power.nvml import NvmlDevice
-from airflow_provider_zeus.power.nvml_poll import PolledEnergy
-from airflow_provider_zeus.power.rapl import RaplDevice
-from airflow_provider_zeus.power.simulated import SimulatedGpu
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
+from airflow_provider_zeus.power.nvml.polled_energy import PolledEnergy
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from tests.fake_nvml import FakeNvml, Gpu
 
 ROOT = Path(airflow_provider_zeus.__file__).parents[1]
 TRAINER = """
 import json, logging, os, signal, sys, time
-from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.open import open_device
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.factory import open_device
 
 def say(**facts):
     print(json.dumps(facts), flush=True)

@@ -1,4 +1,4 @@
-"""The table in docs/power.md of what is said where something is missing: each of its sentences is really said.
+"""The table in docs/power.md of messages where something is missing: each sentence is logged or stored.
 
 Every case is a whole training, which ends well.
 """
@@ -14,19 +14,18 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.power import nvml_library
-from airflow_provider_zeus.power.open import open_device
-from airflow_provider_zeus.training import pieces
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.power.nvml import library
+from airflow_provider_zeus.training.profiling import measurement_windows
 from tests.fake_nvml import FakeNvml, Gpu
-
-from .conftest import ROOT
-from .test_nvml_training import Training
+from tests.unit.power.conftest import ROOT
+from tests.unit.power.test_nvml_training import Training
 
 COUNTER, SETTER = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceSetPowerManagementLimit"
 
 
 def documented() -> dict[str, tuple[str, str]]:
-    """Case -> (what is measured all the same, sentence)."""
+    """Case -> (what is still measured, sentence)."""
     text = (ROOT / "docs" / "power.md").read_text(encoding="utf-8").partition("| case |")[2]
     table = text.partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
@@ -84,7 +83,7 @@ CASES: dict[str, Callable[[World], object]] = {
     "setting refused": lambda w: setattr(w.card, "may_set", 0),
     "setting not supported": lambda w: w.fail(SETTER, 3),
     "limit not in force": lambda w: (setattr(w.card, "floor_w", 175.0), w.plan.update(power_limits_w=[150.0])),
-    "limits not told": lambda w: w.fail("nvmlDeviceGetPowerManagementLimitConstraints", 3),
+    "limits not reported": lambda w: w.fail("nvmlDeviceGetPowerManagementLimitConstraints", 3),
     "read only": lambda w: w.plan.update(power_read_only=True),
     "no sidecar": lambda w: w.plan.update(power_socket=str(w.tmp / "power.sock")),
     "no zeusd": lambda w: w.plan.update(power_socket=f"zeusd:{w.tmp}/zeusd.sock"),
@@ -99,7 +98,7 @@ CASES: dict[str, Callable[[World], object]] = {
 
 @pytest.fixture
 def world(nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(pieces, "SETTLE_S", 0.02)
+    monkeypatch.setattr(measurement_windows, "SETTLE_S", 0.02)
     card = nvml.add(tick_s=0.002, settle_s=0.002, energy_mj=1e9)
     return World(nvml, card, tmp_path, monkeypatch)
 
@@ -124,7 +123,7 @@ def test_the_training_goes_on_and_the_sentence_is_said(
     seen = Training(tmp_path, wait).run(step=step, **world.plan)
     pattern = re.escape(sentence).replace("…", ".+?")
     said = " ".join([*seen.reasons.values(), caplog.text])
-    missing = world.plan.get("power_socket") or case in ("read only", "limits not told")
+    missing = world.plan.get("power_socket") or case in ("read only", "limits not reported")
     if missing:  # shown by airflow zeus doctor, and in the log where it is no one's wish
         device = open_device(
             "auto",
@@ -142,6 +141,6 @@ def test_the_training_goes_on_and_the_sentence_is_said(
 
 def test_nvml_by_name_says_the_same_as_an_error(world: World, tmp_path: Path) -> None:
     world.nvml.lose_driver()
-    with pytest.raises(JobSpecError, match="the NVIDIA driver is not loaded"):
+    with pytest.raises(JobSpecError, match=r"ZeusJob\.device = 'nvml'"):
         open_device("nvml", state_dir=tmp_path)
-    assert nvml_library.ask("nvmlDeviceGetCount").code == 9
+    assert library.ask("nvmlDeviceGetCount").code == 9

@@ -12,8 +12,7 @@ import pytest
 
 from tests import fake_nvml
 from tests.fake_nvml import FakeNvml
-
-from .conftest import ROOT, wait_for
+from tests.unit.power.conftest import ROOT, wait_for
 
 pynvml = pytest.importorskip("pynvml")
 

@@ -14,19 +14,18 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_zeus.errors import DeviceError
-from airflow_provider_zeus.power.estimate import EstimateDevice
+from airflow_provider_zeus.power.cpu.estimate import EstimateDevice
+from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.power.group import DeviceGroup
-from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.meter import Mark, Span, read
-from airflow_provider_zeus.power.nvml import NvmlDevice
-from airflow_provider_zeus.power.nvml_group import open_nvml
-from airflow_provider_zeus.power.open import open_device
-from airflow_provider_zeus.power.record import restore_orphans
-from airflow_provider_zeus.power.simulated import open_simulated
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.limits.record import restore_orphans
+from airflow_provider_zeus.power.meter import Reading, Span, read
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
+from airflow_provider_zeus.power.nvml.gpus import open_nvml
+from airflow_provider_zeus.power.simulated.gpu import open_simulated
 from tests.fake_nvml import FakeNvml, Gpu
-
-from .conftest import records, wait_for
-from .test_guardian import HOLD, WITHIN_S, die_with_guardian
+from tests.unit.power.conftest import records, wait_for
+from tests.unit.power.limits.test_guardian import HOLD, WITHIN_S, die_with_guardian
 
 NAME = "simulated:v100/shufflenet"
 SETTER = "nvmlDeviceSetPowerManagementLimit"
@@ -71,7 +70,7 @@ class TestWhichGpus:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
         device = open_nvml(gpus=2, processes=2)
         assert (device.energy_j(), device.limit_range(), device.info.energy_source) == (None, None, None)
-        assert "2 GPUs train together and this process sees 1" in device.missing["energy_j"]
+        assert "this process sees 1" in device.missing["energy_j"]
 
     def test_models_may_differ(self, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
         nvml.add("Tesla T4", min_w=60.0, max_w=70.0)
@@ -189,8 +188,8 @@ class TestLimit:
             (path,) = records(tmp_path)
             record = json.loads(path.read_text())
         assert len(record["restore"]["of"]) == 2
-        control._guard._stdin.close()  # type: ignore[union-attr]  # as when this process ends
-        control._guard._kill()  # type: ignore[union-attr]
+        control._guardian._stdin.close()  # type: ignore[union-attr]  # as when this process ends
+        control._guardian._kill()  # type: ignore[union-attr]
         orphan = tmp_path / "limit-again.json"
         orphan.write_text(json.dumps(record).ljust(4096))
         assert restore_orphans(tmp_path) == 1
@@ -200,7 +199,7 @@ class TestLimit:
     def test_each_comes_back_when_the_trainer_dies(
         self, signal_number: int, cards: list[Gpu], tmp_path: Path, start, guardians: Callable[[], list[int]]
     ) -> None:
-        group = "from airflow_provider_zeus.power.nvml_group import open_nvml\ngpu = open_nvml()\n"
+        group = "from airflow_provider_zeus.power.nvml.gpus import open_nvml\ngpu = open_nvml()\n"
         trainer = start(group + HOLD.replace("WORKERS", "0"))
         trainer.hear()
         assert [card.limit_w for card in cards] == [150.0, 250.0, 150.0]
@@ -211,7 +210,7 @@ class TestLimit:
     def test_one_that_is_gone_does_not_keep_the_others_low(
         self, cards: list[Gpu], tmp_path: Path, start, guardians: Callable[[], list[int]]
     ) -> None:
-        group = "from airflow_provider_zeus.power.nvml_group import open_nvml\ngpu = open_nvml()\n"
+        group = "from airflow_provider_zeus.power.nvml.gpus import open_nvml\ngpu = open_nvml()\n"
         trainer = start(group + HOLD.replace("WORKERS", "0"))
         trainer.hear()
         cards[2].lost = 1  # the first of the two
@@ -257,9 +256,9 @@ class TestSimulated:
         assert (span.energy_j, span.each_j) == (pytest.approx(alone.energy_j()), None)
 
     def test_a_counter_that_went_back_leaves_the_parts_unknown(self) -> None:
-        span = Span(Mark(10.0, 0.0, each_j=(4.0, 6.0)))
-        span.advance(Mark(20.0, 1.0, each_j=(3.0, 17.0)))
-        span.advance(Mark(30.0, 2.0, each_j=(8.0, 22.0)))
+        span = Span(Reading(10.0, 0.0, each_j=(4.0, 6.0)))
+        span.advance(Reading(20.0, 1.0, each_j=(3.0, 17.0)))
+        span.advance(Reading(30.0, 2.0, each_j=(8.0, 22.0)))
         assert (span.energy_j, span.each_j) == (20.0, None)
 
     def test_the_slower_one_is_waited_for(self, tmp_path: Path) -> None:
@@ -293,7 +292,7 @@ def test_an_estimate_counts_the_processes_beside_it_too() -> None:
     burns = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     asks = (
-        "from airflow_provider_zeus.power.estimate import EstimateDevice\n"
+        "from airflow_provider_zeus.power.cpu.estimate import EstimateDevice\n"
         "beside, alone = EstimateDevice(10.0, with_siblings=True), EstimateDevice(10.0)\n"
         "input()\nprint(beside.energy_j() - alone.energy_j())"
     )

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.cli import checks_device, checks_power
 from airflow_provider_zeus.errors import ZeusError
-from airflow_provider_zeus.power.open import open_device
-from airflow_provider_zeus.training import pieces
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.training.profiling import measurement_windows
 from tests.fake_nvml import SOURCE, FakeNvml
 from tests.hostile import HOSTILE
+from tests.unit.power.conftest import records, wait_for
 from tests.unit.power.test_nvml_training import Training
-
-from .conftest import records, wait_for
 
 CODES = [1, 2, 3, 4, 6, 7, 9, 10, 13, 15, 16, 17, 18, 19, 20, 23, 27, 999, 12345]
 ENTRY = re.compile(r"(?:API int |MILLIWATTS\(|PROCESSES\()(nvml\w+)")
@@ -70,7 +69,7 @@ def test_a_training_goes_on_whatever_nvml_answers(
     for function, code, after, times in faults:
         nvml.fail(function, code, after=after, times=times)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "SETTLE_S", 0.01)
+        patch.setattr(measurement_windows, "SETTLE_S", 0.01)
         in_a_child(train)
         wait_for(lambda: not guardians(), within_s=60.0)
         nvml.heal()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.power.meter import Span, edge, read
 from airflow_provider_zeus.power.none import NoneDevice
-from airflow_provider_zeus.power.open import open_device
-from airflow_provider_zeus.power.simulated import SimulatedGpu
-from airflow_provider_zeus.power.state_file import COUNTER_MJ, StateFile
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.power.simulated.state_file import COUNTER_MJ, StateFile
 
 
 def test_a_span_reads_time_energy_and_mean_power(gpu: SimulatedGpu) -> None:
@@ -112,7 +112,7 @@ def test_without_a_source_time_is_measured_and_energy_has_a_reason(tmp_path: Pat
     span.close(edge(device))
     assert span.time_s >= 0.02
     assert span.energy_j is None
-    assert span.reason == f"the energy counter could not be read: {device.missing['energy_j']}"
+    assert (span.reason or "").endswith(f": {device.missing['energy_j']}")
     assert "no source of energy" in device.missing["energy_j"]
     assert "use device=" in device.missing["energy_j"]
     assert device.info.model

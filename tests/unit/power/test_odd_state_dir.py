@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.power.gpu_lock import GpuLock
-from airflow_provider_zeus.power.limit import LimitControl
-from airflow_provider_zeus.power.plain_file import read_plain
-from airflow_provider_zeus.power.record import create, restore_orphans
-from airflow_provider_zeus.power.simulated import SimulatedGpu, open_simulated
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.power.limits.record import create, restore_orphans
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu, open_simulated
+from airflow_provider_zeus.untrusted_files import read_plain
 from tests.rubbish import EVERYTHING, NO_FILES
-
-from .conftest import records
+from tests.unit.power.conftest import records
 
 GPU = "simulated:v100/shufflenet"
 
@@ -56,7 +55,7 @@ def test_a_name_that_is_no_text_is_named_all_the_same(tmp_path: Path, caplog: py
 def test_a_gpu_is_locked_or_not_whatever_lies_in_its_locks_place(kind: str, tmp_path: Path) -> None:
     EVERYTHING[kind](tmp_path / "gpu-A.lock")
     lock = GpuLock(tmp_path, ["A"], how="share", wait_s=0.0)
-    assert lock.why_shared == lock.look()
+    assert lock.why_shared == lock.check()
     assert ("is not known" in lock.why_shared) == (kind in NO_FILES)
     lock.close()
 

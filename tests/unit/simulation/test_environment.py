@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.optimizer.trial import Attempt, Phase
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.simulation.environment import Environment
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from tests.strategies import REPRODUCIBLE
@@ -44,8 +44,8 @@ def test_the_first_run_of_a_batch_size_pays_an_epoch_at_every_limit(scenario: Sc
     assert second.excess.cost == 0
 
 
-def attempt(b: int, **bounds: float) -> Attempt:
-    return Attempt(batch_size=b, phase=Phase.EXPLORE, why="Because.", **bounds)
+def attempt(b: int, **bounds: float) -> PlannedAttempt:
+    return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, why="Because.", **bounds)
 
 
 def test_bounds_as_training_keeps_them(scenario: Scenario) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.optimizer.checks import POLICIES
-from airflow_provider_zeus.optimizer.trial import Attempt, Decision, Phase, State, Trial
+from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, State, Trial
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.baselines import default, grid_search
 from airflow_provider_zeus.simulation.driver import replay
@@ -132,10 +132,10 @@ def test_profiling_is_kept_apart_from_what_is_learnt(scenario: Scenario, monkeyp
 )
 def test_how_a_run_ended_is_told(scenario: Scenario, bound_epochs: float | None, needed: float, state: State) -> None:
     scenario = Scenario(replace(scenario.pair, epochs={**scenario.pair.epochs, 64: (needed,)}))
-    planned = Attempt(batch_size=64, phase=Phase.EXPLORE, why="Because.", bound_epochs=bound_epochs)
+    planned = PlannedAttempt(batch_size=64, phase=Phase.EXPLORE, why="Because.", bound_epochs=bound_epochs)
     decision = Decision(attempts=(planned,), seed=0, policy="zeus")
     writer = driver.Writer(scenario.job(job_id="mine"), scenario)
-    trial = writer.trial(decision, planned, Environment(scenario, 0).attempt(planned), 1)
+    trial = writer.close(writer.open(decision, planned, 1), Environment(scenario, 0).attempt(planned))
     assert (trial.state, trial.number, trial.job_id) == (state, 1, "mine")
 
 

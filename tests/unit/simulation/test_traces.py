@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.optimizer.checks import POLICIES
+from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.baselines import default, grid_search
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Point, Traces
+from airflow_provider_zeus.simulation.traces import PowerMeasurement, Traces
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import POWER_HEAD, TRAIN_HEAD, power_rows, tiny, train_rows, write
 
@@ -26,7 +26,7 @@ def test_a_pair_as_measured(tmp_path: Path) -> None:
     assert pair.name == "bert_qa/toy"
     assert pair.batch_sizes == (16, 32, 64)
     assert pair.limits_w == (100.0, 200.0)
-    assert pair.points[32] == (Point(100, 12, 90), Point(200, 8, 190))
+    assert pair.points[32] == (PowerMeasurement(100, 12, 90), PowerMeasurement(200, 8, 190))
     assert pair.epochs == {16: (2, 2), 32: (3, 3), 64: (3, math.inf)}
     assert (pair.default_batch_size, pair.max_epochs, pair.max_power_w) == (32, 6, 200.0)
     assert pair.recurrences == 2 * 3 * 2
@@ -42,12 +42,10 @@ def test_a_default_without_power_rows_gives_way_to_the_largest_below_it(tmp_path
 def test_another_default(tmp_path: Path) -> None:
     pair = tiny(tmp_path).pair
     assert pair.starting_at(16) == replace(pair, default_batch_size=16)
-    with pytest.raises(
-        JobSpecError, match=r"default_batch_size = 24: was not measured for bert_qa/toy\. Use one of 16"
-    ):
+    with pytest.raises(JobSpecError, match=r"default_batch_size = 24: .* bert_qa/toy\. Use one of 16"):
         pair.starting_at(24)
     never = replace(pair, epochs={**pair.epochs, 16: (math.inf, 7.0)})
-    with pytest.raises(JobSpecError, match=r"within 6 epochs\. Use one of 32, 64\."):
+    with pytest.raises(JobSpecError, match=r"6 epochs\. Use one of 32, 64\."):
         never.starting_at(16)
 
 
@@ -67,7 +65,7 @@ def test_more_gpus_and_workloads_are_found_by_listing(tmp_path: Path) -> None:
     assert list(traces.workloads) == ["bert_qa", "mine-net-sgd@0.9"]
     assert [p.name for p in traces.pairs()] == ["mine-net-sgd@0.9/other", "bert_qa/toy"]
     assert [p.name for p in traces.pairs(workloads=["bert_qa"])] == ["bert_qa/toy"], "the GPU that measured it"
-    with pytest.raises(JobSpecError, match="workload = 'bert_qa': has no power trace on other"):
+    with pytest.raises(JobSpecError, match=r"workload = 'bert_qa': .* other"):
         traces.pairs(["other"], ["bert_qa"])
     found = traces.pair("mine-net-sgd@0.9", "other")
     assert found.default_batch_size == 8, "the largest that always reaches its target (section 6.1)"
@@ -114,19 +112,19 @@ def test_bad_files_are_named_in_one_line(
 
 
 def test_missing_files_and_unknown_names(tmp_path: Path) -> None:
-    with pytest.raises(JobSpecError, match=r"nowhere': is not a folder\. Give the folder"):
+    with pytest.raises(JobSpecError, match=r"nowhere': is not a folder\."):
         Traces(tmp_path / "nowhere").pairs()
-    with pytest.raises(JobSpecError, match=r"holds no summary_power_<gpu>\.csv"):
+    with pytest.raises(JobSpecError, match=r"no summary_power_<gpu>\.csv"):
         Traces(tmp_path).pairs()
     write(tmp_path)
-    with pytest.raises(JobSpecError, match=r"gpu = 'h100'.*Use one of toy"):
+    with pytest.raises(JobSpecError, match=r"gpu = 'h100': .* toy\."):
         Traces(tmp_path).pair("bert_qa", "h100")
-    with pytest.raises(JobSpecError, match=r"gpu = 'h100'.*Use one of toy"):
+    with pytest.raises(JobSpecError, match=r"gpu = 'h100': .* toy\."):
         Traces(tmp_path).pairs(gpus=["h100"])
-    with pytest.raises(JobSpecError, match=r"workload = 'gpt'.*Use one of bert_qa"):
+    with pytest.raises(JobSpecError, match=r"workload = 'gpt': .* bert_qa\."):
         Traces(tmp_path).pairs(workloads=["gpt"])
     (tmp_path / "summary_train.csv").unlink()
-    with pytest.raises(JobSpecError, match=r"summary_train\.csv': cannot be read \(No such file or directory\)"):
+    with pytest.raises(JobSpecError, match=r"summary_train\.csv': cannot be read"):
         Traces(tmp_path).pairs()
     (tmp_path / "summary_train.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(JobSpecError, match="is not a CSV file"):
@@ -141,14 +139,14 @@ def test_another_target_of_a_workload_of_table_1_is_found_where_its_own_is_not_t
 def test_two_trainings_of_one_name_are_refused(tmp_path: Path) -> None:
     """A slash in a name counts as a dash, since names become paths: neither is to hide the other."""
     train = [TRAIN_HEAD, "mine,a/b,4,sgd,1,1,0.9,10", "mine,a-b,4,sgd,1,1,0.9,20"]
-    with pytest.raises(JobSpecError, match=r"'mine-a-b-sgd@0.9': is the name of two trainings.*Rename one"):
+    with pytest.raises(JobSpecError, match=r"workload = 'mine-a-b-sgd@0\.9': "):
         _ = Traces(write(tmp_path, train)).workloads
 
 
 def test_two_files_without_a_batch_size_in_common_are_no_traces(tmp_path: Path) -> None:
     """Not "nothing to replay" and success."""
     power = [POWER_HEAD, *(row.replace("uncased,", "uncased,1") for row in power_rows())]
-    with pytest.raises(JobSpecError, match=r"no power trace of bert_qa at a batch size in summary_train\.csv"):
+    with pytest.raises(JobSpecError, match=r"traces = .* bert_qa .* summary_train\.csv"):
         Traces(write(tmp_path, power=power)).pairs()
 
 

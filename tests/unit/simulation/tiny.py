@@ -19,7 +19,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Pair, Point, Traces
+from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement, Traces
 
 WHAT = "squad,bert_base_uncased,{},adamw"
 TRAIN_HEAD = "dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch"
@@ -59,7 +59,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     points = {
         # no two alike: of equal costs the last digit decides, and it may differ between two ways to reckon
         b: tuple(
-            Point(p, draw(st.floats(2, 2000)) * (1 + b / 9973 + p / 99991), draw(st.floats(50, 250))) for p in limits
+            PowerMeasurement(p, draw(st.floats(2, 2000)) * (1 + b / 9973 + p / 99991), draw(st.floats(50, 250)))
+            for p in limits
         )
         for b in sizes
     }

@@ -47,7 +47,7 @@ def _postgres(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> I
 
 
 def _sql(url: str, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
-    from airflow_provider_zeus.store.sql import SqlStore
+    from airflow_provider_zeus.store.sql.store import SqlStore
 
     store = SqlStore(url, create=True, now=clock, read_setting=_settings(tmp_path))
     yield lambda: SqlStore(url, now=clock, read_setting=_settings(tmp_path))
@@ -55,15 +55,15 @@ def _sql(url: str, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
 
 
 def _dict(_request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
-    from airflow_provider_zeus.store.variable import VariableStore
+    from airflow_provider_zeus.store.variables.store import VariableStore
 
     port = DictPort()
     yield lambda: VariableStore(port, overlap_possible=False, now=clock)
 
 
 def _variables(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
-    from airflow_provider_zeus.store.airflow_variables import AirflowVariables
-    from airflow_provider_zeus.store.variable import VariableStore
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+    from airflow_provider_zeus.store.variables.store import VariableStore
 
     request.getfixturevalue("airflow_home")
     port = AirflowVariables()

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import (
-    Attempt,
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import (
     Decision,
     DeviceInfo,
     Observation,
     Origin,
     Phase,
+    PlannedAttempt,
     PowerPoint,
     ProfileSample,
     State,
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import Asked, AskRequest, Report, Store
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Store
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, policy="zeus")
 DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
@@ -112,7 +112,7 @@ def report(batch_size: int = 32, *, profile: int = 0, points: int = 0, **changes
     return Report(observation=seen(batch_size, **changes), profile=samples, points=curve)
 
 
-def run(store: Store, n: int, state: State = State.CONVERGED, **changes: object) -> Asked:
+def run(store: Store, n: int, state: State = State.CONVERGED, **changes: object) -> AskAnswer:
     """Recurrence ``n`` from question to result."""
     asked = store.ask(request(n))
     store.tell(asked.trial.key, state, report(asked.trial.batch_size, **changes))  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def only(store: Store) -> Trial:
 
 def began_alone(n: int, *, opened_at: float) -> Trial:
     """The open trial of recurrence ``n``, which began while no store could be asked."""
-    attempt = Attempt(batch_size=32, phase=Phase.FALLBACK, why="no store")
+    attempt = PlannedAttempt(batch_size=32, phase=Phase.FALLBACK, why="no store")
     return Trial(
         job_id="d.train",
         number=0,

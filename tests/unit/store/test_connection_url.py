@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from airflow.sdk import Connection
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store import sql_engine
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql import engine as sql_engine
+from airflow_provider_zeus.store.sql.store import SqlStore
 
 SECRET = "s3cr3t/p@ss:w%rd"
 
@@ -100,7 +100,7 @@ def test_a_store_that_there_is_not() -> None:
     assert not is_variable_store(connection(extra='{"store": "sql"}'), "c")
     assert not is_variable_store(connection(extra='{"store": null}'), "c")
     assert not is_variable_store(connection(conn_type="postgres", extra='{"store": "redis"}'), "c")
-    with pytest.raises(StoreError, match=r"'c': extra store = '\.\.\.': there is no such store, only sql and variable"):
+    with pytest.raises(StoreError, match=r"'c': extra store = '\.\.\.'.* sql and variable"):
         is_variable_store(connection(extra='{"store": "redis"}'), "c")
 
 
@@ -131,13 +131,13 @@ def test_what_a_server_repeats_of_a_secret_is_hidden() -> None:
 
 def test_a_misspelt_option_is_refused(database: str) -> None:
     """Else a Connection with ``ssl_mode`` for ``sslmode`` would go on in the clear."""
-    with pytest.raises(StoreError, match='invalid connection option "ssl_mode"'):
+    with pytest.raises(StoreError, match='option "ssl_mode"'):
         SqlStore(database + "&ssl_mode=require", create=True)
 
 
 def test_an_sslmode_is_obeyed(database: str) -> None:
     assert SqlStore(database + "&sslmode=disable&connect_timeout=3", create=True).jobs() == []
-    with pytest.raises(StoreError, match=r"sslmode.*See that .* names host, database, user and options as they are"):
+    with pytest.raises(StoreError, match=r"sslmode.*Connection"):
         SqlStore(database + "&sslmode=always")
 
 

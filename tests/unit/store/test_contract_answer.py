@@ -1,4 +1,4 @@
-"""What every store does (design: "The store"), on each store there is: what is decided by."""
+"""What every store does (docs/architecture.md), on each store there is: what is decided by."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import reduce
 
 import pytest
 
+from airflow_provider_zeus.model.trial import DeviceInfo, Phase, ProfileSample, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Phase, ProfileSample, State, TrialKey
-from airflow_provider_zeus.store.base import Asked, Report, Store
+from airflow_provider_zeus.store.base import AskAnswer, Report, Store
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, run, seen
 
 Set = Callable[[str, str], None]
@@ -66,10 +66,10 @@ def test_a_mark_makes_the_profile_of_its_batch_size_begin_anew(store: Store) -> 
     fresh, other = replace(one, limit_w=150.0), replace(one, batch_size=64)
     key = store.ask(request(1)).trial.key
     store.heartbeat(key, Report(observation=seen(), profile=[one, replace(one, limit_w=100.0), other]))
-    store.tell(key, State.CONVERGED, Report(observation=seen(), profile=[one, ProfileSample.anew(32), fresh]))
+    store.tell(key, State.CONVERGED, Report(observation=seen(), profile=[one, ProfileSample.mark(32), fresh]))
     asked = store.ask(request(2))
     assert list(asked.profile) == [fresh, other]
-    store.heartbeat(asked.trial.key, Report(observation=seen(), profile=[fresh, ProfileSample.anew(64)]))
+    store.heartbeat(asked.trial.key, Report(observation=seen(), profile=[fresh, ProfileSample.mark(64)]))
     store.tell(asked.trial.key, State.CONVERGED, report())
     assert [(s.batch_size, s.limit_w, s.samples) for s in store.ask(request(3)).profile] == [(32, 150.0, 20)]
 
@@ -105,7 +105,7 @@ def test_another_job_version_starts_the_power_profile_anew_and_loses_none(store:
     assert samples(store.ask(request(7))) == []
 
 
-def samples(asked: Asked) -> list[int]:
+def samples(asked: AskAnswer) -> list[int]:
     return [s.samples for s in asked.profile]
 
 

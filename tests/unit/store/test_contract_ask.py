@@ -1,4 +1,4 @@
-"""What every store does (design: "The store"), on each store there is: questions, leases, heartbeats."""
+"""What every store does (docs/architecture.md), on each store there is: questions, leases, heartbeats."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Observation, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Observation, State, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, run

@@ -1,4 +1,4 @@
-"""What every store does (design: "The store"), on each store there is: what readers see."""
+"""What every store does (docs/architecture.md), on each store there is: what readers see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State, TrialKey
+from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import Clock, only, report, request, run, seen

@@ -1,4 +1,4 @@
-"""What every store does (design: "The store"), on each store there is: results."""
+"""What every store does (docs/architecture.md), on each store there is: results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import reduce
 
 import pytest
 
+from airflow_provider_zeus.model.trial import Observation, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.optimizer.trial import Observation, State, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, seen

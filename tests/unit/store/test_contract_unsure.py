@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import Observation, State, TrialKey
+from airflow_provider_zeus.model.trial import Observation, State, TrialKey
+from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.store.base import Report, Store
-from airflow_provider_zeus.store.rows import report_from_dict, report_to_dict
 from tests.unit.store.store_kit import JOB, began_alone, only, report, request, run, seen
 
 
@@ -51,8 +51,8 @@ def test_of_several_lost_answers_each_counts_once_with_the_end(store: Store, sto
 
 def test_a_report_in_plain_json_keeps_them() -> None:
     one = replace(beat(2), profile=tuple(beat(2).profile), points=tuple(beat(2).points), unsure=())
-    assert report_from_dict(report_to_dict(replace(one, unsure=(one,)))) == replace(one, unsure=(one,))
-    assert "unsure" not in report_to_dict(one)
+    assert decode(Report, encode(replace(one, unsure=(one,)))) == replace(one, unsure=(one,))
+    assert "unsure" not in encode(one)
 
 
 def test_a_question_whose_answer_was_lost_is_closed_when_its_run_is_adopted(store: Store) -> None:

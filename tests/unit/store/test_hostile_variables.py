@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import State, TrialKey
-from airflow_provider_zeus.store.settings import after_change, last_change, problem_of, read_settings
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.untold import Untold, drain
-from airflow_provider_zeus.store.variable import VariableStore
+from airflow_provider_zeus.model.trial import State, TrialKey
+from airflow_provider_zeus.store.live_settings import after_change, last_change, problem_of, read_settings
+from airflow_provider_zeus.store.pending import PendingResult, drain
+from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.hostile import HOSTILE, each_change, texts
 from tests.unit.store.store_kit import JOB, DictPort, report, request
 
@@ -30,7 +30,7 @@ def filled() -> DictPort:
     store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report(32, profile=1, points=1))
     open_ = store.ask(request(2)).trial
     store.heartbeat(open_.key, report(32, profile=1, points=2))
-    waiting = Untold(job_id="d.train", key=TrialKey("ti-2"), state=State.CONVERGED, report=report(32, profile=1))
+    waiting = PendingResult(job_id="d.train", key=TrialKey("ti-2"), state=State.CONVERGED, report=report(32, profile=1))
     port.set(UNTOLD, waiting.to_json())
     assert {LOG, JOBS, BEAT, UNTOLD} == set(port.data)
     return port

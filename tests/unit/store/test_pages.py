@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_zeus.store import sql_pages
 from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql import pages
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.store_kit import report, request
 
@@ -19,10 +19,10 @@ def test_pieces_hold_what_runs_answers(store: Store) -> None:
 
 
 def test_a_piece_is_of_bounded_length(store: Store) -> None:
-    for n in range(1, sql_pages.AT_ONCE + 5):
+    for n in range(1, pages.PIECE + 5):
         ran(store, n)
     lengths = [len(piece) for piece in store.pieces("d", "d.train", last=1000)]
-    assert sum(lengths) == sql_pages.AT_ONCE + 4
+    assert sum(lengths) == pages.PIECE + 4
     assert max(lengths) <= 500
 
 

@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store import sql_engine, sql_watch
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.store.sql import engine, watchdog
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.postgres import empty_database, server, stopped
 from tests.unit.store.store_kit import report, request
 
@@ -32,7 +32,7 @@ def admin_url() -> Iterator[str]:
         pytest.skip(f"no PostgreSQL server starts here: {error}")
 
 
-@pytest.fixture(params=[driver for driver in sql_engine.DRIVERS if importlib.util.find_spec(driver)])
+@pytest.fixture(params=[driver for driver in engine.DRIVERS if importlib.util.find_spec(driver)])
 def url(request: pytest.FixtureRequest, admin_url: str) -> Iterator[str]:
     with empty_database(admin_url) as found:
         yield found.replace("psycopg2", request.param, 1)
@@ -47,13 +47,13 @@ def store(url: str) -> Iterator[SqlStore]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_watch, "CALL_S", 1.0)
-    monkeypatch.setitem(sql_engine._CLIENT, "connect_timeout", 2)
+    monkeypatch.setattr(watchdog, "CALL_S", 1.0)
+    monkeypatch.setitem(engine._CLIENT, "connect_timeout", 2)
 
 
 @contextmanager
 def open_transaction(url: str, *, write: bool) -> Iterator[sa.Connection]:
-    with sql_engine.transaction(sql_engine.engine_of(sql_engine.read_url(url)), write=write) as connection:
+    with engine.transaction(engine.engine_of(engine.read_url(url)), write=write) as connection:
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
         yield connection
 
@@ -135,8 +135,8 @@ def test_the_server_itself_ends_a_statement_that_lasts(
     url: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch, write: bool
 ) -> None:
     for name in ("_LIMITS", "_READ_LIMITS"):
-        limits = getattr(sql_engine, name).replace("'statement_timeout', '9s'", "'statement_timeout', '200'")
-        monkeypatch.setattr(sql_engine, name, limits)
+        limits = getattr(engine, name).replace("'statement_timeout', '9s'", "'statement_timeout', '200'")
+        monkeypatch.setattr(engine, name, limits)
     with (
         pytest.raises(StoreError, match="statement timeout") as caught,
         open_transaction(url, write=write) as connection,

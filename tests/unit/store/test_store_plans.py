@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.store_fill import checkpoint, fill
 from benchmarks.store_plans import explained, scans, use
 

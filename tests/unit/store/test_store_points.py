@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.operators.teller import Teller
-from airflow_provider_zeus.optimizer.points import MAX_POINTS, thinned
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State
+from airflow_provider_zeus.model.power_points import MAX_POINTS, thinned
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
+from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.store.base import Report, Store
-from airflow_provider_zeus.training.outbox import folded
-from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.sender import folded
 from tests.unit.store.store_kit import DictPort, began_alone, request, seen
 
 MANY = 100_000  # a point a second: 28 hours
@@ -66,17 +66,21 @@ def test_what_waits_in_a_variable_or_a_file_is_as_little(tmp_path: Path) -> None
     for down in (False, True):
         port = DictPort()
         port.down = down
-        tell = Teller(None, port, began_alone(1, opened_at=0.0), lease_s=90, state_dir=tmp_path)
-        tell(Line(kind="end", start_id="s", attempt=1, state=State.CONVERGED, observation=seen(), points=tuple(CURVE)))
+        tell = ResultReporter(None, port, began_alone(1, opened_at=0.0), lease_s=90, state_dir=tmp_path)
+        tell(
+            ResultLine(
+                kind="end", start_id="s", attempt=1, state=State.CONVERGED, observation=seen(), points=tuple(CURVE)
+            )
+        )
         (text,) = [path.read_text() for path in tmp_path.iterdir()] if down else port.data.values()
         assert 50 < len(json.loads(text)["report"]["points"]) <= MAX_POINTS
 
 
 def test_what_waits_in_memory_for_a_store_that_is_gone_is_as_little() -> None:
-    waiting: list[Line] = []
+    waiting: list[ResultLine] = []
     for n in range(0, MANY, 100):
         sample = ProfileSample(batch_size=32, limit_w=100.0 + n % 500, samples=1, energy_j=1.0, time_s=1.0)
-        news = Line(
+        news = ResultLine(
             kind="beat", start_id="s", attempt=1, observation=seen(), points=tuple(curve(n, 100)), profile=(sample,)
         )
         waiting = folded([*waiting, news])
@@ -91,9 +95,9 @@ def test_what_waits_in_memory_for_a_store_that_is_gone_is_as_little() -> None:
 
 
 def test_a_mark_that_waits_still_takes_back_what_was_sent_before() -> None:
-    def beat(*profile: ProfileSample) -> Line:
-        return Line(kind="beat", start_id="s", attempt=1, observation=seen(), profile=profile)
+    def beat(*profile: ProfileSample) -> ResultLine:
+        return ResultLine(kind="beat", start_id="s", attempt=1, observation=seen(), profile=profile)
 
     sample = ProfileSample(batch_size=32, limit_w=100.0, samples=1, energy_j=1.0, time_s=1.0)
-    (line,) = folded([beat(sample), beat(ProfileSample.anew(32)), beat(sample), beat(sample)])
+    (line,) = folded([beat(sample), beat(ProfileSample.mark(32)), beat(sample), beat(sample)])
     assert [(s.is_mark, s.samples) for s in line.profile] == [(True, 0), (False, 2)]

@@ -12,15 +12,16 @@ import pytest
 
 from airflow_provider_zeus.cli.export import row as exported
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.job import ZeusJob
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.optimizer.policy import learn, prior
-from airflow_provider_zeus.optimizer.saving import saving
 from airflow_provider_zeus.optimizer.strikes import failure_of
-from airflow_provider_zeus.optimizer.trial import State, Trial
-from airflow_provider_zeus.store import sql_belief, sql_prune
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.sql_engine import engine_of, read_url, transaction
-from airflow_provider_zeus.store.sql_prune import Pruned
+from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.store.sql import checkpoints as belief
+from airflow_provider_zeus.store.sql import prune as sql_prune
+from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
+from airflow_provider_zeus.store.sql.prune import Pruned
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import JOB as ANY_JOB
 from tests.unit.store.store_kit import Clock, report, request
 
@@ -106,7 +107,7 @@ def test_what_the_log_teaches_is_the_same_and_another_job_is_left_alone(
 ) -> None:
     def taught(eta: float) -> str:
         with transaction(engine_of(read_url(url))) as connection:  # of another eta there is no checkpoint
-            return sql_belief.believed(connection, "d.train", replace(JOB, eta=eta)).to_json()
+            return belief.read_belief(connection, "d.train", replace(JOB, eta=eta)).to_json()
 
     recur(store, clock, range(1, 41))
     recur(store, clock, range(1, 41), job_id="other")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.base import Store
 from tests.unit.store.store_kit import report, request
 
@@ -17,7 +17,7 @@ def test_complete_trials_of_one_batch_size(store: Store) -> None:
         sizes[n] = trial.batch_size
         store.tell(trial.key, state, report(trial.batch_size))
     for size in set(sizes.values()):
-        mine = [n for n, s in enumerate(ENDED, 1) if sizes[n] == size and s in (State.CONVERGED, State.EXHAUSTED)]
+        mine = [n for n, s in enumerate(ENDED, 1) if sizes[n] == size and s.kept_model]
         assert [t.number for t in store.complete("d.train", size, last=9)] == mine
         assert [t.number for t in store.complete("d.train", size, last=1)] == mine[-1:]
     assert sizes[1] == 32

@@ -1,4 +1,4 @@
-"""What the log of each store there is teaches, and what it only counts (design: "The store")."""
+"""What the log of each store there is teaches, and what it only counts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import reduce
 
 import pytest
 
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.optimizer.policy import Belief
-from airflow_provider_zeus.optimizer.trial import DeviceInfo, Observation, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import JOB, Clock, report, request

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.optimizer.trial import Phase, State, TrialKey
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.untold import drain, remember, untold_key
+from airflow_provider_zeus.model.trial import Phase, State, TrialKey
+from airflow_provider_zeus.store.pending import drain, pending_key, remember
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import Clock, DictPort, began_alone, report, request, seen
 
 
@@ -34,7 +34,7 @@ def kept(store: SqlStore, port: DictPort, n: int = 1, **changes: object) -> Tria
 
 def test_what_is_remembered_is_told_in_full_and_deleted(store: SqlStore, port: DictPort, clock: Clock) -> None:
     key = kept(store, port)
-    assert list(port.data) == ["zeus-untold:ti-1:1"] == [untold_key(key)]
+    assert list(port.data) == ["zeus-untold:ti-1:1"] == [pending_key(key)]
     clock.t += 1000  # its lease is over meanwhile
     assert drain(store, port, "d.train") == 1
     (trial,) = store.trials("d.train")

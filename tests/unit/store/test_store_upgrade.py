@@ -12,10 +12,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 
-from airflow_provider_zeus.optimizer.trial import State, TrialKey
-from airflow_provider_zeus.store import schema, sql_migrate
-from airflow_provider_zeus.store.sql import SqlStore
-from airflow_provider_zeus.store.sql_engine import engine_of, file_of, read_url, transaction
+from airflow_provider_zeus.model.trial import State, TrialKey
+from airflow_provider_zeus.store.sql import migrate, schema
+from airflow_provider_zeus.store.sql.engine import engine_of, file_of, read_url, transaction
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import JOB, report, request, seen
 
 
@@ -27,7 +27,7 @@ def url(request: pytest.FixtureRequest) -> str:
 def first_version(url: str) -> sa.Engine:
     """The tables of the first revision, made by it and by nothing of today."""
     config, engine = Config(), engine_of(read_url(url))
-    config.set_main_option("script_location", str(sql_migrate._MIGRATIONS))
+    config.set_main_option("script_location", str(migrate._MIGRATIONS))
     if path := file_of(engine.url):
         path.touch()
     with transaction(engine, write=True) as connection:
@@ -88,7 +88,7 @@ def test_a_database_of_the_first_version_is_upgraded_with_its_rows_and_used(url:
     with engine.connect() as connection:
         before: dict[int, float] = dict(connection.exec_driver_sql("SELECT number, energy_j FROM zeus_trial").all())
     store = SqlStore(url, create=True)
-    assert sql_migrate.version(engine) == schema.HEAD
+    assert migrate.version(engine) == schema.HEAD
     log = store.trials("d.train")
     assert {t.number: t.observation.energy_j for t in log} == before
     assert [t.state for t in log] == [State.CONVERGED] * 3 + [State.RUNNING]

@@ -1,4 +1,4 @@
-"""Commands to start on a leash, and whether processes are alive."""
+"""Commands to run under a supervisor, and whether processes are alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.training.child import Child
+from airflow_provider_zeus.training.process.child import Child
 
 # Starts a child, and a daemon in a session of its own, writes all pids and then does BODY.
 FAMILY = """
@@ -26,12 +26,12 @@ BODY
 
 
 def family(body: str = "time.sleep(300)", *, before: str = "") -> list[str]:
-    """A command with a child and a daemon. Their pids lie in the file ``pids``, the leash's is the last."""
+    """A command with a child and a daemon. Their pids lie in the file ``pids``, the supervisor's is the last."""
     return [sys.executable, "-c", before + FAMILY.replace("BODY", body)]
 
 
 def pids_of(folder: Path) -> list[int]:
-    """Pids that a family wrote: command, child, daemon, leash."""
+    """Pids that a family wrote: command, child, daemon, supervisor."""
     path = folder / "pids"
     assert waited_for(path.exists), "the command never began"
     return [int(pid) for pid in path.read_text().split()]

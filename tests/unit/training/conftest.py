@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import airflow_provider_zeus
-from airflow_provider_zeus.optimizer.job import ZeusJob
-from airflow_provider_zeus.optimizer.trial import Attempt, Observation, Phase, ProfileSample
-from airflow_provider_zeus.power.simulated import SimulatedGpu
-from airflow_provider_zeus.training.plan import Line, Plan
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Observation, Phase, PlannedAttempt, ProfileSample
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.run import ZeusRun
 
@@ -29,7 +30,7 @@ class Kit:
     """Runs on one simulated V100 (ShuffleNet) whose state lies in ``tmp``; ``lines`` is what they wrote down."""
 
     tmp: Path
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ResultLine] = field(default_factory=list)
     runs: list[ZeusRun] = field(default_factory=list)  # closed when the test ends, however it does
     never: list[str] = field(default_factory=list)  # what must not happen, put here by code whose errors may be lost
 
@@ -37,7 +38,7 @@ class Kit:
     def gpu(self) -> SimulatedGpu:
         return SimulatedGpu("v100", load="shufflenet", state_file=self.tmp / "simulated-v100-shufflenet.gpu")
 
-    def plan(self, *attempts: Attempt, **changes: Any) -> Plan:
+    def plan(self, *attempts: PlannedAttempt, **changes: Any) -> Plan:
         """A plan; ``changes`` that name a field of the plan go there, the others to the job."""
         spec = {
             "batch_sizes": [256, 1024],
@@ -61,7 +62,7 @@ class Kit:
             }
         )
 
-    def run(self, *attempts: Attempt, on: Any = None, sink: Any = None, **changes: Any) -> ZeusRun:
+    def run(self, *attempts: PlannedAttempt, on: Any = None, sink: Any = None, **changes: Any) -> ZeusRun:
         """A run ``on`` a device, or on the one that the job names."""
         self.runs.append(ZeusRun.from_plan(self.plan(*attempts, **changes), sink=sink or self.lines.append, device=on))
         return self.runs[-1]
@@ -71,7 +72,7 @@ class Kit:
         self.runs.append(ZeusRun.from_plan(self.plan(), sink=self.lines.append, ranks=Ranks(rank, size, rank, size)))
         return self.runs[-1]
 
-    def ends(self) -> list[Line]:
+    def ends(self) -> list[ResultLine]:
         return [line for line in self.lines if line.kind == "end"]
 
     def last(self) -> Observation:
@@ -84,12 +85,12 @@ class Kit:
         return tuple(s for line in self.lines for s in line.profile)
 
 
-def explore(batch_size: int, **bounds: Any) -> Attempt:
-    return Attempt(batch_size=batch_size, phase=Phase.EXPLORE, why="Explored.", round=1, **bounds)
+def explore(batch_size: int, **bounds: Any) -> PlannedAttempt:
+    return PlannedAttempt(batch_size=batch_size, phase=Phase.EXPLORE, why="Explored.", round=1, **bounds)
 
 
-def incumbent(batch_size: int) -> Attempt:
-    return Attempt(batch_size=batch_size, phase=Phase.INCUMBENT, why="Known.")
+def incumbent(batch_size: int) -> PlannedAttempt:
+    return PlannedAttempt(batch_size=batch_size, phase=Phase.INCUMBENT, why="Known.")
 
 
 def steps(run: ZeusRun, samples: int = SAMPLES) -> None:

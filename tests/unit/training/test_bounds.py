@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.optimizer.cost import Weights
-from airflow_provider_zeus.optimizer.trial import Attempt, Observation, ProfileSample, State
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, ProfileSample, State
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
@@ -45,7 +45,7 @@ def cheapest_epoch(kit: Kit, batch_size: int, samples: int = SAMPLES) -> float:
     return min(costs)
 
 
-def give_up(kit: Kit, attempt: Attempt, samples: int = SAMPLES, **changes: Any) -> tuple[str, Observation]:
+def give_up(kit: Kit, attempt: PlannedAttempt, samples: int = SAMPLES, **changes: Any) -> tuple[str, Observation]:
     """(reason, observation) of the first attempt, which must be given up; the incumbent after it must converge."""
     run = kit.run(attempt, incumbent(256), **changes)
     run.train(lambda run: loop(run, epochs=99 if run.attempt == 1 else 1, samples=samples))

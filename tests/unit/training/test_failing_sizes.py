@@ -15,10 +15,10 @@ import torch
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
 from airflow_provider_zeus.errors import ReportError
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.training.attempts import may_be_the_size
-from airflow_provider_zeus.training.plan import ResultWriter, read_result
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.training.protocol.events import ResultWriter, read_result
 from airflow_provider_zeus.training.run import ZeusRun
+from airflow_provider_zeus.training.runner import may_be_due_to_batch_size
 from tests.unit.training.conftest import Kit, explore, incumbent, loop, steps
 
 
@@ -96,10 +96,10 @@ def test_which_errors_may_be_the_batch_sizes_doing() -> None:
 
     deferred = TaskDeferred.__new__(TaskDeferred)
     steer = [AirflowSkipException(), AirflowFailException(), OwnSkip(), deferred, SystemExit(0), KeyboardInterrupt()]
-    assert [may_be_the_size(error) for error in steer] == [False] * len(steer)
-    assert may_be_the_size(AirflowException("a hook failed"))
-    assert may_be_the_size(SystemExit(1))
-    assert may_be_the_size(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert [may_be_due_to_batch_size(error) for error in steer] == [False] * len(steer)
+    assert may_be_due_to_batch_size(AirflowException("a hook failed"))
+    assert may_be_due_to_batch_size(SystemExit(1))
+    assert may_be_due_to_batch_size(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
 def test_the_kept_call_is_the_last_one_whatever_ran_before(kit: Kit) -> None:

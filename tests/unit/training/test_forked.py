@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.training.plan import ResultWriter, read_result
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.training.protocol.events import ResultWriter, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 

@@ -1,4 +1,4 @@
-"""The heartbeat, and a sink that fails: nothing is lost, nothing comes twice, the training never notices."""
+"""The heartbeat, and a sink that fails: no sample is lost or sent twice, and the training goes on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import PowerPoint, ProfileSample, State, summed
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, summed
 from airflow_provider_zeus.training.heartbeat import Heartbeat
-from airflow_provider_zeus.training.plan import Line
+from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 
@@ -25,7 +25,7 @@ def wait_for(condition: Callable[[], object], within_s: float = 5.0) -> None:
 
 
 def test_lines_are_written_while_one_long_step_runs(kit: Kit) -> None:
-    def beats() -> list[Line]:
+    def beats() -> list[ResultLine]:
         return [line for line in kit.lines if line.kind == "beat"]
 
     def train(run: ZeusRun) -> None:
@@ -48,7 +48,7 @@ def test_lines_are_written_while_one_long_step_runs(kit: Kit) -> None:
     assert "zeus-heartbeat" not in {t.name for t in threading.enumerate()}
 
 
-def news(lines: list[Line]) -> tuple[list[ProfileSample], list[PowerPoint]]:
+def news(lines: list[ResultLine]) -> tuple[list[ProfileSample], list[PowerPoint]]:
     """Samples added up, and points."""
     return [*summed(s for line in lines for s in line.profile)], [p for line in lines for p in line.points]
 
@@ -57,9 +57,9 @@ class _Sometimes:
     """A sink that takes a line only every so many calls."""
 
     def __init__(self, every: int) -> None:
-        self.every, self.calls, self.taken = every, 0, list[Line]()
+        self.every, self.calls, self.taken = every, 0, list[ResultLine]()
 
-    def __call__(self, line: Line) -> None:
+    def __call__(self, line: ResultLine) -> None:
         self.calls += 1
         if self.calls % self.every:
             raise OSError("the disk is full")
@@ -72,7 +72,7 @@ def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit
         for epoch in run.epochs():
             steps(run)
             if epoch % 2:
-                run.beat()
+                run._attempts.beat()
             run.report(acc=float(run.attempt == 2 and epoch == 5))
         return run.batch_size
 
@@ -84,17 +84,17 @@ def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit
         run = kit.run(*attempts, heartbeat_s=1000.0, sink=target, max_epochs=60)
         assert run.train(train) == 256
     sink.every = 1
-    run._outbox.send("final")  # one more line, and the last ones that wait go before it
+    run._attempts._sender.send("final")  # one more line, and the last ones that wait go before it
     taken = sink.taken[:-1]
     assert news(taken) == news(kit.lines)
     assert len(news(taken)[0]) > 7
     assert len(news(taken)[1]) > 20
-    told = [(x.kind, x.attempt, x.observation) for x in taken if x.kind != "beat"]
-    assert told == [(x.kind, x.attempt, x.observation) for x in kit.lines if x.kind != "beat"]
+    ends_and_others = [(x.kind, x.attempt, x.observation) for x in taken if x.kind != "beat"]
+    assert ends_and_others == [(x.kind, x.attempt, x.observation) for x in kit.lines if x.kind != "beat"]
 
 
 def test_a_sink_that_never_works_costs_log_lines_only(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
-    def sink(line: Line) -> None:
+    def sink(line: ResultLine) -> None:
         raise ValueError("no")
 
     assert kit.run(explore(1024, bound_epochs=1.0), incumbent(256), sink=sink).train(loop) == 256
@@ -114,7 +114,7 @@ def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
 
     def hammer() -> None:
         while not stop.is_set():
-            run.beat()
+            run._attempts.beat()
 
     threads = [threading.Thread(target=hammer) for _ in range(2)]
     for thread in threads:

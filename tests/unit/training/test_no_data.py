@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
-from airflow_provider_zeus.optimizer.trial import State
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent
 

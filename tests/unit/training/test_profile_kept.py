@@ -1,4 +1,4 @@
-"""A profile that is kept: begun anew where training has left it, handed on by a run that is killed, and said."""
+"""A profile over several runs: reset where training drifts, continued after a kill, logged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import ProfileSample, since_anew, summed
-from airflow_provider_zeus.power.meter import Mark
-from airflow_provider_zeus.power.simulated import SimulatedGpu
-from airflow_provider_zeus.training.pieces import Pieces
-from airflow_provider_zeus.training.plan import Line, read_result
+from airflow_provider_zeus.model.trial import ProfileSample, since_mark, summed
+from airflow_provider_zeus.power.meter import Reading
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.training.profiling.measurement_windows import MeasurementWindows
+from airflow_provider_zeus.training.profiling.profile_drift import DriftDetector
+from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.watch import Watch
 from tests.unit.training.conftest import SAMPLES, Kit, incumbent, loop, steps
 
 
@@ -54,14 +54,14 @@ def test_where_a_sample_draws_over_a_tenth_more_the_profile_is_measured_anew_onc
     size = steps_per_epoch * 1024
     run = kit.run(incumbent(1024), on=other(kit, 1.5), profile=known, max_epochs=epochs)
     run.train(loop, epochs=epochs, samples=size)
-    told = kit.profile()
-    assert [s.is_mark for s in told].count(True) == 1
-    now = summed((*known, *told))
-    assert now == summed(since_anew(told)), "of the profile before nothing is left"
+    measured_again = kit.profile()
+    assert [s.is_mark for s in measured_again].count(True) == 1
+    now = summed((*known, *measured_again))
+    assert now == summed(since_mark(measured_again)), "of the profile before nothing is left"
     before = {s.limit_w: s.energy_j / s.samples for s in known}
     assert all(s.energy_j / s.samples > 1.2 * before[s.limit_w] for s in now if s.limit_w in before)
     assert {s.limit_w for s in now} >= {250.0, 200.0, 150.0, 100.0}
-    assert caplog.text.count("the profile is measured anew") == 1
+    assert caplog.text.count("measured again") == 1
 
     kit.lines.clear()
     kit.run(incumbent(1024), on=other(kit, 1.5), profile=now, max_epochs=60).train(loop, epochs=20)
@@ -86,7 +86,7 @@ def test_a_change_in_the_middle_is_seen_and_validation_is_none(kit: Kit, known: 
             steps(run)
             for _ in range(100):
                 SimulatedGpu.on_step(gpu, 2048)  # validation, which draws twice as much
-            marks.append([s.is_mark for s in run._live.measured].count(True))
+            marks.append([s.is_mark for s in run._attempts.live.measured].count(True))
             run.report(acc=float(epoch == 39))
 
     kit.run(incumbent(1024), on=gpu, profile=known, max_epochs=60).train(train)
@@ -97,7 +97,7 @@ def test_a_change_in_the_middle_is_seen_and_validation_is_none(kit: Kit, known: 
 
 @pytest.mark.parametrize("steps_per_epoch", [5, 17, 50])
 def test_validation_is_no_part_of_a_profile_in_a_loop_of_steps(kit: Kit, steps_per_epoch: int) -> None:
-    """Nobody tells where its training steps end; validation draws twice as much as a step of training."""
+    """The end of the training steps is not announced; validation draws twice as much as a step of training."""
     gpu = other(kit, 1.0)
 
     def train(run: ZeusRun) -> None:
@@ -120,75 +120,75 @@ def test_validation_is_no_part_of_a_profile_in_a_loop_of_steps(kit: Kit, steps_p
 
 
 def test_a_watch_counts_stretches_in_a_row_and_goes_on_after_a_pause() -> None:
-    watch, now = Watch(5.0, 100), [0.0, 0.0, 0]
+    detector, now = DriftDetector(5.0, 100), [0.0, 0.0, 0]
 
     def train(seconds: float, j_per_sample: float, *, pauses: bool = False) -> bool:
         now[0], now[1], now[2] = now[0] + seconds, now[1] + 100 * seconds * j_per_sample, now[2] + round(100 * seconds)
-        return watch.left(Mark(now[1], now[0]), int(now[2]), 1.0, pauses=pauses)
+        return detector.drifted(Reading(now[1], now[0]), int(now[2]), 1.0, pauses=pauses)
 
-    assert watch.closed
+    assert not detector.is_open
     assert not train(0.0, 1.0)
     assert [train(5.0, j) for j in (1.2, 1.0, 0.8, 1.05, 1.2)] == [False] * 5
     assert train(5.0, 0.85), "two in a row, whichever way"
-    watch, now = Watch(5.0, 100), [0.0, 0.0, 0]
+    detector, now = DriftDetector(5.0, 100), [0.0, 0.0, 0]
     train(0.0, 1.0)
     assert not train(3.0, 1.2, pauses=True)
-    assert watch.closed
+    assert not detector.is_open
     now[0], now[1] = 99.0, 9999.0  # validation
     assert not train(0.0, 1.0)
     assert [train(2.0, 1.2), train(5.0, 1.2)] == [False, True]
 
 
 def test_a_watch_without_energy_says_nothing() -> None:
-    watch = Watch(5.0, 1)
+    detector = DriftDetector(5.0, 1)
     for number in range(9):
-        assert not watch.left(Mark(None, 6.0 * number, "gone"), 100 * number, 1.0, pauses=False)
+        assert not detector.drifted(Reading(None, 6.0 * number, "gone"), 100 * number, 1.0, pauses=False)
 
 
 # --- pieces
 
 
-def measured(pieces: Pieces, rates: list[float], *, step_s: float = 0.1) -> Iterator[int]:
+def measured(windows: MeasurementWindows, rates: list[float], *, step_s: float = 0.1) -> Iterator[int]:
     """Train through so many pieces, each of which takes so many seconds per 10 samples; how many each one gave."""
     now_s, samples = 0.0, 0
-    pieces.begin(Mark(0.0, 0.0), 200.0)
-    while not pieces.due(now_s):
+    windows.begin(Reading(0.0, 0.0), 200.0)
+    while not windows.edge_due(now_s):
         now_s += step_s
-    pieces.open(Mark(200 * now_s, now_s), samples)
+    windows.open(Reading(200 * now_s, now_s), samples)
     for rate in rates:
         done = False
         while not done:
             now_s, samples = now_s + step_s * rate, samples + 10
-            done = pieces.due(now_s)
-        pieces.close(Mark(200 * now_s, now_s), samples)
-        yield len(pieces.take(at_end=False))
-        pieces.open(Mark(200 * now_s, now_s), samples)
+            done = windows.edge_due(now_s)
+        windows.close(Reading(200 * now_s, now_s), samples)
+        yield len(windows.take(at_end=False))
+        windows.open(Reading(200 * now_s, now_s), samples)
 
 
 def test_after_a_change_pieces_count_once_two_agree_and_no_more_than_three_are_left_out() -> None:
-    assert list(measured(Pieces(10, 5.0, 10), [1.0, 1.01, 1.3, 1.0])) == [0, 2, 1, 1]
-    assert list(measured(Pieces(10, 5.0, 10), [2.0, 1.5, 1.0, 1.02, 1.0])) == [0, 0, 0, 2, 1]
-    assert list(measured(Pieces(10, 5.0, 10), [1.0, 2.0, 1.0, 2.0, 1.0])) == [0, 0, 0, 1, 1]
+    assert list(measured(MeasurementWindows(10, 5.0, 10), [1.0, 1.01, 1.3, 1.0])) == [0, 2, 1, 1]
+    assert list(measured(MeasurementWindows(10, 5.0, 10), [2.0, 1.5, 1.0, 1.02, 1.0])) == [0, 0, 0, 2, 1]
+    assert list(measured(MeasurementWindows(10, 5.0, 10), [1.0, 2.0, 1.0, 2.0, 1.0])) == [0, 0, 0, 1, 1]
 
 
 def test_a_piece_waits_for_a_counter_that_has_not_ticked() -> None:
-    pieces = Pieces(10, 5.0, 10)
-    pieces.begin(Mark(7.0, 0.0), 200.0)
-    pieces.open(Mark(7.0, 1.0), 0)
-    pieces.close(Mark(7.0, 2.0), 10)
-    assert not pieces.ticked
-    pieces.open(Mark(7.0, 2.0), 10)
-    pieces.close(Mark(7.0, 6.0), 20)
-    assert pieces.ticked
-    assert pieces.take(at_end=False) == []
-    assert pieces.failures == 1
+    windows = MeasurementWindows(10, 5.0, 10)
+    windows.begin(Reading(7.0, 0.0), 200.0)
+    windows.open(Reading(7.0, 1.0), 0)
+    windows.close(Reading(7.0, 2.0), 10)
+    assert not windows.counter_moved
+    windows.open(Reading(7.0, 2.0), 10)
+    windows.close(Reading(7.0, 6.0), 20)
+    assert windows.counter_moved
+    assert windows.take(at_end=False) == []
+    assert windows.failures == 1
 
 
 # --- what is said, and what survives
 
 
 def test_gradient_accumulation_and_short_batches_do_not_bias_a_profile(kit: Kit) -> None:
-    """Per sample, whatever a step has of them: the load is one whose samples cost the same in any batch."""
+    """Costs count per sample, not per step: the samples of this load cost the same in any batch."""
 
     class PerSample(SimulatedGpu):
         def on_step(self, samples: int) -> None:
@@ -234,7 +234,7 @@ def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest
     notes = kit.ends()[-1].notes
     assert (notes["optimum_w"], notes["optimum_saves_j"]) == (limit_w, pytest.approx(saved_j, rel=0.001))
     assert notes["optimum_saves_energy"] == pytest.approx(1 - rates[limit_w][0] / rates[250.0][0], abs=0.03)
-    assert Line.from_json(kit.ends()[-1].to_json()).notes == notes
+    assert ResultLine.from_json(kit.ends()[-1].to_json()).notes == notes
     assert kit.last().power_limit_w == 250.0
     caplog.clear()
     kit.run(incumbent(1024)).train(loop)
@@ -264,17 +264,17 @@ def test_the_share_of_waiting_is_said_at_the_end(kit: Kit, caplog: pytest.LogCap
             run.report(acc=float(epoch == 1))
 
     kit.run().train(train)
-    assert caplog.text.count("20 % of this attempt's training time was spent waiting for data") == 1
+    assert caplog.text.count("20 % of") == 1
     assert kit.ends()[-1].notes == {"data_wait": pytest.approx(0.2)}
 
 
 def test_notes_that_are_no_figures_make_no_line() -> None:
-    line = Line(kind="end", start_id="a", notes={"data_wait": 0.2})
-    assert Line.from_json(line.to_json()) == line
-    assert "notes" not in Line(kind="end", start_id="a").to_json()
+    line = ResultLine(kind="end", start_id="a", notes={"data_wait": 0.2})
+    assert ResultLine.from_json(line.to_json()) == line
+    assert "notes" not in ResultLine(kind="end", start_id="a").to_json()
     for wrong in ('"much"', "[0.2]", '{"data_wait": "much"}', '{"data_wait": null}'):
-        with pytest.raises(ValueError, match=r"could not convert|not a result line"):
-            Line.from_json(line.to_json().replace('{"data_wait": 0.2}', wrong))
+        with pytest.raises(ValueError, match="result line"):
+            ResultLine.from_json(line.to_json().replace('{"data_wait": 0.2}', wrong))
 
 
 KILLED = """
@@ -285,7 +285,7 @@ for epoch in run.epochs():
     while True:
         run.step(1024)
         if run.device.now_s() > 17.0:
-            run.beat()
+            run._attempts.beat()
             print("now", flush=True)
             sys.stdin.read()
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_zeus.store import sql_belief
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql import checkpoints
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import Clock
 
 
@@ -23,4 +23,4 @@ def request_(request: pytest.FixtureRequest) -> pytest.FixtureRequest:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints every 4 trials instead of every 16."""
-    monkeypatch.setattr(sql_belief, "EVERY", 4)
+    monkeypatch.setattr(checkpoints, "EVERY", 4)

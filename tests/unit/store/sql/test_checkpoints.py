@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.optimizer.trial import State, Trial, TrialKey
-from airflow_provider_zeus.store import sql_belief, sql_engine
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql import checkpoints as sql_belief
+from airflow_provider_zeus.store.sql import engine as sql_engine
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.sql.sqlite_kit import checkpoints, execute
 from tests.unit.store.store_kit import JOB, Clock, report, request
 
@@ -90,7 +91,7 @@ def test_checkpoints_change_no_decision(tmp_path: Path, seed: int, monkeypatch: 
     for name in ("kept", "none"):
         clock = Clock()
         if name == "none":
-            monkeypatch.setattr(sql_belief, "keep", lambda *args: None)
+            monkeypatch.setattr(sql_belief, "write", lambda *args: None)
         url = f"sqlite:///{tmp_path / name}.db"
         store = SqlStore(url, create=True, now=clock)
         story(store, clock, 60, seed)

@@ -8,10 +8,11 @@ from functools import reduce
 
 import pytest
 
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store import sql_belief, sql_engine
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.store.sql import checkpoints as sql_belief
+from airflow_provider_zeus.store.sql import engine
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.sql.sqlite_kit import checkpoints, execute
 from tests.unit.store.store_kit import JOB, report, request, run
 
@@ -69,7 +70,7 @@ def test_a_damaged_row_teaches_nothing(store: SqlStore, sqlite_url: str) -> None
     for n in range(1, 8):
         run(store, n)
     damage(sqlite_url, "decision = '{'")
-    with sql_engine.transaction(store._engine, write=True) as connection:
+    with engine.transaction(store._engine, write=True) as connection:
         taught = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
     assert taught == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
     assert 5 not in [n for n, _, _ in taught.converged]
@@ -119,7 +120,7 @@ def test_a_damaged_checkpoint_is_dropped_and_the_log_folded_again(
     execute(sqlite_url, f"UPDATE zeus_checkpoint SET {change} WHERE number = 20")
     with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
         for _ in range(2):
-            with sql_engine.transaction(store._engine, write=True) as connection:
+            with engine.transaction(store._engine, write=True) as connection:
                 belief = sql_belief.belief_of(connection, "d.train", JOB, oldest_open=None)
             assert belief == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
     assert len(caplog.records) == 1

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store import sql_engine
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.store.sql import engine
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import report, request
 
 
@@ -122,13 +122,13 @@ def test_a_writer_waits_for_the_lock_instead_of_failing(store: SqlStore, sqlite_
 
 
 def test_a_child_process_does_not_share_its_parents_connections(store: SqlStore, sqlite_url: str) -> None:
-    url = sql_engine.read_url(sqlite_url)
-    parent = sql_engine.engine_of(url)
+    url = engine.read_url(sqlite_url)
+    parent = engine.engine_of(url)
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, b"other" if sql_engine.engine_of(url) is not parent else b"same!")
+        os.write(write, b"other" if engine.engine_of(url) is not parent else b"same!")
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(read, 5) == b"other"
-    assert sql_engine.engine_of(url) is parent
+    assert engine.engine_of(url) is parent

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
-from airflow_provider_zeus.optimizer.trial import State
-from airflow_provider_zeus.store.sql import SqlStore
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import Clock, report, request, run
 
@@ -73,7 +73,7 @@ def test_a_log_that_was_deleted_is_not_written_and_not_made(store: SqlStore, pat
         lambda: store.tell(key, State.CONVERGED, report()),
         lambda: store.trials("d.train"),
     ):
-        with pytest.raises(StoreError, match="is gone: its file was deleted or moved"):
+        with pytest.raises(StoreError, match=r"zeus\.db is gone"):
             call()
     assert not path.exists()
 

@@ -1,0 +1,138 @@
+"""Energy-time cost (Eq. 1 to 3, 5 and 7 of the paper). Energies [J], times [s], powers [W], costs [J]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.objective import Rate, permitted
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, ProfileSample
+
+_JOULES = ("J", "kJ", "MJ", "GJ")
+
+
+class Weights(NamedTuple):
+    """How energy and time are weighed: eta and MAXPOWER [W] of Eq. 2.
+
+    ``time_alone``: nothing measures energy, or MAXPOWER is needed and unknown; eta counts as 0 and costs are seconds.
+    ``objective``: what the best power limit minimises, the job's ``power_objective``; costs do not depend on it.
+    """
+
+    eta: float
+    max_power_w: float
+    time_alone: bool = False
+    objective: str = "cost"
+
+    @classmethod
+    def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
+        """Weights of a job on a device; the job's ``max_power_w`` takes precedence over the device's."""
+        max_power_w = job.max_power_w or (device.max_power_w if device else None)
+        if device is None or device.energy_source is None or (max_power_w is None and job.eta < 1):
+            return cls(0.0, 1.0, time_alone=True, objective="time")
+        return cls(job.eta, max_power_w or 1.0, objective=job.power_objective)  # at eta 1 MAXPOWER has no weight
+
+    @property
+    def fastest(self) -> bool:
+        """Whether the best limit is the one with the shortest time, regardless of energy."""
+        return self.objective == "time" or (self.objective == "cost" and self.eta == 0)
+
+    def value(self, energy_j: float, time_s: float) -> float:
+        """What the best power limit minimises: cost [J], energy [J] or time [s]."""
+        if self.objective == "cost":
+            return self.cost(energy_j, time_s)
+        return time_s if self.objective == "time" else energy_j
+
+    def cost(self, energy_j: float | None, time_s: float) -> float:
+        """Cost [J] (Eq. 2): eta x energy + (1 - eta) x MAXPOWER x time. Energy may be None only at eta 0."""
+        if self.eta == 0:
+            return self.max_power_w * time_s
+        if energy_j is None:
+            raise ValueError("energy_j is None, but eta is above 0")
+        return self.eta * energy_j + (1 - self.eta) * self.max_power_w * time_s
+
+    def best_w(self, rates: Mapping[float, Rate]) -> float | None:
+        """The best power limit [W]: Eq. 7, or another objective. Of two equal limits the lower; None without any.
+
+        :param rates: power limit [W] -> (J, s) per sample.
+        """
+        allowed = permitted(rates, self.objective)
+        return min(allowed, key=lambda limit_w: (self.value(*allowed[limit_w]), limit_w), default=None)
+
+    def text(self, cost: float) -> str:
+        """A cost as text: three digits and a unit."""
+        if self.time_alone:
+            return f"{cost:.3g} s" if abs(cost) < 1000 else f"{cost:,.0f} s"
+        size = min(max(int(math.log10(abs(cost))) // 3, 0), len(_JOULES) - 1) if cost else 0
+        return f"{float(f'{cost / 1000**size:.3g}'):,g} {_JOULES[size]}"
+
+
+def observed_cost(observation: Observation, weights: Weights) -> float | None:
+    """Cost [J] of a trial, profiling included (Eq. 2); None where a figure is missing."""
+    if observation.time_s is None or (weights.eta > 0 and observation.energy_j is None):
+        return None
+    return weights.cost(observation.energy_j, observation.time_s)
+
+
+def best_limit(profile: Iterable[ProfileSample], weights: Weights) -> tuple[float, float] | None:
+    """(power limit [W], cost per sample [J]) of the best limit measured; None where none was measured.
+
+    Samples of one limit are added before limits are compared (:meth:`Weights.best_w`).
+    """
+    sums: dict[float, tuple[int, float, float]] = {}
+    for s in profile:
+        n, energy_j, time_s = sums.get(s.limit_w, (0, 0.0, 0.0))
+        sums[s.limit_w] = (n + s.samples, energy_j + s.energy_j, time_s + s.time_s)
+    rates = {
+        limit_w: (e / n, t / n)
+        for limit_w, (n, e, t) in sums.items()
+        if n > 0 and t > 0 and (e > 0 or weights.fastest)  # 0 J: the window was too short for the counter
+    }
+    best_w = weights.best_w(rates)
+    return None if best_w is None else (best_w, weights.cost(*rates[best_w]))
+
+
+class Rates(NamedTuple):
+    """Energy [J] and time [s] of one batch size, per sample trained and per epoch outside training.
+
+    Where no data loader counted samples, everything counts per epoch.
+    """
+
+    j_per_sample: float | None
+    s_per_sample: float
+    rest_j: float | None = None  # validation and waiting, per epoch
+    rest_s: float = 0.0
+
+    @classmethod
+    def of(cls, o: Observation) -> Rates | None:
+        """Rates of one trial, without the excess of profiling; None where it measured no time or no epoch."""
+        time = _split(o, o.time_s, o.rest_s, o.excess_s)
+        if time is None:
+            return None
+        j_per_sample, rest_j = _split(o, o.energy_j, o.rest_j, o.excess_j) or (None, None)
+        return cls(j_per_sample, time[0], rest_j, time[1])
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean power while training [W], of the whole epoch where no loader counted samples; None where unknown."""
+        energy_j, time_s = (self.j_per_sample, self.s_per_sample) if self.s_per_sample else (self.rest_j, self.rest_s)
+        return energy_j / time_s if energy_j and time_s else None
+
+    def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
+        """EpochCost [J] for a slice of this many samples (Eq. 7); None where the size or the energy is unknown."""
+        if (weights.eta > 0 and self.j_per_sample is None) or (samples_per_epoch is None and self.s_per_sample > 0):
+            return None
+        rest = weights.cost(self.rest_j or 0.0, self.rest_s) if self.rest_j or self.rest_s else 0.0
+        return weights.cost(self.j_per_sample, self.s_per_sample) * (samples_per_epoch or 0.0) + rest
+
+
+def _split(o: Observation, total: float | None, rest: float | None, excess: float | None) -> tuple[float, float] | None:
+    """(per sample, per epoch) of energy or time without the excess; None, never 0, where they are unknown."""
+    epochs = o.epochs or (o.samples / o.samples_per_epoch if o.samples and o.samples_per_epoch else None)
+    if total is None or not epochs:
+        return None
+    spent, rest = total - (excess or 0.0), rest or 0.0
+    if not o.samples:
+        return (0.0, spent / epochs) if spent > 0 else None
+    return ((spent - rest) / o.samples, rest / epochs) if spent > rest else None

@@ -1,0 +1,63 @@
+"""An estimated figure: a value with its 90 % interval, or the reason why there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+Z = 1.6448536269514722  # standard normal at 95 %
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with a 90 % interval, in the unit of the field that holds it.
+
+    ``reason`` says why the value is None; where there is a value, why the interval is None.
+    """
+
+    value: float | None
+    low: float | None = None  # 5 %
+    high: float | None = None  # 95 %
+    reason: str | None = None
+
+    @classmethod
+    def missing(cls, reason: str) -> Self:
+        """An estimate without a value."""
+        return cls(None, reason=reason)
+
+    @classmethod
+    def normal(cls, mean: float, sd: float) -> Self:
+        """From a normal distribution. The interval is cut off at 0, since costs are not negative."""
+        return cls(mean, max(mean - Z * sd, 0.0), mean + Z * sd)
+
+    @classmethod
+    def log_normal(cls, log_mean: float, log_sd: float) -> Self:
+        """From a normal distribution of the logarithm; the value is the median."""
+        return cls(math.exp(log_mean), math.exp(log_mean - Z * log_sd), math.exp(log_mean + Z * log_sd))
+
+    @classmethod
+    def bootstrap(cls, value: float, draws: Sequence[float]) -> Self:
+        """``value`` with the 5 % and 95 % quantiles of its bootstrap draws (at least one)."""
+        ordered, last = sorted(draws), len(draws) - 1
+        return cls(value, ordered[round(0.05 * last)], ordered[round(0.95 * last)])
+
+    def times(self, factor: float | None, why_not: str = "") -> Estimate:
+        """Value and interval times a factor of at least 0; missing, for the reason ``why_not``, where that is None."""
+        if factor is None:
+            return Estimate.missing(self.reason if self.value is None and self.reason else why_not)
+        return self.mapped(lambda v: v * factor)
+
+    def plus(self, known: float) -> Estimate:
+        """Value and interval plus a known amount."""
+        return self.mapped(lambda v: v + known)
+
+    def mapped(self, of: Callable[[float], float]) -> Estimate:
+        """A non-decreasing function applied to value and interval."""
+        value, low, high = (None if v is None else of(v) for v in (self.value, self.low, self.high))
+        return Estimate(value, low, high, self.reason)
+
+    def without_interval(self, reason: str) -> Estimate:
+        """The value without its interval, and the reason."""
+        return self if self.value is None else replace(self, low=None, high=None, reason=reason)

@@ -1,0 +1,173 @@
+"""``ZeusJob``: a DAG author's description of a recurring training. Imported at DAG parse: standard library only."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, fields, replace
+from typing import Any, Self
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job_checks import CHECKS, bad, is_deferred
+from airflow_provider_zeus.model.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeusJob:
+    """A recurring training and how to weigh its energy against its time.
+
+    Every field may be a template string or an XComArg. Literals are checked at DAG parse, rendered values before the
+    store is asked, by the same checks. Raises JobSpecError that names field, value and remedy.
+
+    :param batch_sizes: batch sizes to choose from [samples].
+    :param default_batch_size: the batch size used without Zeus: tried first, and the fallback. In ``batch_sizes``.
+    :param target: condition on an epoch's metric, such as ``"accuracy >= 0.84"``; for ``"rmse <= runtime"`` the
+        training sets the value by ``run.set_target()``.
+    :param max_epochs: epochs after which a training ends, even below its target.
+    :param eta: weight of energy against time in the cost (Eq. 2): 1 is energy alone, 0 is time alone.
+    :param beta: an exploratory attempt is given up at ``beta`` times the incumbent's expected cost at the latest
+        (section 4.4); above 1.
+    :param policy: how the next batch size is chosen: ``"knowledge_gradient"``, or the paper's ``"zeus"``.
+    :param peek: deprecated, without effect.
+    :param window: number of converged recurrences that the bandit remembers (section 4.4, data drift); a batch size
+        without a run among them is tried again.
+    :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
+    :param job_version: change it to forget the history, when model or code have changed too much.
+    :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
+    :param device: ``"auto"`` (an NVIDIA GPU, else what the host has), ``"nvml"`` (a GPU, or an error), ``"rapl"`` (the
+        host's processors, or an error), ``"none"``, or ``"simulated:<gpu>/<load>"``.
+    :param gpus: GPUs of one host that train together; default: those in ``CUDA_VISIBLE_DEVICES``, or one where it is
+        not set; one per process where several processes train together.
+    :param mode: ``optimize`` sets power limits, ``observe`` sets them only while profiling, ``measure`` never sets one,
+        ``off`` measures nothing.
+    :param gpu_lock: ``wait`` until no other training of this host uses the GPU, or ``share`` it: then no power limit is
+        set, and the bandit does not learn energy and time.
+    :param power_limits_w: power limits to try [W]; default every 25 W of the device's range.
+    :param power_objective: what the best power limit minimises: ``"cost"`` (Eq. 7), ``"energy"`` or ``"time"``; or
+        ``"max_slowdown=1.05"``: energy, among the limits that take at most 1.05 times as long as full power.
+    :param max_power_w: MAXPOWER of Eq. 2 [W]; default the device's.
+    :param profile_s: seconds of steady training to measure at each power limit (section 5: five suffice).
+    :param profile_steps: least number of optimizer steps to measure at each power limit.
+    :param learn_from: run types that teach the bandit; others are logged and shown.
+    :param require_target: fail the task when the kept model is below the target.
+    :param strict: fail the task when the store cannot be reached, or when an exploratory attempt raises an error.
+        Default: train and store the cost later; after an error train the best known batch size.
+    :param seed: mixed into the seed of each decision.
+    """
+
+    batch_sizes: Sequence[int]
+    default_batch_size: int
+    target: str
+    max_epochs: int | None = None  # required; None, so that a missing value raises JobSpecError like any other
+    eta: float = 0.5
+    beta: float = 2.0
+    policy: str = "knowledge_gradient"
+    window: int = 250
+    peek: InitVar[bool | None] = None
+    job_id: str | None = None
+    job_version: str = "1"
+    data_slice: str | None = None
+    device: str = "auto"
+    gpus: int | None = None
+    mode: str = "optimize"
+    gpu_lock: str = "wait"
+    power_limits_w: Sequence[float] | None = None
+    power_objective: str = "cost"
+    max_power_w: float | None = None
+    profile_s: float = 5.0
+    profile_steps: int = 10
+    learn_from: Sequence[str] = ("scheduled", "asset_triggered", "manual")
+    require_target: bool = False
+    strict: bool = False
+    seed: int = 0
+
+    def __post_init__(self, peek: bool | None) -> None:
+        if peek is not None:
+            warnings.warn("ZeusJob(peek=...) has no effect any more: remove it.", DeprecationWarning, stacklevel=3)
+        self.check()
+        for name in _LISTS:  # copies: the caller may change its lists
+            value = getattr(self, name)
+            if value is not None and not is_deferred(value):
+                object.__setattr__(self, name, tuple(value))
+
+    def check(self, *, rendered: bool = False) -> Self:
+        """Check every literal and return self. Raises JobSpecError; with ``rendered`` for a remaining template too."""
+        for name, verify in CHECKS.items():
+            value = getattr(self, name)
+            if not is_deferred(value):
+                verify(self.batch_sizes, name, value)
+            elif rendered:
+                remedy = "use it in a templated field of the operator"
+                raise bad(name, value, "a template that was not rendered", remedy)
+        return self
+
+    @property
+    def parsed_target(self) -> Target:
+        """The target, parsed."""
+        return Target.parse(self.target)
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """The job with the live settings ``eta`` and ``job_version`` applied, checked.
+
+        The version is appended to the job's own, once, so that a later change in the DAG also resets the history.
+        """
+        job = replace(self, eta=settings["eta"]) if "eta" in settings else self
+        suffix = f"+{settings['job_version']}" if "job_version" in settings else ""
+        return job if job.job_version.endswith(suffix) else replace(job, job_version=job.job_version + suffix)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON; templates and XComArgs stay, for Airflow to render."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, spec: Mapping[str, Any]) -> Self:
+        """Build and check a job from a dict: of :meth:`to_dict`, mapped, or rendered (numbers may be strings)."""
+        if not isinstance(spec, Mapping):  # such as a whole job as an XComArg
+            problem = "known only when the task runs" if is_deferred(spec) else "neither a ZeusJob nor a dict"
+            raise JobSpecError.of("job", spec, problem, "give a ZeusJob or a dict; its fields may be XComArgs")
+        known = {f.name for f in fields(cls)}
+        spec = {name: value for name, value in spec.items() if name not in _RETIRED}  # in old rows and mapped dicts
+        for name in spec:
+            if name not in known:
+                raise bad(name, spec[name], "no such field of a job", f"use one of {', '.join(sorted(known))}")
+        for name in ("batch_sizes", "default_batch_size", "target"):
+            if name not in spec:
+                raise bad(name, None, "is missing", "every job needs it")
+        return cls(**{name: _coerced(name, value) for name, value in spec.items()})
+
+
+def _coerced(name: str, value: Any) -> Any:
+    """A rendered template is text: convert it to the field's type, or return it unchanged where that fails."""
+    if name in _TEXTS and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)  # rendered by a DAG with render_template_as_native_obj
+    if not isinstance(value, str) or is_deferred(value) or name not in _READ:
+        return value
+    read = _READ[name]
+    try:
+        return [read(part) for part in value.strip("[]() ").split(",")] if name in _LISTS else read(value)
+    except (ValueError, KeyError):
+        return value
+
+
+_TEXTS = ("job_id", "job_version", "data_slice")
+_FLAGS = {"True": True, "true": True, "False": False, "false": False}
+_READ: dict[str, Callable[[str], Any]] = {
+    "batch_sizes": int,
+    "default_batch_size": int,
+    "max_epochs": int,
+    "eta": float,
+    "beta": float,
+    "window": int,
+    "gpus": int,
+    "power_limits_w": float,
+    "max_power_w": float,
+    "profile_s": float,
+    "profile_steps": int,
+    "seed": int,
+    "learn_from": lambda part: part.strip(" '\""),
+    "require_target": _FLAGS.__getitem__,
+    "strict": _FLAGS.__getitem__,
+}
+_RETIRED = ("peek",)
+_LISTS = ("batch_sizes", "power_limits_w", "learn_from")

@@ -1,0 +1,37 @@
+"""What the best power limit minimises: the job's ``power_objective``. Standard library only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+OBJECTIVES = ("cost", "energy", "time")
+_SLOWDOWN = "max_slowdown="
+
+Rate = tuple[float, float]  # (J, s) per sample
+
+
+def slowdown_of(objective: str) -> float | None:
+    """The factor of ``"max_slowdown=1.05"``; None for any other objective. Raises ValueError below 1."""
+    if not objective.startswith(_SLOWDOWN):
+        return None
+    factor = float(objective.removeprefix(_SLOWDOWN))
+    if not math.isfinite(factor) or factor < 1:
+        raise ValueError(f"{factor:g} is not a factor of at least 1")
+    return factor
+
+
+def permitted(
+    rates: Mapping[float, Rate], objective: str, slack: Mapping[float, float] | None = None
+) -> Mapping[float, Rate]:
+    """The rates of those limits [W] that do not slow training more than the objective allows.
+
+    :param slack: limit [W] -> how much more it may slow training [relative], where its time is uncertain.
+    """
+    factor = slowdown_of(objective)
+    if factor is None or not rates:
+        return rates
+    most_s = factor * rates[max(rates)][1]  # against the highest limit measured
+    return {
+        w: rate for w, rate in rates.items() if w == max(rates) or rate[1] <= most_s * (1 + (slack or {}).get(w, 0))
+    }

@@ -1,0 +1,87 @@
+"""The target of a job: a metric's name, a direction and a value. Standard library only."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from airflow_provider_zeus.errors import JobSpecError, ReportError
+
+_FORM = re.compile(r"\s*(?P<metric>[A-Za-z_][\w./-]*)\s*(?P<op>>=|<=)\s*(?P<value>\S+)\s*")
+_REMEDY = 'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call run.set_target()'
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``metric >= value`` or ``metric <= value``; a value of None is set later by ``run.set_target()``."""
+
+    metric: str
+    higher_is_better: bool
+    value: float | None
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """Parse ``"accuracy >= 0.84"``. Raises JobSpecError that names the expected form."""
+        match = _FORM.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise JobSpecError.of("target", text, "cannot be read as metric, direction and value", _REMEDY)
+        value: float | None = None
+        if match["value"] != "runtime":
+            try:
+                value = float(match["value"])
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                raise JobSpecError.of("target", text, f"its value {match['value']!r} is not a finite number", _REMEDY)
+        return cls(match["metric"], match["op"] == ">=", value)
+
+    def with_value(self, value: float, *, epochs_reported: int) -> Self:
+        """This target with the value that ``run.set_target()`` was given.
+
+        Raises ReportError: the job states a value itself, an epoch was reported already, not a finite number.
+        """
+        if self.value is not None:
+            raise ReportError(
+                f'run.set_target({value!r}): the job\'s target "{self} {self.value:g}" has a value already. '
+                f'Write "{self} runtime" there, or leave set_target() out.'
+            )
+        if epochs_reported:
+            raise ReportError(
+                f"run.set_target({value!r}): an epoch was reported already. Set the target before the loop, or what "
+                "was reached by then would count against another target."
+            )
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ReportError(f"run.set_target({value!r}): not a finite number. Compute it from this run's own data.")
+        return replace(self, value=float(value))
+
+    def reached(self, metric: float) -> bool:
+        """Whether ``metric`` meets the target. Raises ReportError where the value is not set yet."""
+        if self.value is None:
+            raise ReportError(
+                f'target "{self} runtime" has no value yet. Call run.set_target(value) before the first run.report().'
+            )
+        return metric >= self.value if self.higher_is_better else metric <= self.value
+
+    def pick(self, metrics: Mapping[str, float]) -> float:
+        """The target's metric among those reported. Raises ReportError: it is missing, or not a finite number."""
+        if self.metric not in metrics:
+            raise ReportError(
+                f"run.report() got {sorted(metrics)}, but the target is on {self.metric!r}. "
+                f"Report it, as in run.report({self.metric}=value), or name another metric in the job's target."
+            )
+        try:
+            value = float(metrics[self.metric])
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise ReportError(
+                f"run.report({self.metric}={metrics[self.metric]!r}): not a finite number. The training may have "
+                f"diverged (a smaller learning rate helps), or the metric is computed on an empty set."
+            )
+        return value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'>=' if self.higher_is_better else '<='}"

@@ -1,0 +1,296 @@
+"""Data of the trial log: decisions and observations. Standard library only.
+
+A *recurrence* is one scheduled run of a job; a *trial* is one attempt at training in it with one batch size.
+Energies are joules, times seconds, powers watts. A missing figure is ``None``, never 0, and ``Observation.reasons``
+says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+
+class State(StrEnum):
+    """State of a trial."""
+
+    RUNNING = "running"
+    CONVERGED = "converged"  # reached its target
+    GIVEN_UP = "given_up"  # exploratory, stopped at its bound
+    EXHAUSTED = "exhausted"  # max_epochs done, below target
+    FAILED = "failed"  # ended by an error
+    NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
+    ABANDONED = "abandoned"  # its lease expired, or a later try took over
+
+    @property
+    def kept_model(self) -> bool:
+        """Whether a trial in this state ends with a model, below its target or not."""
+        return self in (State.CONVERGED, State.EXHAUSTED)
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether the trial's epochs teach: how many its batch size needs, or that it needs more than these."""
+        return self in (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED)
+
+    @property
+    def died(self) -> bool:
+        """Whether the trial ended without a result."""
+        return self in (State.FAILED, State.ABANDONED)
+
+    @property
+    def teaches(self) -> bool:
+        """Whether anything is learnt from the trial, if only its energy and time."""
+        return self not in (State.RUNNING, State.NO_DATA)
+
+    @property
+    def awaits_result(self) -> bool:
+        """Whether a report may still change the state: running, or closed without a result."""
+        return self in (State.RUNNING, State.ABANDONED)
+
+
+class Phase(StrEnum):
+    """Why an attempt runs its batch size."""
+
+    EXPLORE = "explore"  # a size without a run that counts (knowledge gradient; pruning exploration, Algorithm 3)
+    RETURN = "return"  # a size that has not run for long is tried once
+    SAMPLE = "sample"  # a known size, to learn more of it (knowledge gradient; Thompson sampling, Algorithm 1)
+    INCUMBENT = "incumbent"  # the best known size: no other is worth a try, may be tried now, or was given up
+    PINNED = "pinned"  # a live setting fixes the batch size
+    FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
+
+    @property
+    def exploring(self) -> bool:
+        """Whether the attempt tries a batch size that is not yet known to work here."""
+        return self in (Phase.EXPLORE, Phase.RETURN)
+
+
+UNSAID_LEASE_S = 24 * 3600.0  # lease of a row that does not hold its length: the default of a ZeusTrial
+
+Where = tuple[str, int, str | None]  # device model, count, energy source: figures compare only where these are equal
+
+
+@dataclass(frozen=True, slots=True)
+class TrialKey:
+    """Identity of a trial. ``ti_id`` is new for each try of a task, and the same for a redelivered message."""
+
+    ti_id: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The scheduled run that a trial belongs to; not part of its key."""
+
+    dag_id: str = ""
+    run_id: str = ""
+    task_id: str = ""
+    map_index: int = -1
+    try_number: int = 1
+    run_type: str = "manual"  # scheduled | asset_triggered | manual | backfill | test
+    data_slice: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """A device as ``choose`` sees it. ``energy_source`` is None where nothing measures energy."""
+
+    model: str
+    count: int = 1
+    max_power_w: float | None = None  # MAXPOWER of Eq. 2, summed over the GPUs used
+    energy_source: str | None = None  # nvml_counter | nvml_poll | rapl | estimate | simulated
+
+    @property
+    def where(self) -> Where:
+        """Model, count and energy source."""
+        return self.model, self.count, self.energy_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSample:
+    """Steady-state training at one power limit, as sums: samples of one limit may be added."""
+
+    batch_size: int
+    limit_w: float
+    samples: int
+    energy_j: float
+    time_s: float
+    steps: int = 0
+
+    @classmethod
+    def mark(cls, batch_size: int) -> Self:
+        """A mark in a list of samples: earlier samples of this batch size are void. It measures nothing itself."""
+        return cls(batch_size=batch_size, limit_w=0.0, samples=0, energy_j=0.0, time_s=0.0)
+
+    @property
+    def is_mark(self) -> bool:
+        """Whether this is a mark (:meth:`mark`)."""
+        return self.limit_w == 0 and self.samples == 0
+
+
+def since_mark(samples: Iterable[ProfileSample]) -> list[ProfileSample]:
+    """The samples after the last mark of their batch size, grouped by batch size, without marks."""
+    valid: dict[int, list[ProfileSample]] = {}
+    for sample in samples:
+        if sample.is_mark:
+            valid.pop(sample.batch_size, None)
+        else:
+            valid.setdefault(sample.batch_size, []).append(sample)
+    return [sample for of_size in valid.values() for sample in of_size]
+
+
+def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
+    """One sample per (batch size, limit), in that order, summed over those of :func:`since_mark`."""
+    sums: dict[tuple[int, float], ProfileSample] = {}
+    for new in since_mark(samples):
+        key = new.batch_size, new.limit_w
+        old = sums.get(key)
+        sums[key] = (
+            new
+            if old is None
+            else replace(
+                old,
+                samples=old.samples + new.samples,
+                energy_j=old.energy_j + new.energy_j,
+                time_s=old.time_s + new.time_s,
+                steps=old.steps + new.steps,
+            )
+        )
+    return tuple(sums[key] for key in sorted(sums))
+
+
+def summed_with_marks(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
+    """The same sums, after the marks: a mark voids samples that were sent earlier."""
+    samples = list(samples)
+    marks = {s.batch_size: s for s in samples if s.is_mark}
+    return (*marks.values(), *summed(samples))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerPoint:
+    """Mean power up to ``t_s`` seconds after the first training step, with power limit and phase at that time."""
+
+    t_s: float
+    power_w: float | None
+    limit_w: float | None
+    phase: str  # profile | train | validate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Costs and metric of one trial; partial sums while it runs.
+
+    ``energy_j`` and ``time_s`` count from the first step to the last report, validation included. ``rest_*`` is the
+    part outside training steps (validation, waiting). ``excess_*`` is what profiling cost beyond training the same
+    samples at the chosen limit: it is shown, and not learnt.
+    """
+
+    reads_newer: ClassVar[bool] = True  # wire.decode() ignores fields of a newer version
+    epochs: float | None = None
+    samples: int | None = None
+    samples_per_epoch: float | None = None
+    energy_j: float | None = None
+    time_s: float | None = None
+    rest_j: float | None = None
+    rest_s: float | None = None
+    excess_j: float | None = None
+    excess_s: float | None = None
+    metric: float | None = None
+    target_value: float | None = None
+    power_limit_w: float | None = None
+    device_model: str | None = None
+    device_count: int | None = None
+    max_power_w: float | None = None
+    energy_source: str | None = None
+    gpu_uuid: str | None = None  # of several GPUs, joined by commas
+    gpu_energy_j: tuple[float, ...] | None = None  # of several GPUs, each one's part of ``energy_j``
+    limit_found_w: float | None = None
+    learning_rate: float | None = None
+    start_id: str | None = None  # start of the plan that observed it: two starts are two observations
+    out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
+    reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None
+
+    @property
+    def where(self) -> Where | None:
+        """Device of the figures; None where it is not known."""
+        return None if self.device_model is None else (self.device_model, self.device_count or 1, self.energy_source)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"reasons": dict(self.reasons)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAttempt:
+    """One planned attempt. Without bounds (the incumbent) it is not stopped before ``max_epochs``."""
+
+    batch_size: int
+    phase: Phase
+    why: str
+    bound_epochs: float | None = None
+    bound_cost: float | None = None  # joules of Eq. 2
+    max_epoch_cost: float | None = None  # EpochCost above which this batch size would not have been chosen
+    bound_samples_per_epoch: float | None = None  # slice size that the cost bounds assume; they scale with the slice
+    round: int | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
+
+    @property
+    def bounded(self) -> bool:
+        """Whether this attempt may be given up."""
+        return self.bound_epochs is not None or self.bound_cost is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The attempts of one recurrence: an exploratory attempt and the incumbent after it, or the incumbent alone.
+
+    ``stand_in`` is the attempt that runs where the last one does not fit into memory; with ``second_chance`` also where
+    that ends at ``max_epochs`` below its target.
+    """
+
+    attempts: tuple[PlannedAttempt, ...]
+    seed: int
+    policy: str
+    stand_in: PlannedAttempt | None = None
+    second_chance: bool = False
+
+    @property
+    def in_order(self) -> tuple[PlannedAttempt, ...]:
+        """The attempts, followed by ``stand_in``."""
+        return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
+
+    @property
+    def chances(self) -> tuple[PlannedAttempt, ...]:
+        """The attempts that run until one reaches its target, where all fit into memory."""
+        return self.in_order if self.second_chance else self.attempts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One row of the trial log."""
+
+    job_id: str
+    number: int  # from 1, in the order in which the job's trials were opened
+    key: TrialKey
+    origin: Origin
+    spec: Mapping[str, Any]  # ZeusJob.to_dict() that was decided with, live settings applied
+    decision: Decision  # one per recurrence; the row of a second attempt repeats it
+    planned: PlannedAttempt  # the attempt of that decision that this trial runs
+    state: State
+    reason: str | None = None
+    asked_after_seq: int = 0  # the highest told_seq that the decision knew
+    told_seq: int | None = None  # number of the closing or reopening within the job; None before the first
+    opened_at: float = 0.0  # seconds since the epoch, the store's clock
+    lease_until: float = 0.0
+    lease_s: float = UNSAID_LEASE_S  # length of the lease: time after its last report until a trial is abandoned
+    closed_at: float | None = None
+    observation: Observation = field(default_factory=Observation)
+
+    @property
+    def batch_size(self) -> int:
+        """Batch size of this trial."""
+        return self.planned.batch_size

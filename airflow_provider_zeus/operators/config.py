@@ -1,0 +1,77 @@
+"""The section ``[zeus]`` of Airflow's configuration, as a task reads it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.power.factory import GPU_LOCK_WAIT_S
+from airflow_provider_zeus.private_files import is_shared, make_folder, share_with
+from airflow_provider_zeus.store.open import state_dir
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeusConfig:
+    """What a task needs of the section ``[zeus]`` of Airflow's configuration."""
+
+    state_dir: Path
+    heartbeat_s: float
+    lease_s: float
+    cpu_watts: float | None  # of one busy core
+    power_read_only: bool
+    power_socket: str = ""  # of the helper that sets power limits
+    attempt_root: str | None = None  # parent of run.attempt_dir
+    gpu_lock_wait_s: float = GPU_LOCK_WAIT_S
+    shared_group: str = ""  # of the folders that are made here; empty: this user alone
+
+    @classmethod
+    def read(cls) -> ZeusConfig:
+        """Read the section from Airflow. Raises JobSpecError for a value that cannot be used."""
+        from airflow.sdk import conf
+
+        heartbeat_s = conf.getfloat("zeus", "heartbeat_s", fallback=15.0)
+        lease_s = conf.getfloat("zeus", "lease_s", fallback=90.0)
+        if heartbeat_s <= 0:
+            raise JobSpecError.of("[zeus] heartbeat_s", heartbeat_s, "not above 0", "15 suits most trainings")
+        if lease_s < 2 * heartbeat_s:
+            raise JobSpecError.of(
+                "[zeus] lease_s",
+                lease_s,
+                f"too short for a heartbeat every {heartbeat_s:g} s",
+                "raise it to 6 heartbeats",
+            )
+        cpu_watts = conf.getfloat("zeus", "cpu_watts", fallback=0.0)
+        if not 0 <= cpu_watts < float("inf"):
+            raise JobSpecError.of("[zeus] cpu_watts", cpu_watts, "not a power", "give the watts of one busy core, or 0")
+        shared_group = conf.get("zeus", "shared_group", fallback="").strip()
+        share_with(shared_group)
+        return cls(
+            state_dir=state_dir(),
+            heartbeat_s=heartbeat_s,
+            lease_s=lease_s,
+            cpu_watts=cpu_watts or None,
+            power_read_only=conf.getboolean("zeus", "power_read_only", fallback=False),
+            power_socket=conf.get("zeus", "power_socket", fallback="").strip(),
+            attempt_root=conf.get("zeus", "attempt_root", fallback="").strip() or None,
+            gpu_lock_wait_s=conf.getfloat("zeus", "gpu_lock_wait_s", fallback=GPU_LOCK_WAIT_S),
+            shared_group=shared_group,
+        )
+
+    def share_folders(self) -> None:
+        """Make the shared folders of ``shared_group`` before anything makes them private. Raises nothing."""
+        folders = [self.state_dir, Path(self.attempt_root)] if self.attempt_root else [self.state_dir]
+        for folder in folders if self.shared_group else []:
+            try:
+                make_folder(folder, self.shared_group)
+                if not is_shared(folder):
+                    log.warning(
+                        "%s was there before [zeus] shared_group = %s and is not shared: chgrp it, and chmod 2770.",
+                        folder,
+                        self.shared_group,
+                    )
+            except OSError as error:
+                log.warning("%s cannot be made for [zeus] shared_group = %s: %s", folder, self.shared_group, error)

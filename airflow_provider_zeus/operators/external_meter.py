@@ -1,0 +1,103 @@
+"""Energy and time of a command measured from outside its process, for commands that do not use this package."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.meter import Span, read
+
+_STEPS_ONLY = "a simulated GPU advances with the steps that a training reports: use ZeusRun.from_env() there"
+_NOT_REPORTED = "measured from outside: the command did not report it"
+
+
+class ExternalMeter:
+    """Measures energy and time of a device from its construction on, so a command's set-up is included."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        mark = read(device)
+        self._total, self._since_point = Span(mark), Span(mark)
+
+    def point(self) -> PowerPoint:
+        """Return a power point: mean power [W] since the last one."""
+        mark = read(self._device)
+        self._total.advance(mark)
+        self._since_point.advance(mark)
+        point = PowerPoint(
+            t_s=self._total.time_s, power_w=self._since_point.power_w, limit_w=self._device.limit_w(), phase="train"
+        )
+        self._since_point = Span(mark)
+        return point
+
+    def observation(self) -> Observation:
+        """Return the sums up to now; each figure that cannot be measured from outside is None with its reason."""
+        device, info, total = self._device, self._device.info, self._total
+        total.advance(read(device))
+        energy_j, time_s = total.energy_j, total.time_s or None
+        reasons = dict.fromkeys(("epochs", "samples"), _NOT_REPORTED)
+        if info.energy_source == "simulated":
+            energy_j, time_s = None, None
+            reasons |= {"energy_j": _STEPS_ONLY, "time_s": _STEPS_ONLY}
+        elif info.energy_source is None or energy_j is None:
+            energy_j = None
+            reasons["energy_j"] = device.missing.get("energy_j") or total.reason or "no source of energy"
+        return Observation(
+            energy_j=energy_j,
+            time_s=time_s,
+            power_limit_w=device.limit_w(),
+            device_model=info.model,
+            device_count=info.count,
+            max_power_w=info.max_power_w,
+            energy_source=info.energy_source,
+            gpu_uuid=device.uuid,
+            gpu_energy_j=None if energy_j is None else total.each_j,
+            reasons=reasons,
+        )
+
+
+def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, str | None, Observation]:
+    """Return (state, reason, observation) of a command that succeeded and wrote no result.
+
+    The last line of its output may be a JSON object with the target's metric and, optionally, ``epochs``, ``samples``
+    (in all) and, where the job's target is set at run time, ``target``. Without ``epochs`` the run counts as one epoch,
+    so that whole runs are compared. Without the metric it is unknown whether the target was reached: the model is
+    kept, and the run counts as below target.
+
+    :param seen: what was measured from outside.
+    """
+    target, reported = job.parsed_target, _numbers_in(last_line)
+    example = {target.metric: 0.9, "epochs": 12}
+    if target.value is None:
+        target, example = replace(target, value=reported.get("target")), {**example, "target": 0.8}
+    required = {target.metric: reported.get(target.metric), "target": target.value}
+    missing = [name for name, value in required.items() if value is None]
+    if missing:
+        remedy = f"print it as JSON on its last line, as in {json.dumps(example)}"
+        return State.EXHAUSTED, f"the command did not report its {' and '.join(missing)}: {remedy}", seen
+    metric = reported[target.metric]
+    epochs, samples = reported.get("epochs", 0.0), reported.get("samples", 0.0)
+    known = {"metric": metric, "target_value": target.value, "epochs": epochs if epochs > 0 else 1.0}
+    known |= {"samples": int(samples)} if 1 <= samples < 2**53 else {}
+    reasons = {name: why for name, why in seen.reasons.items() if name not in known}
+    seen = replace(seen, **known, reasons=reasons)  # type: ignore[arg-type]
+    if target.reached(metric):
+        return State.CONVERGED, None, seen
+    return State.EXHAUSTED, f"ended at {metric:g}, below target", seen
+
+
+def _numbers_in(line: str) -> dict[str, float]:
+    """Return the finite numbers of a JSON object, booleans left out; empty where the line is something else."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return {
+        name: float(value)
+        for name, value in (document.items() if isinstance(document, dict) else ())
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    }

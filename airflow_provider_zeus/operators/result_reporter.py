@@ -1,0 +1,190 @@
+"""Takes the result lines of a training to the store; a cost that cannot be stored is kept for a later run."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial
+from airflow_provider_zeus.operators.run_rows import RunRows, planned_of
+from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.store.base import Store, VariablePort
+from airflow_provider_zeus.store.pending import VARIABLE_S, remember
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.signals import AttemptOver
+
+RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
+BEGIN_S = 1.0  # limit for the beginning of an attempt
+STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
+
+log = logging.getLogger(__name__)
+
+
+class ResultReporter:
+    """Sink of one plan's result lines. Raises nothing, and no heartbeat waits for the store.
+
+    A thread writes to the store. The end of an attempt waits for it, for half of what is left of the run's
+    :data:`RUN_S` seconds; an end that is not stored by then is kept in a Variable, or in a file. A task that is being
+    stopped waits for :data:`STOPPED_S` seconds in all, and keeps its ends in files.
+
+    :param store: None where it could not be asked; then ``reopen`` is tried from time to time.
+    :param first: trial of the plan's first attempt.
+    :param left_s: seconds that this run may still wait.
+    :param reopen: opens the store, or raises StoreError.
+    """
+
+    def __init__(
+        self,
+        store: Store | None,
+        port: VariablePort,
+        first: Trial,
+        *,
+        lease_s: float,
+        state_dir: Path,
+        left_s: float = RUN_S,
+        reopen: Callable[[], Store] | None = None,
+    ) -> None:
+        self._port, self._first, self._state_dir = port, first, state_dir
+        self._rows = RunRows(store, first, lease_s=lease_s, reopen=reopen)
+        self._thread = StoreThread(self._take)
+        self._left_s = left_s
+        self.stopped = False  # whether the task is being stopped
+        self._failing = False
+        self._ends: list[tuple[ResultLine, str | None]] = []  # each with the place where it is kept if not stored
+        self._kept: tuple[str, int | None] | None = None  # (start id, attempt) of the kept model
+
+    def __call__(self, line: ResultLine) -> None:
+        """Take one line."""
+        if line.kind == "final":
+            self._kept = (line.start_id, line.attempt)
+        if line.attempt is None or line.kind in ("start", "final"):
+            return
+        if stops_the_task(sys.exc_info()[1]):
+            self.hurry()
+        if line.kind == "end":
+            self._ends.append((line, self._end(line.attempt, line)))
+        elif all((end.start_id, end.attempt) != (line.start_id, line.attempt) for end, _ in self._ends):
+            queued = self._thread.put(line)
+            if line.kind == "attempt":
+                self._wait(queued, BEGIN_S)
+
+    def hurry(self) -> None:
+        """The task is being stopped: from now on wait a moment only, and for no API. Safe in a signal handler."""
+        if not self.stopped:
+            self.stopped, self._left_s = True, min(self._left_s, STOPPED_S)
+
+    def _take(self, line: ResultLine) -> None:
+        """Write a line to the store; called in the thread. Raises StoreError."""
+        try:
+            self._rows.take(line)
+            self._failing = False
+        except Exception as error:
+            if line.kind != "end":
+                level = logging.DEBUG if self._failing else logging.WARNING  # once per outage
+                log.log(level, "Zeus could not write to its store: %s It is tried again.", error)
+            self._failing = True
+            raise
+
+    def _end(self, attempt: int, line: ResultLine) -> str | None:
+        """Store an attempt's end. Where the store does not take it in time, return the place where it is kept."""
+        queued = self._thread.put(line)
+        begun_s = time.monotonic()
+        if not self._wait(queued, self._left_s if self.stopped else self._left_s / 2):
+            waited_s = time.monotonic() - begun_s
+            return self._keep(attempt, queued.line, StoreError(f"The store has not answered for {waited_s:.1f} s."))
+        return None if queued.error is None else self._keep(attempt, queued.line, queued.error)
+
+    def _wait(self, queued: QueuedLine, most_s: float) -> bool:
+        """Wait for a line, within what is left of the run's time; whether the thread has dealt with it."""
+        begun_s = time.monotonic()
+        try:
+            return queued.done.wait(min(most_s, self._left_s))
+        except BaseException:  # raised by a signal handler
+            self.hurry()
+            raise
+        finally:
+            self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
+
+    def _keep(self, attempt: int, line: ResultLine, error: Exception) -> str:
+        """Keep an end that was not stored; the place in words, "lost" where there is none."""
+        first, report = self._first, self._rows.report(line)
+        key, state = self._rows.key_of(attempt), line.state or State.FAILED
+        row = replace(first, key=key, planned=planned_of(first, line))
+        report = replace(report, points=thinned(report.points))
+        port = None if self.stopped else self._port
+        most_s, begun_s = min(VARIABLE_S, self._left_s / 2), time.monotonic()
+        options: dict[str, Any] = {"trial": row, "state_dir": self._state_dir, "most_s": most_s}
+        try:
+            place = remember(port, key, state, report, first.job_id, line.reason, **options)
+        except StoreError as worse:
+            seen, job_id = report.observation, visible(first.job_id)
+            log.error(
+                "Zeus lost the cost of attempt %d, which a person may enter (job %s, batch size %d, %s): %s J, %s s, "
+                "%s epochs. %s %s",
+                *(attempt, job_id, row.batch_size, state, seen.energy_j, seen.time_s, seen.epochs, error, worse),
+            )
+            return "lost"
+        finally:
+            self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
+        log.warning("Zeus could not store the cost of attempt %d: %s It is kept in %s.", attempt, error, visible(place))
+        return place
+
+    @property
+    def kept_end(self) -> ResultLine | None:
+        """The end of the attempt whose model is kept; None where there is none, or none yet."""
+        return next((end for end, _ in self._ends if (end.start_id, end.attempt) == self._kept), None)
+
+    def cost_xcom(self) -> dict[str, Any]:
+        """Value of XCom ``zeus_cost``: cost of this run and of each attempt, as plain JSON.
+
+        A total is None where an attempt's figure is missing: a part would look like the whole.
+        """
+        job = ZeusJob.from_dict(self._first.spec)
+        attempts = [
+            {"phase": planned_of(self._first, line).phase.value, **_attempt_xcom(job, line, place)}
+            for line, place in self._ends
+        ]
+        totals: dict[str, float | None] = {}
+        for name in ("energy_j", "time_s", "cost"):
+            values = [a[name] for a in attempts]
+            totals[name] = None if not values or None in values else sum(values)
+        kept = self.kept_end
+        return {
+            "job_id": self._first.job_id,
+            "batch_size": kept.batch_size if kept else None,
+            "kept_attempt": kept.attempt if kept else None,
+            **totals,
+            "eta": job.eta,
+            "energy_source": attempts[-1]["energy_source"] if attempts else None,
+            "attempts": attempts,
+        }
+
+
+def stops_the_task(error: BaseException | None) -> bool:
+    """Whether an exception that is being handled stops the task: a time limit, ``on_kill``, an interrupt."""
+    return error is not None and not isinstance(error, Exception | AttemptOver | GeneratorExit)
+
+
+def _attempt_xcom(job: ZeusJob, line: ResultLine, untold: str | None) -> dict[str, Any]:
+    o = line.observation or Observation()
+    device = DeviceInfo(model=o.device_model or "", max_power_w=o.max_power_w, energy_source=o.energy_source)
+    return {
+        "attempt": line.attempt,
+        "batch_size": line.batch_size,
+        "state": line.state.value if line.state else None,
+        "reason": line.reason,
+        "cost": observed_cost(o, Weights.of(job, device)),
+        "untold": untold,
+        **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id")},
+        "notes": dict(line.notes),
+    }

@@ -1,0 +1,140 @@
+"""The work of the setup and the teardown task of a ``ZeusTrial``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.errors import BelowTargetError
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.operators.asking import ask
+from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
+from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.recurrence import ask_request, decision_xcom, plan_of, push
+from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
+from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
+
+log = logging.getLogger(__name__)
+
+
+def ask_for_plan(
+    context: Mapping[str, Any],
+    job_spec: Mapping[str, Any],
+    *,
+    lease_s: float,
+    trains: str | None,
+    result_path: str | None,
+    conn_id: str,
+) -> tuple[Plan, dict[str, Any]]:
+    """Return the plan of the training and the data for the teardown task. Raises JobSpecError; StoreError if strict.
+
+    :param trains: task id of the operator that trains.
+    :param result_path: folder for result files, shared with the host that trains; None: the result comes by XCom.
+    """
+    config = ZeusConfig.read()
+    job = ZeusJob.from_dict(job_spec).check(rendered=True)
+    request = ask_request(job, context, None, lease_s=lease_s, task_id=trains)
+    backfill = str(getattr(context["dag_run"].run_type, "value", "")) == "backfill"
+    mapped = context["ti"].map_index not in (None, -1)
+    overlap_possible = context["dag"].max_active_runs != 1 or backfill or mapped
+    store, asked, _ = ask(request, conn_id, config, overlap_possible=overlap_possible)
+    plan = plan_of(asked, config, state_dir=None)  # the training runs on another host
+    context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
+    key = asked.trial.key
+    folder = f"{result_path.rstrip('/')}/{key.ti_id}-{key.attempt}" if result_path else None
+    return plan, {"trial": trial_to_dict(asked.trial), "result_path": folder}
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The task between setup and teardown, as the teardown task sees it."""
+
+    context: Mapping[str, Any]  # of the teardown task
+    setup_task_id: str
+    trains: str | None  # task id of the operator that trains
+    result_key: str
+    conn_id: str
+
+    def pull(self, task_id: str | None, key: str) -> Any:
+        """Pull an XCom of the same instance of a mapped group."""
+        ti = self.context["ti"]
+        return ti.xcom_pull(task_ids=task_id, key=key, map_indexes=ti.map_index)
+
+    def states(self) -> set[str]:
+        """States of the training's task by Airflow's API. Raises what that API raises."""
+        ti = self.context["ti"]
+        which = {"dag_id": ti.dag_id, "task_ids": [self.trains], "run_ids": [ti.run_id]}
+        mapped = {} if ti.map_index in (None, -1) else {"map_index": ti.map_index}
+        states = ti.get_task_states(**which, **mapped).get(ti.run_id, {})
+        return {str(getattr(state, "value", state)) for state in states.values()}
+
+
+def report_cost(training: Training, *, decides_the_run: bool) -> None:
+    """Collect the result and report to the store what the training cost.
+
+    :param decides_the_run: whether Airflow takes this task's state for the run's. Only then it raises BelowTargetError,
+        where the job requires its target and the model is below it, and AirflowException where the training failed.
+        It raises nothing else.
+    """
+    try:
+        kept, spec = _collect(training)
+    except Exception:
+        log.exception("Zeus could not report the cost of this training; the trial stays open until its lease ends.")
+        kept, spec = None, {}
+    if not decides_the_run:
+        return
+    if kept is not None and kept.state is State.EXHAUSTED and ZeusJob.from_dict(spec).require_target:
+        raise BelowTargetError.of(kept.batch_size, kept.reason, spec["target"])
+    try:
+        failed = not {"failed", "upstream_failed"}.isdisjoint(training.states())
+    except Exception:
+        log.exception("Zeus cannot ask Airflow whether the training, task %s, failed.", training.trains)
+        failed = kept is None
+    if failed:
+        from airflow.exceptions import AirflowException  # type: ignore[attr-defined]
+
+        raise AirflowException(f"The training, task {training.trains}, failed; see its log.")
+
+
+def _collect(training: Training) -> tuple[ResultLine | None, Mapping[str, Any]]:
+    """Report the lines of all starts; return (the end of the kept attempt, the job's spec)."""
+    config = ZeusConfig.read()
+    handed_over = training.pull(training.setup_task_id, HANDED_OVER)
+    plan = Plan.from_json(training.pull(training.setup_task_id, PLAN))
+    reporter = ResultReporter(
+        None,
+        AirflowVariables(),
+        trial_from_dict(handed_over["trial"]),
+        lease_s=config.lease_s,
+        state_dir=config.state_dir,
+        reopen=lambda: open_store(training.conn_id, create=False),
+    )
+    folder = handed_over["result_path"] or None
+    starts = starts_in_folder(Path(folder)) if folder else []
+    known = {start[0].start_id for start in starts}
+    value = training.pull(training.trains, "return_value")
+    starts += [start for start in starts_in_xcom(value, training.result_key) if start[0].start_id not in known]
+    reason = None if starts else _why_not_run(training)
+    number = None if folder else newest_start(starts)
+    report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
+    push(training.context, COST, reporter.cost_xcom())
+    return reporter.kept_end, plan.spec
+
+
+def _why_not_run(training: Training) -> str | None:
+    """Why Airflow did not run the training; None where it did, or where its API does not answer."""
+    try:
+        states = training.states()
+    except Exception:  # the reason is then less exact, nothing else
+        return None
+    known = {"skipped": "the training was skipped", "upstream_failed": "the training did not run: what it needs failed"}
+    return next((known[state] for state in states if state in known), None)

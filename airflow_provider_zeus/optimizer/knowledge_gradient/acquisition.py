@@ -1,0 +1,233 @@
+"""Acquisition function of the policy ``"knowledge_gradient"``: what a run is worth, and when it should be given up.
+
+A knowledge-gradient policy (Frazier, Powell, Dayanik 2009) with correlated beliefs, a different cost for each
+measurement, and measurements that may be cut off. For each candidate b and each cost c at which its run could be given
+up, :func:`net_value` computes::
+
+    net(b, c) = sum over outcomes X <= c of P(X) (H gain(X) - X) - P(X > c) (c + C_inc) + C_inc
+
+``gain`` is how much cheaper than the incumbent the best batch size would be under the posterior *after* that outcome,
+``H`` the number of recurrences that will use the answer, ``C_inc`` the incumbent's cost. The pair (b, c) with the
+highest net value runs if it exceeds the value of the incumbent's own run. So one number decides what to try and when to
+give up, and the incumbent is never stopped. Deterministic. All equations: ``docs/knowledge-gradient.md``. Needs numpy;
+imported lazily.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess, Indices, Vector, normal_cdf
+
+HORIZON = 16.0  # recurrences that will use the answer of an experiment
+RECHECK_FACTOR, FIRST_RECHECK_AT = 2.2, 32  # at recurrences 32, 64, 128 ... the horizon is 2.2 x as long
+BISECTION_WIDTH, BISECTION_STEPS = 2.0, 6  # of dearest_epoch: log EpochCost on each side, and halvings
+
+
+class NormalGrid(NamedTuple):
+    """The standard normal distribution on a grid."""
+
+    z: Vector  # points
+    p: Vector  # probability of each
+    cumulative: Vector  # probability of this point or a lower one
+
+    @classmethod
+    def of(cls, z: Vector) -> Self:
+        """Probabilities in proportion to the density at each point."""
+        density = np.exp(-0.5 * z * z)
+        p = density / density.sum()
+        return cls(z, p, p.cumsum())
+
+
+_OUTCOMES = NormalGrid.of(np.linspace(-3.0, 3.0, 25))  # log cost of a run
+_EPOCH_COSTS = NormalGrid.of(np.array([-1.5, -0.75, 0.0, 0.75, 1.5]))  # log EpochCost that a first epoch may show
+
+
+class Predictions(NamedTuple):
+    """What a decision is computed from: predicted Epochs, EpochCost and success of each batch size of ``gp``."""
+
+    gp: GaussianProcess
+    log_epoch_cost: Vector
+    epoch_cost_variance: Vector  # of its logarithm; 0 where it was measured
+    log_factors: Vector  # (size, the size that converged): log factor on the cost of what may run afterwards
+    trusted: Sequence[bool]  # whether it may be the incumbent
+    success: Vector  # probability that a complete run reaches the target
+    max_epochs: float
+    age: int  # recurrences since the last change of the data
+    beta: float  # no attempt may cost more than beta x the incumbent's cost (section 4.4)
+
+    @property
+    def log_cost(self) -> Vector:
+        """Median log cost of a run to the target. Eq. KG-1 of docs/knowledge-gradient.md."""
+        cost: Vector = self.log_epoch_cost + self.gp.mean
+        return cost
+
+    def incumbent(self) -> tuple[int, int | None]:
+        """Indices of the incumbent and of the next cheapest size. Eq. KG-19 of docs/knowledge-gradient.md.
+
+        The second one is None where it is likelier to miss the target than to reach it.
+        """
+        z = (math.log(self.max_epochs + 0.5) - self.gp.mean) / np.sqrt(self.gp.run_variance)
+        sizes = enumerate(zip(self.trusted, self.log_cost.tolist(), self.success.tolist(), z.tolist(), strict=True))
+        known = [(i, cost, success * normal_cdf(v)) for i, (trusted, cost, success, v) in sizes if trusted]
+        ranked = [(cost - math.log(max(success, 1e-6)), i, success) for i, cost, success in known]
+        first, *others = sorted(ranked)
+        return first[1], others[0][1] if others and others[0][2] > 0.5 else None
+
+    def horizon(self) -> float:
+        """Recurrences that will use the answer of an experiment. Eq. KG-20 of docs/knowledge-gradient.md."""
+        recheck = self.age >= FIRST_RECHECK_AT and self.age & (self.age - 1) == 0
+        return HORIZON * (RECHECK_FACTOR if recheck else 1.0)
+
+
+class RunOutcomes(NamedTuple):
+    """Predicted outcomes of one run of each candidate, and what each outcome would change."""
+
+    log_cost: Vector  # (size,), or (candidate, size) where each candidate supposes its own EpochCosts
+    cost: Vector  # (candidate, outcome): of the run [J]
+    shift: Vector  # (size, candidate, outcome): posterior minus present log cost
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to run: index of a batch size, its net value [J], and the cost at which it is given up [J] (inf: never)."""
+
+    index: int
+    net: float
+    give_up_at: float
+
+
+def best(predictions: Predictions, incumbent: int, in_reach: Sequence[bool]) -> Choice:
+    """The candidate with the highest net value; the incumbent where no candidate exceeds it."""
+    candidates = [i for i, near in enumerate(in_reach) if near and i != incumbent]
+    candidates.append(incumbent)
+    net, give_up_at = _net_value_unmeasured(predictions, incumbent, np.array(candidates))
+    chosen = int(net.argmax())
+    if net[-1] >= net[chosen]:
+        return Choice(incumbent, float(net[-1]), math.inf)
+    return Choice(candidates[chosen], float(net[chosen]), float(give_up_at[chosen]))
+
+
+def run_outcomes(
+    predictions: Predictions,
+    candidates: Indices,
+    log_epoch_costs: Vector | None = None,
+    epoch_cost_variance: Vector | None = None,
+) -> RunOutcomes:
+    """Predictive distribution of one run of each candidate. Eq. KG-21 of docs/knowledge-gradient.md.
+
+    :param log_epoch_costs: (candidate, size) that each candidate supposes; default: the predicted ones.
+    :param epoch_cost_variance: (candidate,) variance of the candidate's own log EpochCost; default: 0.
+    """
+    gp, each = predictions.gp, np.arange(len(candidates))
+    log_cost = gp.mean + (predictions.log_epoch_cost if log_epoch_costs is None else log_epoch_costs)
+    own_log_cost = log_cost.take(candidates) if log_epoch_costs is None else log_cost[each, candidates]
+    variance, covariance = gp.run_variance.take(candidates), gp.cov.take(candidates, 1)
+    if epoch_cost_variance is not None:
+        variance += epoch_cost_variance
+        covariance[candidates, each] += epoch_cost_variance
+    sd = np.sqrt(variance)
+    covariance /= sd
+    shift = covariance[..., None] * _OUTCOMES.z
+    return RunOutcomes(log_cost, np.exp(own_log_cost[:, None] + sd[:, None] * _OUTCOMES.z), shift)
+
+
+def gain(predictions: Predictions, incumbent: int, candidates: Indices, runs: RunOutcomes) -> Vector:
+    """What each outcome would save per later recurrence [J]. Eq. KG-22 of docs/knowledge-gradient.md."""
+    incumbent_then = np.exp(runs.log_cost[..., incumbent, None] + runs.shift[incumbent])
+    usable = predictions.log_factors.take(candidates, 1)  # infinite for a size that may not run then
+    np.add(usable.T, runs.log_cost, out=usable.T)
+    saved: Vector = incumbent_then - np.exp(np.minimum.reduce(runs.shift + usable[..., None], 0))
+    return saved
+
+
+def value_if_given_up_at(
+    horizon: float, success: Vector, gains: Vector, costs: Vector, incumbent_cost: Vector
+) -> Vector:
+    """Value [J] of a run that is given up above each outcome's cost. Eq. KG-23 of docs/knowledge-gradient.md.
+
+    Arrays are (candidate, outcome), ``success`` and ``incumbent_cost`` (candidate, 1).
+    """
+    value: Vector = (success * _OUTCOMES.p * (horizon * gains - costs)).cumsum(1)
+    value -= (1.0 - success * _OUTCOMES.cumulative) * (costs + incumbent_cost)
+    return value
+
+
+def net_value(
+    predictions: Predictions,
+    incumbent: int,
+    candidates: Indices,
+    log_epoch_costs: Vector | None = None,
+    epoch_cost_variance: Vector | None = None,
+) -> tuple[Vector, Vector]:
+    """(net value [J], cost at which to give up [J]). Eqs. KG-24 and KG-25 of docs/knowledge-gradient.md.
+
+    :param candidates: indices of batch sizes. Where the incumbent is among them it is the last one, and its net value
+        is what its own run teaches.
+    :param log_epoch_costs: as in :func:`run_outcomes`.
+    :param epoch_cost_variance: as in :func:`run_outcomes`.
+    """
+    horizon, success = predictions.horizon(), predictions.success.take(candidates)[:, None]
+    runs = run_outcomes(predictions, candidates, log_epoch_costs, epoch_cost_variance)
+    gains = gain(predictions, incumbent, candidates, runs)
+    incumbent_cost = np.exp(runs.log_cost[..., incumbent])
+    value = value_if_given_up_at(horizon, success, gains, runs.cost, incumbent_cost[..., None])
+    allowed = runs.cost <= predictions.beta * incumbent_cost[..., None]
+    allowed[:, 0] = True
+    each, stop = np.arange(len(candidates)), np.where(allowed, value, -np.inf).argmax(1)
+    net = value[each, stop] + incumbent_cost
+    if candidates[-1] == incumbent:
+        net[-1] = horizon * (success[-1] * _OUTCOMES.p).dot(gains[-1])
+    return net, runs.cost[each, stop]
+
+
+def _net_value_unmeasured(predictions: Predictions, incumbent: int, candidates: Indices) -> tuple[Vector, Vector]:
+    """:func:`net_value` where an EpochCost may be unmeasured. Eq. KG-26 of docs/knowledge-gradient.md.
+
+    The first epoch of such a run measures it, and the run may end there. The incumbent is the last candidate.
+    """
+    variance = predictions.epoch_cost_variance.take(candidates)
+    unmeasured = variance.nonzero()[0]
+    if not len(unmeasured):
+        return net_value(predictions, incumbent, candidates)
+    unmeasured = unmeasured[unmeasured < len(candidates) - 1]  # the incumbent is never stopped
+    tried = candidates[unmeasured]
+    shown = predictions.log_epoch_cost[tried, None] + np.sqrt(variance[unmeasured, None]) * _EPOCH_COSTS.z
+    supposed, n = np.repeat(tried, len(_EPOCH_COSTS.z)), shown.size
+    net, give_up_at = net_value(
+        predictions,
+        incumbent,
+        np.concatenate((supposed, candidates)),
+        _supposing(predictions, supposed, shown.ravel(), len(candidates)),
+        np.concatenate((np.zeros(n), variance)),
+    )
+    values, net, give_up_at = net[:n].reshape(shown.shape), net[n:], give_up_at[n:]
+    net[unmeasured] = np.maximum(values, net[-1] - np.exp(shown)) @ _EPOCH_COSTS.p
+    return net, give_up_at
+
+
+def _supposing(predictions: Predictions, tried: Indices, log_epoch_costs: Vector, unchanged: int = 0) -> Vector:
+    """Log EpochCosts (row, size) if that of ``tried[row]`` were ``log_epoch_costs[row]``; then ``unchanged`` rows."""
+    costs = np.repeat(predictions.log_epoch_cost[None, :], len(tried) + unchanged, 0)
+    costs[np.arange(len(tried)), tried] = log_epoch_costs
+    return costs
+
+
+def dearest_epoch(predictions: Predictions, incumbent: int, tried: int) -> float:
+    """EpochCost [J] above which a first epoch ends the try. Eq. KG-27 of docs/knowledge-gradient.md.
+
+    Found by bisection, within a few per cent. So the attempt can decide after its profile without the posterior.
+    """
+    own, candidate = _net_value_unmeasured(predictions, incumbent, np.array([incumbent]))[0], np.array([tried])
+    predicted = float(predictions.log_epoch_cost[tried])
+    low, high = predicted - BISECTION_WIDTH, predicted + BISECTION_WIDTH
+    for _ in range(BISECTION_STEPS):
+        middle = (low + high) / 2
+        net, _ = net_value(predictions, incumbent, candidate, _supposing(predictions, candidate, np.array([middle])))
+        low, high = (middle, high) if net[0] > own[0] else (low, middle)
+    return math.exp((low + high) / 2)

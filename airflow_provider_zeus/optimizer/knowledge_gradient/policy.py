@@ -1,0 +1,184 @@
+"""The attempts of a decision under the policy ``"knowledge_gradient"``, with their reasons. Pure; needs numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, Phase, PlannedAttempt, ProfileSample
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.changepoint import SURPRISES
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import Choice, Predictions, best, dearest_epoch
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import NEAR_AFTER, DecisionContext
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import slice_excess
+
+HARD = 1.25  # x the usual epochs: a slice of the data that a decision calls hard
+
+Attempts = tuple[PlannedAttempt, ...]
+Recommended = tuple[Attempts, PlannedAttempt | None]
+
+
+def recommend(
+    job: ZeusJob,
+    belief: Belief,
+    device: DeviceInfo | None,
+    profiles: Sequence[ProfileSample],
+    held: str | None,
+) -> Recommended:
+    """(attempts of the next recurrence, the attempt that runs if the last of them misses the target).
+
+    :param held: why no new batch size may be tried now; None where one may.
+    """
+    (first, *after), second = _attempts(DecisionContext.of(job, belief, device, profiles), held)
+    if belief.changes and belief.age() <= SURPRISES:
+        first = replace(first, why=f"{first.why} {_last_change(belief)}")
+    return (first, *after), second
+
+
+def _attempts(context: DecisionContext, held: str | None) -> Recommended:
+    """The attempts, without the sentence about the last change of the data."""
+    if not context.converged:
+        return (_before_convergence(context, held),), None
+    predictions = context.predictions()
+    if predictions is None:
+        return (_without_epoch_costs(context),), None
+    index, second_index = predictions.incumbent()
+    b, second = context.all_sizes[index], None
+    if second_index is not None:
+        why = f"Where {b} misses the target or does not fit: the next cheapest known to reach it."
+        second = PlannedAttempt(batch_size=context.all_sizes[second_index], phase=Phase.INCUMBENT, why=why)
+    if held is None and context.belief.newest[1]:
+        held = "The run before died"  # a retry has to end with a model
+    if held is None and not context.epoch_costs:  # another device's joules rank batch sizes, but bound no run
+        held = "No cost was measured on this device yet"
+    if held is None:
+        choice = best(predictions, index, context.in_reach)
+        if choice.index != index:
+            return _then_incumbent(_exploratory(context, predictions, choice, b), b), None
+        choice_again = context.returning(predictions, index)
+        if choice_again is not None:
+            return _then_incumbent(_returning(context, choice_again, b), b), None
+        held = "Knowledge gradient: no other batch size is worth a try now"
+    why = f"{held}; {b}, the cheapest known to reach the target, runs."
+    return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),), second
+
+
+def _then_incumbent(attempt: PlannedAttempt, incumbent: int) -> Attempts:
+    """A bounded attempt, and the incumbent that runs where it is given up."""
+    why = f"{attempt.batch_size} was given up; {incumbent}, the cheapest known to reach the target, runs to the end."
+    return attempt, PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
+
+
+def _before_convergence(context: DecisionContext, held: str | None) -> PlannedAttempt:
+    """The default, then the batch sizes nearest to it, each without a bound."""
+    start = context.start_size()
+    if held:
+        return PlannedAttempt(batch_size=start, phase=Phase.INCUMBENT, why=f"{held}; this run takes {start}.")
+    ended = [b for _, b, _ in context.belief.stopped]
+    b = min(
+        context.feasible or {start},
+        key=lambda b: (ended.count(b), b != start, abs(math.log2(b / start)), b),
+    )
+    if b == start and not ended:
+        default = b == context.job.default_batch_size
+        why = f"{b}, {'the default' if default else 'the nearest to the default that fits'}, comes first."
+    else:
+        why = f"No batch size has reached the target yet; {b} is the nearest to {start} of those tried least."
+    return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, why=why)
+
+
+def _without_epoch_costs(context: DecisionContext) -> PlannedAttempt:
+    """The default where it converged, else the size that needed the fewest epochs."""
+    log_epochs, start = dict(zip(context.all_sizes, context.belief.surrogate.mean, strict=True)), context.start_size()
+    b = min(context.converged, key=lambda b: (b != start, log_epochs[b], b))
+    why = f"No EpochCost is known on any device; {b}, which reached the target, runs."
+    return PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
+
+
+def _exploratory(context: DecisionContext, predictions: Predictions, choice: Choice, incumbent: int) -> PlannedAttempt:
+    """An attempt whose net value exceeds the incumbent's."""
+    text, cost = context.weights.text, np.exp(predictions.log_cost)
+    b, index = context.all_sizes[choice.index], context.all_sizes.index(incumbent)
+    stats = context.belief.by_era[-1].get(b)
+    runs = 0 if stats is None else stats.runs
+    source = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "predicted from its neighbours"
+    why = (
+        f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({source}), {incumbent} "
+        f"{text(float(cost[index]))}; what it may save in the next {predictions.horizon():g} runs is worth the try; it "
+        f"is given up above {text(choice.give_up_at)}.{_hard_slice(context, b)}"
+    )
+    attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
+    dearest = None if b in context.epoch_costs else dearest_epoch(predictions, index, choice.index)
+    return _bounded(context, attempt, choice.give_up_at, dearest)
+
+
+def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> PlannedAttempt:
+    """An attempt of a batch size that has not run for long: it may have improved, and no current run would show it."""
+    b = context.all_sizes[choice.index]
+    limit = choice.give_up_at + context.epoch_costs.get(b, 0.0) / 2  # rounds to whole epochs where there are few
+    converged, window = context.belief.converged, context.job.window
+    since = sum(n > context.newest_runs.get(b, 0) for n, _, _ in converged)
+    if b in context.missed:
+        reason = "missed the target in its newest run, which may have been chance,"
+    elif context.never_ran(b):
+        reason = "has never run, and only runs of its neighbours count against it,"
+    elif since >= min(NEAR_AFTER, window):
+        reason = f"has had no run among the last {since} converged ones"
+    else:
+        reason = f"has had only one run among the last {window} converged ones"
+    why = (
+        f"{b} {reason} and is tried, in case it is cheaper than {incumbent}; it is given up above "
+        f"{context.weights.text(limit)}."
+    )
+    phase = Phase.EXPLORE if context.never_ran(b) else Phase.RETURN
+    return _bounded(context, PlannedAttempt(batch_size=b, phase=phase, why=why), limit)
+
+
+def _bounded(
+    context: DecisionContext, attempt: PlannedAttempt, limit: float, dearest: float | None = None
+) -> PlannedAttempt:
+    """The attempt with its bounds. Eq. KG-28 of docs/knowledge-gradient.md.
+
+    :param limit: cost [J] above which it is given up.
+    :param dearest: EpochCost [J] above which it is given up after its first epoch; default: ``limit``.
+    """
+    epoch_cost, epochs = context.epoch_costs.get(attempt.batch_size), None
+    if epoch_cost is not None:
+        epochs = float(max(1, math.floor(limit / epoch_cost)))
+    return replace(
+        attempt,
+        # the bound in epochs decides, unless EpochCost has changed
+        bound_cost=limit if epoch_cost is None or epochs is None else (epochs + 0.5) * epoch_cost,
+        bound_epochs=epochs,
+        max_epoch_cost=limit if dearest is None else dearest,
+        bound_samples_per_epoch=context.belief.slice_size[1] if context.belief.slice_size else None,
+    )
+
+
+def _hard_slice(context: DecisionContext, b: int) -> str:
+    """Why a size that was given up may be tried again: other sizes needed more epochs on its slice of the data, too."""
+    belief, sizes = context.belief, context.belief.surrogate.sizes
+    newest = next((n for n, size, _ in reversed(belief.stopped) if size == b and n >= belief.era), None)
+    if newest is None:
+        return ""
+    same_slice = [(sizes.index(size), epochs) for size, epochs in belief.beside(newest)]
+    factor = math.exp(slice_excess(belief.surrogate.mean, same_slice, shrink=False))
+    if factor < HARD:
+        return ""
+    other = sizes[same_slice[-1][0]]
+    return f" It was given up before on a hard slice of the data, where {other} took {factor:.2g} x its usual epochs."
+
+
+def _last_change(belief: Belief) -> str:
+    """When the data changed last, and what was forgotten."""
+    change = belief.changes[-1]
+    trials = change.told_by
+    runs = f"trial {trials[0]}" if len(trials) == 1 else f"trials {trials[0]} to {trials[-1]}"
+    return (
+        f"The data changed at trial {change.since}: {runs} needed {math.exp(change.jump):.2g} x the epochs predicted. "
+        "Earlier runs still show which batch sizes are better, but not how many epochs they need now."
+    )

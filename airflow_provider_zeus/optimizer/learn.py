@@ -1,0 +1,168 @@
+"""Learning from the trial log, ``reduce(learn, trials, prior(job))``: what each kind of trial teaches."""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.cost import Rates
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.target import Target
+from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Run
+from airflow_provider_zeus.optimizer.changepoint import CHANGES, SURPRISES, Surprise, change_among
+from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR, failure_of
+
+V = TypeVar("V")
+
+KNOWN_RUNS = 2  # converged runs of a batch size before another one may show a change of Epochs
+
+
+def learn(belief: Belief, trial: Trial) -> Belief:
+    """The belief after one more trial. Pure.
+
+    Running trials, those without data and those of another ``job_version`` teach nothing. Epochs(b) is learnt from
+    conclusive runs to the job's current target whose run type is in ``learn_from``; rates from every trial that
+    measured them; feasibility from out of memory, errors and deaths.
+    """
+    job, n = belief.job, trial.number
+    if not trial.state.teaches or trial.spec.get("job_version", job.job_version) != job.job_version:
+        return belief
+    changes: dict[str, object] = {"newest": max((n, trial.state.died), belief.newest)}
+    _learn_feasible(belief, trial, changes)
+    _learn_rates(belief, trial, changes)
+    if trial.state.conclusive and same_target(trial, job) and trial.origin.run_type in job.learn_from:
+        _learn_epochs(belief, trial, changes)
+    return belief.changed(changes)
+
+
+def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
+    """The belief with the rates of these trials in place of its own: they are the same trials, re-costed."""
+    known = replace(belief, rates={})
+    for trial in trials:
+        if trial.state.teaches:
+            changes: dict[str, object] = {}
+            _learn_rates(known, trial, changes)
+            if "rates" in changes:
+                known = replace(known, rates=changes["rates"])  # type: ignore[arg-type]
+    return known
+
+
+def same_target(trial: Trial, job: ZeusJob) -> bool:
+    """Whether a trial had the job's current target, in any notation."""
+    text = trial.spec.get("target", job.target)
+    if text == job.target:
+        return True
+    try:
+        return Target.parse(text) == job.parsed_target  # "acc>=0.9" is "acc >= 0.90"
+    except JobSpecError:  # written by another version
+        return False
+
+
+def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
+    """Deaths, errors and out of memory.
+
+    A death is an abandoned run, or an error in an exploratory attempt. Errors at the default size and in other attempts
+    are not caused by the batch size. After a death the next run takes the incumbent, so between two deaths of a size
+    another size has run. An error in an attempt that another attempt of the same decision follows is a strike, which is
+    forgotten sooner than a death (``strikes.py``).
+    """
+    b, model, failure = trial.batch_size, trial.observation.device_model or UNKNOWN, failure_of(trial)
+    unproven = trial.planned.phase.exploring and b != belief.job.default_batch_size
+    strike = failure is not None and failure.followed
+    death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
+    if failure is not None:
+        changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
+    if trial.key.attempt == 1:
+        changes["started"] = tuple(sorted({*belief.started, trial.number})[-STRUCK_FOR:])
+    ends = belief.ends.get((b, model), ())
+    changes["ends"] = {**belief.ends, (b, model): _newest(ends, (trial.number, death), 2)}
+    if trial.observation.out_of_memory:
+        changes["too_large"] = belief.too_large | {(b, model)}
+
+
+def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
+    o, n = trial.observation, trial.number
+    where = o.where
+    if where is not None:
+        if belief.device is None or n > belief.device[0]:
+            changes["device"] = (n, where, o.max_power_w)
+        if trial.state.conclusive and n > belief.seen.get((trial.batch_size, where), 0):
+            changes["seen"] = {**belief.seen, (trial.batch_size, where): n}
+        rates = Rates.of(o)
+        if rates is not None:
+            key = trial.batch_size, where
+            changes["rates"] = {**belief.rates, key: _newest(belief.rates.get(key, ()), (n, rates), RATES_KEPT)}
+    size = o.samples_per_epoch
+    if not size and o.samples and o.epochs and trial.state.conclusive:
+        size = o.samples / o.epochs
+    if size and (belief.slice_size is None or n > belief.slice_size[0]):
+        changes["slice_size"] = (n, size)
+
+
+def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
+    n, b, epochs = trial.number, trial.batch_size, trial.observation.epochs
+    reached = trial.state is State.CONVERGED
+    if epochs or not reached:
+        slices = {**belief.slices, n: trial.origin.data_slice or trial.key.ti_id}
+        changes |= _with_run(belief, (n, b, epochs or 0.0), slices, reached=reached)
+    earlier = {size: n for size in trial.spec.get("batch_sizes", ()) if n < belief.listed.get(size, n + 1)}
+    if earlier:
+        changes["listed"] = {**belief.listed, **earlier}
+    if trial.planned.phase is Phase.EXPLORE and trial.planned.round is not None:
+        key = (trial.planned.round, b)
+        if n < belief.explored.get(key, (n + 1, False))[0]:
+            changes["explored"] = {**belief.explored, key: (n, reached)}
+
+
+def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: bool) -> dict[str, object]:
+    """The fields that one more run changes. Where it is not the newest, changes are detected again from the first."""
+    name, keep = "converged" if reached else "stopped", belief.job.window
+    entries = getattr(belief, name)
+    newest = _newest(entries, run, keep)
+    if belief.job.policy == "zeus":
+        return {name: newest}
+    if len(entries) == keep:
+        dropped = min(run, entries[0])[0]
+        slices = {n: s for n, s in slices.items() if n != dropped}
+    if all(not runs or runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped)):
+        return {name: newest, "slices": slices, **_change(belief, run, reached=reached)}
+    known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
+    if any(r[0] == run[0] for r, _ in known):  # the same trial again
+        return {}
+    again = replace(belief, converged=(), stopped=(), slices=slices, changes=(), surprises=())
+    for r, ok in sorted([*known, (run, reached)]):
+        again = replace(again, **_with_run(again, r, slices, reached=ok))  # type: ignore[arg-type]
+    return {field: getattr(again, field) for field in ("converged", "stopped", "slices", "changes", "surprises")}
+
+
+def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
+    """Compare the run with its prediction, where its batch size is known well; begin a new era where Epochs changed."""
+    n, b, epochs = run
+    known = belief.by_era[-1].get(b)
+    if known is None or known.runs < KNOWN_RUNS:
+        return {}
+    gp = belief.surrogate
+    i = gp.sizes.index(b)
+    deviation = math.log(max(epochs, 0.5)) - float(gp.mean[i])
+    if not reached and deviation <= 0:  # stopped too early to show that it needs more epochs
+        return {}
+    surprise = Surprise(n, deviation, float(gp.run_variance[i]), reached)
+    surprises = (*belief.surprises, surprise)[-SURPRISES:]
+    change = change_among(surprises)
+    if change is None:
+        return {"surprises": surprises}
+    return {"surprises": (), "changes": (*belief.changes, change)[-CHANGES:]}
+
+
+def _newest(entries: tuple[V, ...], entry: V, keep: int) -> tuple[V, ...]:
+    """``entries`` (ordered by trial number, their first item) with ``entry``; the ``keep`` newest of them."""
+    if not entries or entries[-1][0] <= entry[0]:  # type: ignore[index]
+        return (*entries, entry)[-keep:]
+    grown = list(entries)
+    insort(grown, entry, key=lambda e: e[0])  # type: ignore[index]
+    return tuple(grown[-keep:])

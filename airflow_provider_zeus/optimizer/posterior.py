@@ -1,0 +1,88 @@
+"""Posteriors of Epochs(b), EpochCost(b) [J] and their product for each batch size, in one form for both policies.
+
+Under ``"zeus"`` Epochs(b) has the Gaussian posterior of its mean (Algorithm 2), under ``"knowledge_gradient"`` that of
+the Gaussian process, whose median the policy compares. Only the latter imports numpy, lazily.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.thompson.arms import arms_of, translated
+
+NEVER = "it has not reached the target within the window"
+NOWHERE = "its EpochCost was not measured on any device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """One batch size on one device. Costs are joules of Eq. 2, seconds where nothing measures energy."""
+
+    batch_size: int
+    epochs: Estimate
+    epoch_cost: Estimate
+    cost: Estimate  # of a run to the target
+    measured: bool  # whether EpochCost was measured on this device; otherwise it is another GPU's, shifted
+
+
+def posteriors(
+    belief: Belief,
+    here: Mapping[int, float],
+    there: Mapping[int, float],
+    loads: Mapping[int, float] | None = None,
+) -> dict[int, Posterior]:
+    """Posteriors by batch size, ascending: of the job's batch sizes, and of all that have run.
+
+    :param here: EpochCost [J] measured on this device, by batch size (``arms.epoch_costs``).
+    :param there: the same on another device, at the same weights (``arms.epoch_costs_elsewhere``).
+    :param loads: share of MAXPOWER that training drew on this device, by batch size (``arms.loads``).
+    """
+    own = {b for _, b, _ in (*belief.converged, *belief.stopped)}
+    sizes = sorted({*belief.job.batch_sizes, *own})
+    found = _of_arms(belief, sizes, here, there) if belief.job.policy == "zeus" else _of_gp(belief, here, there, loads)
+    gone = Estimate.missing("its runs are older than the last change of the data")
+    return {
+        b: found.get(b) or Posterior(batch_size=b, epochs=gone, epoch_cost=gone, cost=gone, measured=False)
+        for b in sizes
+    }
+
+
+def _of_arms(
+    belief: Belief, sizes: list[int], here: Mapping[int, float], there: Mapping[int, float]
+) -> dict[int, Posterior]:
+    arms = arms_of(belief, dict.fromkeys(sizes, 1.0))  # an EpochCost of 1: costs are epochs
+    costs = translated(here, there)
+    found = {}
+    for b in sizes:
+        epochs = Estimate.normal(arms[b].mean, arms[b].sd) if b in arms else Estimate.missing(NEVER)
+        cost = Estimate.missing(NOWHERE) if b not in costs else Estimate(costs[b], costs[b], costs[b])
+        if b in costs and b not in here:
+            cost = cost.without_interval("taken from another device")
+        product = epochs.times(costs.get(b), NOWHERE)
+        found[b] = Posterior(batch_size=b, epochs=epochs, epoch_cost=cost, cost=product, measured=b in here)
+    return found
+
+
+def _of_gp(
+    belief: Belief, here: Mapping[int, float], there: Mapping[int, float], loads: Mapping[int, float] | None
+) -> dict[int, Posterior]:
+    from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
+
+    gp = belief.surrogate
+    costs = predicted(gp.sizes, here, there, belief.job.default_batch_size, loads)
+    anything = bool(belief.converged or belief.stopped)
+    found = {}
+    for i, b in enumerate(gp.sizes):
+        mean, variance = float(gp.mean[i]), float(gp.cov[i, i])
+        epochs = Estimate.log_normal(mean, math.sqrt(variance)) if anything else Estimate.missing("nothing has run yet")
+        epoch_cost = cost = Estimate.missing(NOWHERE)
+        if costs is not None:
+            log_cost, spread = float(costs[0][i]), float(costs[1][i])
+            epoch_cost = Estimate.log_normal(log_cost, math.sqrt(spread))
+            cost = Estimate.log_normal(mean + log_cost, math.sqrt(variance + spread)) if anything else epochs
+        found[b] = Posterior(batch_size=b, epochs=epochs, epoch_cost=epoch_cost, cost=cost, measured=b in here)
+    return found

@@ -1,0 +1,141 @@
+"""Posteriors of the cost of each batch size on one device: Thompson sampling draws from them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from airflow_provider_zeus.model.cost import Rates, Weights, best_limit
+from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
+from airflow_provider_zeus.optimizer.belief import Belief
+
+RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One batch size: the posterior of its mean cost under a flat prior (Algorithm 2)."""
+
+    batch_size: int
+    runs: int  # converged runs in the window
+    mean_epochs: float
+    mean: float  # posterior mean of the cost of a run [J]
+    sd: float  # posterior standard deviation of that mean [J]
+    epoch_cost: float  # [J]
+
+
+def mean_epochs(converged: Sequence[float], stopped: Sequence[float]) -> tuple[float, list[float]] | None:
+    """Mean of Epochs(b) and the values that it averages; None without a converged run.
+
+    A stopped run counts as ``max(its epochs, the mean)`` (docs/policy.md, trap 5). As a fixed point: it counts with its
+    own epochs where they are above the mean of all values that count, else not at all. So it never lowers the mean, in
+    any order of arrival.
+    """
+    if not converged:
+        return None
+    values = list(converged)
+    mean = math.fsum(values) / len(values)
+    for epochs in sorted(stopped, reverse=True):
+        if epochs <= mean:
+            break
+        values.append(epochs)
+        mean = math.fsum(values) / len(values)
+    return mean, values
+
+
+def arms_of(belief: Belief, costs: Mapping[int, float]) -> dict[int, Arm]:
+    """Arms with a converged run in the window and a known EpochCost (:func:`epoch_costs`), by batch size.
+
+    The posterior is that of Algorithm 2 under the flat prior.
+    """
+    converged: dict[int, list[float]] = defaultdict(list)
+    stopped: dict[int, list[float]] = defaultdict(list)
+    for _, b, epochs in belief.converged:
+        converged[b].append(epochs)
+    oldest = belief.window_start()
+    for n, b, epochs in belief.stopped:
+        if n >= oldest:
+            stopped[b].append(epochs)
+    found = {b: mean_epochs(converged[b], stopped[b]) for b in sorted(converged) if b in costs}
+    known = {b: m for b, m in found.items() if m is not None}
+    # relative run-to-run spread, pooled over all arms that have one: for arms with one value or equal values
+    squares = [((v - mean) / mean) ** 2 for mean, values in known.values() if len(set(values)) > 1 for v in values]
+    spread = math.sqrt(math.fsum(squares) / len(squares)) if squares else RELATIVE_SD
+    arms = {}
+    for b, (mean, values) in known.items():
+        own = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
+        sd_epochs = (own if len(set(values)) > 1 else spread * mean) / math.sqrt(len(values))
+        arms[b] = Arm(
+            batch_size=b,
+            runs=len(converged[b]),
+            mean_epochs=mean,
+            mean=mean * costs[b],
+            sd=sd_epochs * costs[b],
+            epoch_cost=costs[b],
+        )
+    return arms
+
+
+def epoch_costs(
+    belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample], weights: Weights
+) -> dict[int, float]:
+    """EpochCost(b) [J] at the newest slice's size for every batch size measured on this device (Eq. 7).
+
+    The mean of the newest runs; for a batch size that was profiled and has not run, its profile. The profile's cost per
+    sample gives no cost per epoch until a run has reported the size of its slice.
+    """
+    size = belief.slice_size[1] if belief.slice_size else None
+    where = device.where if device else None
+    costs: dict[int, float] = {}
+    for b in {s.batch_size for s in profiles} if size else ():
+        best = best_limit((s for s in profiles if s.batch_size == b), weights)
+        if best is not None:
+            costs[b] = best[1] * (size or 0.0)
+    for (b, measured_on), entries in belief.rates.items():
+        cost = _mean_cost(entries, size, weights) if measured_on == where else None
+        if cost is not None:
+            costs[b] = cost
+    return costs
+
+
+@lru_cache(maxsize=1024)  # one trial changes the entries of one batch size
+def _mean_cost(entries: tuple[tuple[int, Rates], ...], size: float | None, weights: Weights) -> float | None:
+    known = [c for c in [r.epoch_cost(size, weights) for _, r in entries] if c is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
+    """EpochCost(b) [J], at the weights of this device, on the other device that has run most batch sizes."""
+    here = device.where if device else None
+    elsewhere = [where for _, where in belief.rates if where != here]
+    if not elsewhere:
+        return {}
+    others = Counter(elsewhere)
+    model, count, source = max(others, key=lambda where: (others[where], str(where)))
+    return epoch_costs(belief, DeviceInfo(model=model, count=count, energy_source=source), (), weights)
+
+
+def loads(belief: Belief, device: DeviceInfo | None) -> dict[int, float]:
+    """Share of MAXPOWER that training drew on this device, by batch size: the mean of the newest runs."""
+    if device is None or not device.max_power_w:
+        return {}
+    found: dict[int, float] = {}
+    for (b, measured_on), entries in belief.rates.items():
+        drawn_w = [w for w in (rates.power_w for _, rates in entries) if w is not None]
+        if measured_on == device.where and drawn_w:
+            found[b] = math.fsum(drawn_w) / len(drawn_w) / device.max_power_w
+    return found
+
+
+def translated(here: Mapping[int, float], there: Mapping[int, float]) -> dict[int, float]:
+    """EpochCost(b) [J] of every batch size known ``here`` or ``there``: another GPU's curve, shifted (section 7).
+
+    The shift is the mean log ratio over the batch sizes measured on both. Without such a size there is no shift; the
+    curve still ranks batch sizes.
+    """
+    both = [math.log(cost / there[b]) for b, cost in here.items() if b in there]
+    shift = math.exp(math.fsum(both) / len(both)) if both else 1.0
+    return {**{b: cost * shift for b, cost in there.items()}, **here}

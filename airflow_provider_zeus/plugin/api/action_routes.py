@@ -1,0 +1,93 @@
+"""Routes that change a job from the cost page: pause exploration, pin a batch size. Only the api-server loads them."""
+
+# No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response  # noqa: TID253 - see above
+from fastapi.exceptions import RequestValidationError  # noqa: TID253
+from pydantic import ValidationError
+
+from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.plugin.api import auth, live_settings, reading, responses
+from airflow_provider_zeus.plugin.views import overview_state, overview_view
+from airflow_provider_zeus.plugin.views.overview_models import Controls, SettingChange
+
+router = APIRouter(prefix="/api/dags/{dag_id}/settings")
+
+LONGEST_BODY = 16 * 1024  # bytes
+_BODY = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": SettingChange.model_json_schema()}}}
+}
+
+
+@router.get("", dependencies=[auth.MAY_READ_RUNS])
+async def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
+    """Live settings of a job of a DAG, and whether this user may change them."""
+
+    def make() -> Controls:
+        newest, sharing = _job(dag_id, job_id)
+        return _controls(newest, may_edit=sharing <= auth.editable_dags(user))
+
+    return await responses.answer(user, make)
+
+
+@router.post("", dependencies=[auth.MAY_EDIT, auth.MAY_READ_RUNS, auth.FROM_OUR_PAGE], openapi_extra=_BODY)
+async def change(dag_id: str, request: Request, user: auth.GetUserDep) -> Response:
+    """Pause or resume exploration, pin or unpin a batch size. In force from the job's next run on."""
+    return await responses.answer(user, partial(_change, user, dag_id, await _read_body(request)))
+
+
+async def _read_body(request: Request) -> SettingChange:
+    """The requested change. FastAPI itself would read the body before it checks permissions.
+
+    Raises HTTPException 413 where the body is too long, RequestValidationError (422) where it is not valid.
+    """
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LONGEST_BODY:
+            raise HTTPException(413, f"The body is longer than {LONGEST_BODY:,} bytes.")
+    try:
+        return SettingChange.model_validate_json(body)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**p, "loc": ("body", *p["loc"])} for p in problems]) from None
+
+
+def _change(user: BaseUser, dag_id: str, request: SettingChange) -> Controls:
+    newest, sharing = _job(dag_id, request.job_id)
+    if not sharing <= auth.editable_dags(user):
+        raise HTTPException(403, "Another DAG, which you may not change, shares this job.")
+    current = _controls(newest, may_edit=True)
+    changes: dict[str, Any] = {}
+    if request.pause_exploration is not None:
+        changes["pause_exploration"] = request.pause_exploration or None
+    if request.unpin:
+        changes["pin_batch_size"] = None
+    elif request.pin_batch_size is not None:
+        if request.pin_batch_size not in current.batch_sizes:
+            raise HTTPException(422, f"Batch size {request.pin_batch_size} is not one of {current.batch_sizes}.")
+        changes["pin_batch_size"] = request.pin_batch_size
+    if not changes:
+        raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size or unpin.")
+    live_settings.change(request.job_id, changes, dag_id=dag_id, by=user.get_name())
+    return _controls(newest, may_edit=True)
+
+
+def _job(dag_id: str, job_id: str) -> tuple[Trial, set[str]]:
+    """The newest trial of a job in a DAG, and all DAGs that share the job. Raises HTTPException 404."""
+    store = reading.open_log()
+    trials = [t for t in store.latest(last=overview_state.NEWEST) if t.job_id == job_id] if store else []
+    newest = [t for t in trials if t.origin.dag_id == dag_id]
+    if not newest:
+        raise HTTPException(404, "This DAG has no such job.")
+    return newest[-1], {t.origin.dag_id for t in trials}
+
+
+def _controls(newest: Trial, *, may_edit: bool) -> Controls:
+    controls = overview_view.controls(newest, *live_settings.of(newest.job_id), may_edit=may_edit)
+    if controls is None:
+        raise HTTPException(409, "A newer version of the provider wrote this job: upgrade it on the api-server.")
+    return controls

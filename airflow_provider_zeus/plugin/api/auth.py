@@ -1,0 +1,122 @@
+"""Permissions: everything that the pages use of Airflow's security."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import inspect
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from fastapi import Depends, HTTPException, Request  # noqa: TID253 - loaded by the api-server alone
+from fastapi.params import Depends as Dependency  # noqa: TID253
+
+from airflow_provider_zeus.airflow_compat import (
+    BaseUser,
+    DagAccessEntity,
+    GetUserDep,
+    get_auth_manager,
+    requires_access_dag,
+)
+from airflow_provider_zeus.plugin.api import load
+from airflow_provider_zeus.store.base import Store
+
+__all__ = [
+    "EVERYWHERE",
+    "FROM_OUR_PAGE",
+    "MAY_EDIT",
+    "MAY_READ_RUNS",
+    "GetUserDep",
+    "editable_dags",
+    "readable_dags",
+    "sees_addresses",
+    "store_name",
+]
+
+LONGEST_ID = 250  # characters, as in Airflow's tables
+
+
+async def _logged_in(user: GetUserDep) -> None:
+    """401 without a login. Airflow's own ``requires_authenticated`` would use one of Airflow's threads."""
+
+
+async def _valid_ids(request: Request) -> None:
+    """404 for an id that Airflow cannot have: too long, with control characters, or ``~``.
+
+    Airflow's permission check reads ``~`` as "any DAG", and PostgreSQL's driver raises on a null byte.
+    """
+    for value in request.path_params.values():
+        if value == "~" or not 0 < len(value) <= LONGEST_ID or not value.isprintable():
+            raise HTTPException(404, "No such address.")
+
+
+def _in_our_threads(check: Callable[..., None]) -> Dependency:
+    """A permission check of Airflow as a dependency that runs in a thread of the pages. It may query the database.
+
+    Raises TypeError for a coroutine function: called in a thread, without await, it would permit everything.
+    """
+    if inspect.iscoroutinefunction(check):
+        raise TypeError("Permission checks of this Airflow are coroutines: upgrade the provider.")
+
+    async def checked(request: Request, user: GetUserDep) -> None:
+        await load.work(user, lambda: check(request=request, user=user))
+
+    dependency: Dependency = Depends(checked)
+    return dependency
+
+
+EVERYWHERE = [Depends(_logged_in), Depends(_valid_ids)]  # Airflow itself checks nothing here
+MAY_READ_RUNS = _in_our_threads(requires_access_dag("GET", DagAccessEntity.RUN))  # of the DAG named in the path
+MAY_EDIT = _in_our_threads(requires_access_dag("PUT"))  # the DAG named in the path
+
+
+async def _from_our_page(request: Request) -> None:
+    """Refuse requests that another site makes a logged-in browser send (CSRF), and bodies that are not JSON.
+
+    A browser sends the origin of a request (``Sec-Fetch-Site``, ``Origin``). A request with neither is not from a
+    browser; it needs a token in the ``Authorization`` header, which another site cannot make a browser send.
+    """
+    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "Send a JSON body as application/json.")
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    from airflow.sdk import conf
+
+    base = urlsplit(conf.get("api", "base_url", fallback="") or "")
+    origins = {None, f"{request.url.scheme}://{request.headers.get('Host', '')}"}  # of this Airflow
+    origins |= {f"{base.scheme}://{base.netloc}"} if base.netloc else set()
+    known = site is not None or origin is not None or "Authorization" in request.headers
+    if not known or site not in (None, "same-origin") or origin not in origins:
+        raise HTTPException(403, "Only pages of this Airflow may send a change.")
+
+
+FROM_OUR_PAGE = Depends(_from_our_page)
+
+
+def readable_dags(user: BaseUser) -> set[str]:
+    """DAGs whose runs a user may see."""
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+def editable_dags(user: BaseUser) -> set[str]:
+    """DAGs that a user may change."""
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="PUT")
+
+
+def sees_addresses(user: BaseUser) -> bool:
+    """Whether a user may see the address of the trial log: those who may edit Connections, which hold it."""
+    return get_auth_manager().is_authorized_connection(method="PUT", user=user)
+
+
+def store_name(user: BaseUser, store: Store | None) -> str:
+    """The address of the trial log where the user may see it, else a name by which logs can be told apart.
+
+    Empty where there is no log.
+    """
+    if store is None:
+        return ""
+    if sees_addresses(user):
+        return store.identity
+    from airflow.sdk import conf
+
+    key = conf.get("api", "secret_key", fallback="") or ""  # keyed: an address cannot be guessed from the name
+    return f"log {hmac.new(key.encode(), store.identity.encode(), hashlib.sha256).hexdigest()[:8]}"

@@ -1,0 +1,117 @@
+"""Reads what the views need. The one module of the pages that opens the trial log; each answer takes a few queries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import ProfileSample, Trial, TrialKey
+from airflow_provider_zeus.plugin.api.caches import BeliefCache
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
+from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+log = logging.getLogger(__name__)
+
+MOST_PENDING = 200  # pending results read for one answer
+MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
+
+_beliefs = BeliefCache()
+
+
+def open_log() -> Store | None:
+    """The trial log, which is neither created nor migrated here; None while there is none yet. Raises StoreError.
+
+    Opened for each answer, so that a changed Connection takes effect at once. Only the engine is cached, by its URL.
+    """
+    try:
+        return open_store(create=False)
+    except StoreError:
+        if store_url(DEFAULT_CONN_ID) == f"sqlite:///{embedded_path()}" and not embedded_path().exists():
+            return None
+        raise
+
+
+def learned(
+    store: Store, dag_id: str, job: ZeusJob, trials: Sequence[Trial]
+) -> tuple[Dataset, Sequence[ProfileSample]]:
+    """The dataset of a DAG's newest runs of a job with its belief, and the profiles of its device.
+
+    ``trials``: at least one.
+    """
+    job_id = trials[-1].job_id
+    dataset = _beliefs.of((store.identity, dag_id, job_id), as_dataset(trials, job))
+    return dataset, [] if dataset.where is None else store.profile(job_id, dataset.where, job.job_version)
+
+
+def has_older(store: Store, dag_id: str, job_id: str) -> bool:
+    """Whether the log holds more than :data:`MOST_RUNS` runs of a job."""
+    return bool(store.runs(dag_id, job_id, last=1, skip=MOST_RUNS))
+
+
+def pending(trials: Sequence[Trial]) -> dict[TrialKey, str]:
+    """The trials whose result is not in the log yet, each with the place where it is stored until the next run."""
+    by_name = {pending_key(t.key): t.key for t in trials if t.state.awaits_result}
+    if not by_name:
+        return {}
+    by_file = {f"{name.replace(':', '-')}.json": key for name, key in by_name.items()}
+    places = {by_file[path.name]: _file_text(path) for path in _pending_files() if path.name in by_file}
+    return places | {by_name[name]: f"Variable {name}" for name in _pending_variables() if name in by_name}
+
+
+def missing_trials(dag_id: str, run_id: str) -> dict[TrialKey, tuple[Trial, str]]:
+    """Trials of a run that are only in pending results, since the log was unavailable; each with its place."""
+    texts: list[tuple[str, str | None]] = []
+    try:
+        texts += [(f"Variable {name}", AirflowVariables().get(name)) for name in _pending_variables()[:MOST_PENDING]]
+    except StoreError as error:
+        log.warning("Pending results in Variables cannot be read: %s", error)
+    for path in sorted(_pending_files())[:MOST_PENDING]:
+        with suppress(OSError, ValueError):  # removed since, or not a file of ours: the job's next run warns
+            texts.append((_file_text(path), read_file(path)))
+    found = {}
+    for place, text in texts:
+        with suppress(ValueError):  # the job's next run warns
+            result = PendingResult.from_json(text) if text else None
+            if result and result.trial and (result.trial.origin.dag_id, result.trial.origin.run_id) == (dag_id, run_id):
+                observation = result.report.observation
+                trial = replace(result.trial, state=result.state, reason=result.reason, observation=observation)
+                found[result.key] = (trial, place)
+    return found
+
+
+def _pending_variables() -> list[str]:
+    """Names of the Variables with pending results; empty where they cannot be listed."""
+    try:
+        return AirflowVariables().keys(f"{PREFIX}:")
+    except StoreError as error:
+        log.warning("Pending results in Variables cannot be listed: %s", error)
+        return []
+
+
+def _pending_files() -> list[Path]:
+    """Files with pending results; empty where they cannot be listed."""
+    try:
+        return list(state_dir().glob(f"{PREFIX}-*.json"))
+    except OSError as error:
+        log.warning("Pending results in files cannot be listed: %s", error)
+        return []
+
+
+def _file_text(path: Path) -> str:
+    """A file's name without its folder: not every reader may see paths of this host."""
+    return f"file {path.name} in [zeus] state_dir"
+
+
+def heartbeat_s() -> float:
+    """Seconds between two heartbeats of a running trial, from 2 to 60: how often its page is refreshed."""
+    from airflow.sdk import conf
+
+    return min(max(conf.getfloat("zeus", "heartbeat_s", fallback=15.0), 2.0), 60.0)

@@ -1,0 +1,120 @@
+"""Answers of the data routes: JSON, a file in chunks, or a problem. All are made in this package's own threads."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from fastapi import Request, Response  # noqa: TID253 - loaded by the api-server alone
+from fastapi.responses import JSONResponse, StreamingResponse  # noqa: TID253
+from pydantic import BaseModel
+from starlette.types import Message, Receive, Scope, Send
+
+from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.plugin.api import auth, load
+from airflow_provider_zeus.plugin.views.models import Problem
+
+log = logging.getLogger(__name__)
+
+CHUNK_TIMEOUT_S = 30.0  # until the browser has taken one chunk of a file; then the connection is closed
+FILE_TIMEOUT_S = 600.0  # until it has taken the whole file
+HIDDEN = (
+    "The trial log is not available. Users who may edit Airflow's Connections see the reason here; it is also in the "
+    "log of the api-server."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to send."""
+
+    name: str
+    media_type: str
+    chunks: Iterator[str]
+
+
+async def answer(user: BaseUser, make: Callable[[], BaseModel]) -> Response:
+    """The model that ``make`` returns as JSON, or 503 with the remedy where ``make`` raises ZeusError.
+
+    Raises HTTPException 429 where too many requests wait, and any other error of ``make``.
+    """
+
+    def make_response() -> Response:
+        try:
+            return Response(make().model_dump_json().encode(), media_type="application/json")
+        except ZeusError as error:
+            return _problem(user, error)
+
+    return await load.work(user, make_response)
+
+
+async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Response:
+    """The file that ``make`` returns, compressed where the browser accepts gzip. Raises as :func:`answer` does."""
+    gzip = "gzip" in request.headers.get("Accept-Encoding", "")  # here: Airflow's own middleware blocks its event loop
+
+    def make_response() -> Response:
+        try:
+            sent = make()
+            chunks = _compressed(sent.chunks) if gzip else (chunk.encode() for chunk in sent.chunks)
+            chunks = itertools.chain([next(chunks)], chunks)  # the first one here: its errors still become a 503
+        except ZeusError as error:
+            return _problem(user, error)
+        headers = {"Content-Disposition": f'attachment; filename="{sent.name}"', "Vary": "Accept-Encoding"}
+        headers |= {"Content-Encoding": "gzip"} if gzip else {}
+        return _FileResponse(chunks, leave, headers, sent.media_type)
+
+    leave = load.EXPORTS.enter(user)
+    sending = False
+    try:
+        response = await load.work(user, make_response)
+        sending = isinstance(response, _FileResponse)
+        return response
+    finally:
+        if not sending:
+            leave()
+
+
+def _problem(user: BaseUser, error: ZeusError) -> Response:
+    """503. The error may name the log's host, path and database, which only some users may see."""
+    log.warning("The cost page cannot use the trial log: %s", error)
+    problem = str(error) if auth.sees_addresses(user) else HIDDEN
+    return JSONResponse(Problem(problem=problem).model_dump(), status_code=503)
+
+
+def _compressed(chunks: Iterable[str]) -> Iterator[bytes]:
+    gzip = zlib.compressobj(1, wbits=31)  # 31: with gzip's header
+    for chunk in chunks:
+        yield gzip.compress(chunk.encode())
+    yield gzip.flush()
+
+
+class _FileResponse(StreamingResponse):
+    """Sends a file. It holds a thread while a chunk is made, not while the browser takes it."""
+
+    def __init__(
+        self, chunks: Iterator[bytes], leave: Callable[[], None], headers: dict[str, str], media_type: str
+    ) -> None:
+        super().__init__(load.each(chunks), headers=headers, media_type=media_type)
+        self._leave = leave
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the chunks. Raises TimeoutError, which closes the connection: the browser sees an incomplete file."""
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(CHUNK_TIMEOUT_S):
+                await send(message)
+
+        async with asyncio.timeout(FILE_TIMEOUT_S):
+            await super().stream_response(send_in_time)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file; then free its place in :data:`load.EXPORTS`, also after an error."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()

@@ -1,0 +1,120 @@
+"""Data routes of a run's tab. Only the api-server loads them."""
+
+# No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
+import random
+from functools import partial
+
+from fastapi import APIRouter, Response  # noqa: TID253 - see above
+
+from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.plugin.api import auth, reading, responses
+from airflow_provider_zeus.plugin.charts import run_charts as power_charts
+from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.views import costs, prices, run_view
+from airflow_provider_zeus.plugin.views.run_models import RunAnswer, RunCharts
+from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
+from airflow_provider_zeus.store.base import Store
+
+router = APIRouter(prefix="/api/dags/{dag_id}/runs/{run_id}", dependencies=[auth.MAY_READ_RUNS])
+
+
+@router.get("/costs")
+async def run_costs(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str | None = None) -> Response:
+    """Costs of a run of a DAG by attempt, of all its Zeus jobs or of one."""
+    return await responses.answer(user, partial(_costs, user, dag_id, run_id, job_id))
+
+
+@router.get("/charts")
+async def run_charts(
+    user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1
+) -> Response:
+    """Power over time, energy per GPU and power-limit curves of one task of a run."""
+    return await responses.answer(user, partial(_charts, dag_id, run_id, (job_id, task_id, map_index)))
+
+
+def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunAnswer:
+    store = reading.open_log()
+    trials, pending = _trials(store, dag_id, run_id)
+    jobs = sorted({t.job_id for t in trials})
+    answer = RunAnswer(store=auth.store_name(user, store), jobs=jobs, job_id=job_id)
+    if not trials:
+        note = words.left_out(store.unreadable if store else []) or run_view.NO_TRIAL
+        return answer.model_copy(update={"note": note, "refresh_s": reading.heartbeat_s()})
+    if job_id is not None and job_id not in jobs:
+        return answer.model_copy(update={"note": f"This run has no trial of a job {job_id!r}."})
+    chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])
+    live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
+    saving_of = _RunSavings(store)
+    factors = prices.configured()
+    answer.parts = [
+        run_view.part(own, live[job], pending, saving_of(own, live[job]), factors)
+        for (job, _, _), own in chosen.items()
+    ]
+    if any(part.live for part in answer.parts):
+        answer.refresh_s = reading.heartbeat_s()
+    return answer
+
+
+def _charts(dag_id: str, run_id: str, key: run_view.PartKey) -> RunCharts:
+    store = reading.open_log()
+    trials = store.recurrence(dag_id, run_id) if store else []
+    own = run_view.parts_of(trials).get(key)
+    if store is None or not own:
+        return RunCharts(note=run_view.NO_TRIAL)
+    power = power_charts.power([(t, store.points(t.key)) for t in own])
+    source = words.badge([t.observation.energy_source for t in own if t.observation.time_s is not None])
+    gpus = run_gpus.gpus(own)
+    answer = RunCharts(power=words.badged(power, source), gpus=gpus and words.badged(gpus, source))
+    measured = [t for t in own if t.observation.where is not None]
+    if measured:
+        job = run_view.job_of(own, store.settings(key[0]))
+        weights = costs.weights_of(job, measured[-1].observation)
+        samples = _profile(store, measured[-1])
+        limits = {t.batch_size: t.observation.power_limit_w for t in measured}
+        curves = [run_curve.curve(samples, size, weights, limit_w) for size, limit_w in limits.items()]
+        badge = words.badge([measured[-1].observation.energy_source])
+        answer.curves = [words.badged(curve, badge) for curve in reversed(curves) if curve]
+    return answer
+
+
+def _trials(store: Store | None, dag_id: str, run_id: str) -> tuple[list[Trial], dict[TrialKey, str]]:
+    """A run's trials, also those that the log does not hold yet, and the places of their pending results."""
+    trials = store.recurrence(dag_id, run_id) if store else []
+    pending = reading.pending(trials)
+    in_log = {t.key for t in trials}
+    for key, (trial, place) in reading.missing_trials(dag_id, run_id).items():
+        if key not in in_log:
+            trials.append(trial)
+            pending[key] = place
+    return trials, pending
+
+
+def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
+    where = trial.observation.where
+    version = str(trial.spec.get("job_version", "1"))
+    return [] if where is None else store.profile(trial.job_id, where, version)
+
+
+class _RunSavings:
+    """Savings of the tasks of one run. Tasks with the same job, device and target share one yardstick."""
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+        self._yardsticks: dict[tuple[str, Where, str, str], Yardstick] = {}
+
+    def __call__(self, own: list[Trial], live: dict[str, object]) -> RunSaving | None:
+        measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
+        if self._store is None or not measured or any(t.state is State.RUNNING for t in own):
+            return None
+        last = measured[-1]
+        where = last.observation.where
+        assert where is not None
+        job = run_view.job_of(own, live)
+        key = (last.job_id, where, job.target, job.job_version)
+        if key not in self._yardsticks:
+            complete = self._store.complete(last.job_id, job.default_batch_size, last=job.window)
+            profiles = _profile(self._store, last)
+            self._yardsticks[key] = Yardstick.of(complete, job, where, rng=random.Random(0), profiles=profiles)
+        return self._yardsticks[key].saving(own)

@@ -1,0 +1,78 @@
+"""Shared parts of the charts: colours, units of axes, common parts of an ECharts option.
+
+The colours are readable on white and on black, so one option serves both themes. The page adds text and axis colours of
+the theme and shows a point's ``tip`` as its tooltip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#dc2626", "#64748b")
+LINE = "#8a8f98"
+SHADE = "#8a8f9840"  # behind a line that must stay readable
+
+Option = dict[str, Any]
+
+_SCALES = {
+    "J": ((3.6e6, "kWh"), (1e6, "Wh"), (1e3, "kJ"), (1.0, "J")),
+    "s": ((3600.0, "h"), (60.0, "min"), (1.0, "s")),
+}
+_SIZES = {"kWh": 3.6e6, "Wh": 3600.0, "kJ": 1e3, "J": 1.0, "h": 3600.0, "min": 60.0, "s": 1.0}
+
+
+def scale(most: float, unit: str) -> tuple[float, str]:
+    """The unit of an axis up to ``most`` [J or s]: its size, by which values are divided, and its name."""
+    scales = _SCALES[unit]
+    name = next((name for least, name in scales if most >= least), scales[-1][1])
+    return _SIZES[name], name
+
+
+def number(value: float) -> float:
+    """A value rounded to six digits: exact enough for a chart, and short to send."""
+    return float(f"{value:.6g}")
+
+
+def watts(power_w: float | None) -> str:
+    """Whole watts as text; a dash for None."""
+    return "–" if power_w is None else f"{power_w:,.0f} W"
+
+
+def hollow(colour: str) -> Option:
+    """The style of a symbol that is drawn as an outline."""
+    return {"color": "transparent", "borderColor": colour, "borderWidth": 2}
+
+
+def plain(text: str) -> str:
+    """Text without braces, in which ECharts would see styles and templates."""
+    return text.replace("{", "(").replace("}", ")")
+
+
+def line(name: str, colour: str, data: Sequence[object], dash: str = "solid", width: float = 2) -> Option:
+    """A series drawn as a line without symbols; ``dash``: solid, dashed or dotted."""
+    return {
+        "type": "line",
+        "name": name,
+        "symbol": "none",
+        "itemStyle": {"color": colour},
+        "lineStyle": {"color": colour, "width": width, "type": dash},
+        "data": list(data),
+    }
+
+
+def scatter(name: str, size: int, style: Option, data: Sequence[object], symbol: str = "circle") -> Option:
+    """A series drawn as symbols of ``size`` pixels."""
+    return {
+        "type": "scatter",
+        "name": name,
+        "symbol": symbol,
+        "symbolSize": size,
+        "itemStyle": style,
+        "data": list(data),
+    }
+
+
+def base(**parts: Any) -> Option:
+    """An option without animation, whose tooltips a strict Content-Security-Policy allows."""
+    return {"animation": False, "tooltip": {"trigger": "item", "renderMode": "richText", "confine": True}, **parts}

@@ -1,0 +1,118 @@
+"""Chart of the believed and the observed cost of each batch size. Pure: plain data in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, line, number, scale, scatter
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.views.models import Chart, Table
+from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, BeliefRow
+from airflow_provider_zeus.reports.belief_table import BeliefTable as Beliefs
+
+TITLE = "Belief per batch size"
+BELIEVED, OBSERVED, INTERVAL = "believed", "observed", "90 % interval"
+WIDE = 20.0  # highest over lowest cost above which the axis is logarithmic
+STANDINGS = {
+    BatchSizeStatus.INCUMBENT: "cheapest known",
+    BatchSizeStatus.CONVERGED: "reached the target",
+    BatchSizeStatus.INFEASIBLE: "does not run here",
+    BatchSizeStatus.FAILING: "missed the target",
+    BatchSizeStatus.IN_REACH: "may be tried next",
+    BatchSizeStatus.UNTRIED: "not tried",
+}
+NOTE = "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included."
+
+
+def belief_chart(beliefs: Beliefs) -> Chart:
+    """Chart of cost by batch size: the believed cost with its interval, the observed cost of each run."""
+    table = _table(beliefs)
+    costs = [row.believed.cost for row in beliefs.lines]
+    values = [v for row in beliefs.lines for v in row.observed] + [v for c in costs for v in (c.low, c.value, c.high)]
+    ends = [v for v in values if v is not None and v > 0]
+    if not ends:
+        return Chart(title=TITLE, note="Nothing is believed yet: no run has reported its cost.", table=table)
+    size, unit = scale(max(ends), beliefs.unit)
+    believed = []
+    for i, row in enumerate(beliefs.lines):
+        value = row.believed.cost.value
+        if value is not None:
+            tip = f"batch size {row.batch_size}, {STANDINGS[row.standing]}\n"
+            tip += f"believed {words.cost(value, beliefs.unit).text}\n{between(row.believed.cost, beliefs.unit)}"
+            believed.append({"value": [i, number(value / size)], "tip": tip})
+    observed = [
+        {"value": [i, number(v / size)], "tip": f"batch size {row.batch_size}\n{words.cost(v, beliefs.unit).text}"}
+        for i, row in enumerate(beliefs.lines)
+        for v in row.observed
+    ]
+    wide = max(ends) > WIDE * min(ends)
+    option = base(
+        grid={"left": 64, "right": 24, "top": 36, "bottom": 72},
+        legend={"bottom": 0, "data": [BELIEVED, INTERVAL, OBSERVED]},
+        xAxis={
+            "type": "category",
+            "name": "batch size",
+            "nameLocation": "middle",
+            "nameGap": 26,
+            "data": [
+                f"{row.batch_size}{' ★' if row.standing is BatchSizeStatus.INCUMBENT else ''}" for row in beliefs.lines
+            ],
+        },
+        yAxis={"type": "log" if wide else "value", "name": f"cost [{unit}]", **({} if wide else {"min": 0})},
+        series=[
+            # beside the belief
+            scatter(OBSERVED, 7, {"color": COLOURS[7], "opacity": 0.7}, observed) | {"symbolOffset": [16, 0]},
+            _whiskers(beliefs.lines, size),
+            scatter(BELIEVED, 13, {"color": COLOURS[0], "opacity": 1}, believed, symbol="diamond"),
+        ],
+    )
+    return Chart(title=TITLE, option=option, text=_summary(beliefs), note=NOTE, table=table)
+
+
+def _whiskers(rows: Sequence[BeliefRow], size: float) -> Option:
+    """Intervals as vertical lines; "-" is a gap between two of them."""
+    data: list[list[object]] = []
+    for i, row in enumerate(rows):
+        low, high = row.believed.cost.low, row.believed.cost.high
+        if low is not None and high is not None and low > 0:
+            data += [[i, number(low / size)], [i, number(high / size)], [i, "-"]]
+    return line(INTERVAL, COLOURS[0], data) | {"silent": True, "symbol": "rect", "symbolSize": [14, 2]}
+
+
+def between(estimate: Estimate, unit: str) -> str:
+    """The interval of a cost as text, or why there is none."""
+    if estimate.low is None or estimate.high is None:
+        return estimate.reason or "–"
+    return f"{words.cost(estimate.low, unit).text} to {words.cost(estimate.high, unit).text}"
+
+
+def _summary(beliefs: Beliefs) -> str:
+    best = [row for row in beliefs.lines if row.standing is BatchSizeStatus.INCUMBENT]
+    if not best or best[0].believed.cost.value is None:
+        return f"Costs of {len(beliefs.lines)} batch sizes; none has reached the target within the window."
+    cost = words.cost(best[0].believed.cost.value, beliefs.unit).text
+    return f"Costs of {len(beliefs.lines)} batch sizes. Believed cheapest (★): {best[0].batch_size}, {cost} a run."
+
+
+def _table(beliefs: Beliefs) -> Table:
+    def text(estimate: Estimate) -> str:
+        return "–" if estimate.value is None else words.cost(estimate.value, beliefs.unit).text
+
+    rows = [
+        [
+            str(row.batch_size) + ("" if row.listed else " (no longer listed)"),
+            STANDINGS[row.standing],
+            str(row.runs),
+            str(row.stopped),
+            "–" if (epochs := row.believed.epochs.value) is None else words.epochs(round(epochs, 1)).text,
+            text(row.believed.epoch_cost) + ("" if row.believed.measured else " (not measured here)"),
+            text(row.believed.cost),
+            between(row.believed.cost, beliefs.unit),
+            text(row.observed_mean),
+        ]
+        for row in beliefs.lines
+    ]
+    columns = ["Batch size", "Standing", "Reached target", "Stopped", "Epochs", "Cost of an epoch", "Cost of a run"]
+    columns += ["90 % interval", "Observed mean"]
+    return Table(caption=TITLE, columns=columns, numeric=[True, False, *[True] * 7], rows=rows)

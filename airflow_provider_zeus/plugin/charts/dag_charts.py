@@ -1,0 +1,226 @@
+"""Chart of the cost of each run of a DAG's tab, and what charts over runs share. Pure: plain data in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.plugin.charts.chart_parts import (
+    COLOURS,
+    LINE,
+    Option,
+    base,
+    hollow,
+    line,
+    number,
+    plain,
+    scale,
+)
+from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak, RunKey
+from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
+from airflow_provider_zeus.units import cost_text
+
+WITH_MODEL = [state.value for state in State if state.kept_model]
+SMALL, LARGE = 40, 120  # runs up to which points are labelled; above which there is a slider
+LEGEND = (
+    "Colour, and number where it changes: batch size of the run's last attempt. Filled: exploited. Hollow: explored. "
+    "Diamond: an attempt before it was given up. Triangle: no model was kept."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonCurve:
+    """The cost of each run under an alternative [J or s], drawn beside the runs."""
+
+    name: str
+    values: Mapping[RunKey, float]
+    dash: str = "dashed"  # dashed | dotted
+
+
+def row_key(row: RunRow) -> RunKey:
+    """Identity of a row's run."""
+    return row.run_id, row.task_id, -1 if row.map_index is None else row.map_index
+
+
+def charted(rows: Sequence[RunRow]) -> list[RunRow]:
+    """The rows that one chart can show, oldest first: ended, with a known cost in the unit of the newest such run."""
+    known = [r for r in rows if r.cost.value is not None and r.state not in (State.RUNNING.value, State.NO_DATA.value)]
+    return [r for r in reversed(known) if r.unit == known[0].unit]
+
+
+def left_out(rows: Sequence[RunRow]) -> str:
+    """A sentence on the rows that :func:`charted` leaves out; empty where there are none."""
+    running = sum(r.state == State.RUNNING.value for r in rows)
+    empty = sum(r.state == State.NO_DATA.value for r in rows)
+    others = len(rows) - running - empty - len(charted(rows))
+    parts = [f"{_runs(running)} still running"] if running else []
+    parts += [f"{_runs(empty)} without data"] if empty else []
+    parts += [f"{_runs(others)} whose cost is not known in this unit"] if others else []
+    return f"Not in the chart: {' and '.join(parts)}." if parts else ""
+
+
+def cost_chart(
+    rows: Sequence[RunRow], curves: Sequence[ComparisonCurve] = (), breaks: Sequence[HistoryBreak] = ()
+) -> Chart:
+    """Chart of cost over runs, with a point per run in the colour of its batch size.
+
+    :param rows: newest first, as ``costs.rows_of`` gives them.
+    :param curves: in the unit of the newest row.
+    """
+    title, shown = "Cost of each run", charted(rows)
+    if not shown:
+        return Chart(title=title, note=f"No run of known cost yet. {left_out(rows)}".strip())
+    keys = [row_key(row) for row in shown]
+    curves = [curve for curve in curves if any(key in curve.values for key in keys)]
+    highest = max([row.cost.value or 0.0 for row in shown] + [v for curve in curves for v in curve.values.values()])
+    size, unit = scale(highest, shown[0].unit)
+    few, colours = len(shown) <= SMALL, _colours(shown)
+    points = [
+        _point(i, row, size, colours[_size(row)], labelled=few and (i == 0 or _size(row) != _size(shown[i - 1])))
+        for i, row in enumerate(shown)
+    ]
+    sources = list(dict.fromkeys(row.source.text for row in shown))
+    series = [_path(source, shown, points) for source in sources]
+    series += _dots(shown, points, several=len(sources) > 1)
+    series += [_comparison(curve, keys, size) for curve in curves]
+    if at := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
+        series.append(vertical_lines(at))
+    option = over_runs(shown, f"cost [{unit}]", series, zero=True, right=110 if curves else 24)
+    dots = [s["name"] for s in series if s["type"] == "scatter" and s["name"]]
+    option["legend"]["data"] = [*dots, *(curve.name for curve in curves)]
+    note = " ".join([LEGEND, *(each.text for each in breaks), left_out(rows)]).strip()
+    return Chart(title=title, option=option, text=_summary(shown), note=note, table=_table(title, shown, keys, curves))
+
+
+def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, zero: bool, right: int = 24) -> Option:
+    """An ECharts option whose horizontal axis is the runs, oldest first. ``zero``: the vertical axis starts at 0."""
+    large = len(shown) > LARGE
+    option = base(
+        grid={"left": 64, "right": right, "top": 46, "bottom": 92 if large else 64},
+        legend={"type": "scroll", "bottom": 0, "data": [s["name"] for s in series if s["name"]]},
+        xAxis={"type": "category", "data": [label(row) for row in shown], "axisLabel": {"hideOverlap": True}},
+        yAxis={"type": "value", "name": axis, **({"min": 0} if zero else {})},
+        series=list(series),
+    )
+    if large:
+        option["dataZoom"] = [{"type": "slider", "bottom": 28, "height": 18, "brushSelect": False}]
+    return option
+
+
+def vertical_lines(at: Sequence[tuple[int, str]]) -> Option:
+    """A series of vertical lines at runs, given by index and label."""
+    data = [{"xAxis": i, "label": {"formatter": plain(text)}} for i, text in at]
+    return {
+        "type": "line",
+        "name": "",
+        "data": [],
+        "markLine": {"silent": True, "symbol": "none", "lineStyle": {"color": LINE, "type": "solid"}, "data": data},
+    }
+
+
+def _summary(shown: Sequence[RunRow]) -> str:
+    cheap = min(shown, key=lambda r: r.cost.value or 0.0)
+    explored = sum(r.explored for r in shown)
+    return (
+        f"Cost of {_runs(len(shown))}, oldest first, {explored} of them explored. Newest: {shown[-1].cost.text} with "
+        f"batch size {_size(shown[-1])}. Cheapest: {cheap.cost.text} with batch size {_size(cheap)}. The table holds "
+        "the same figures."
+    )
+
+
+def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: Sequence[ComparisonCurve]) -> Table:
+    found = [
+        [
+            label(row),
+            str(_size(row)),
+            "explored" if row.explored else "exploited",
+            row.cost.text,
+            *(cost_text(v, row.unit) if (v := curve.values.get(key)) is not None else "–" for curve in curves),
+            row.source.text,
+        ]
+        for row, key in zip(reversed(shown), reversed(keys), strict=True)
+    ]
+    columns = ["Run", "Batch size", "Explored", "Cost", *(curve.name for curve in curves), "Source"]
+    numeric = [False, True, False, True, *(True for _ in curves), False]
+    return Table(caption=title, columns=columns, numeric=numeric, rows=found)
+
+
+def _point(i: int, row: RunRow, size: float, colour: str, *, labelled: bool) -> Option:
+    given_up = State.GIVEN_UP.value in [tried.state for tried in row.attempts[:-1]]
+    symbol = "triangle" if row.state not in WITH_MODEL else "diamond" if given_up else "circle"
+    point: Option = {
+        "value": [i, number((row.cost.value or 0.0) / size)],
+        "tip": _tip(row),
+        "symbol": symbol,
+    }
+    if row.explored:
+        point["itemStyle"] = hollow(colour)
+    return {**point, "label": {"show": True, "formatter": str(_size(row))}} if labelled else point
+
+
+def _tip(row: RunRow) -> str:
+    sizes = ", ".join(f"{t.batch_size} ({t.state_text})" for t in row.attempts)
+    lines = [
+        label(row),
+        f"cost {row.cost.text} ({row.cost.exact})",
+        f"energy {row.energy.text}, time {row.time.text}",
+        f"batch size {sizes}",
+        f"{row.phase}, power limit {row.limit.text}, {row.source.text}",
+    ]
+    return plain("\n".join(lines))
+
+
+def _path(source: str, shown: Sequence[RunRow], points: Sequence[Option]) -> Option:
+    """A thin line through the points of one energy source; figures of different sources do not compare."""
+    return {
+        "type": "line",
+        "name": "",
+        "silent": True,
+        "symbol": "none",
+        "lineStyle": {"color": LINE, "width": 1, "opacity": 0.6},
+        "data": [p["value"] for p, row in zip(points, shown, strict=True) if row.source.text == source],
+    }
+
+
+def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> Option:
+    data = [[i, number(curve.values[key] / size)] for i, key in enumerate(keys) if key in curve.values]
+    label = {"show": True, "formatter": curve.name.partition(",")[0]}
+    return line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}
+
+
+def _dots(shown: Sequence[RunRow], points: Sequence[Option], *, several: bool) -> list[Option]:
+    colours = _colours(shown)
+    groups: dict[tuple[int, str], list[Option]] = {}
+    for row, point in zip(shown, points, strict=True):
+        groups.setdefault((_size(row), row.source.text if several else ""), []).append(point)
+    return [
+        {
+            "type": "scatter",
+            "name": f"{size} ({source})" if source else str(size),
+            "symbolSize": 11 if len(shown) <= LARGE else 7,
+            "itemStyle": {"color": colours[size], "opacity": 1},
+            "label": {"position": "top"},
+            "data": data,
+        }
+        for (size, source), data in sorted(groups.items())
+    ]
+
+
+def _colours(shown: Sequence[RunRow]) -> dict[int, str]:
+    sizes = sorted({_size(row) for row in shown})
+    return {size: COLOURS[i % len(COLOURS)] for i, size in enumerate(sizes)}
+
+
+def _size(row: RunRow) -> int:
+    return row.attempts[-1].batch_size
+
+
+def label(row: RunRow) -> str:
+    """Label of a run on an axis: its slice of the data, else its id."""
+    mapped = "" if row.map_index is None else f" [{row.map_index}]"
+    return plain(f"{row.slice_text or row.run_id}{mapped}"[:80])
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"

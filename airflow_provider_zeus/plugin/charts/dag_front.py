@@ -1,0 +1,200 @@
+"""Chart of energy against time by batch size and power limit: Pareto front, line of equal cost. Pure: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.plugin.charts.chart_parts import (
+    COLOURS,
+    LINE,
+    Option,
+    base,
+    hollow,
+    line,
+    number,
+    scale,
+    scatter,
+)
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.views.models import Chart, Table
+from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront
+
+TITLE = "Energy against time"
+FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "cheapest at this eta"
+SLACK = 0.12  # room around the points, of their spread
+WIDE_PX, HIGH_PX = 360.0, 220.0  # of the smallest such chart, without its margins
+TEXT_PX, ROW_PX = 30, 14  # of a label
+LABEL_PX = 10  # from a point to its label, to the right and down: clear of the ring and the line
+
+
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """The operating points with their colours and axes."""
+
+    points: Sequence[OperatingPoint]  # by time
+    colours: Mapping[int, str]  # by batch size
+    time: _Axis
+    energy: _Axis
+
+    @classmethod
+    def of(cls, front: ParetoFront) -> _Plot:
+        points = sorted(front.points, key=lambda p: p.tta_s)
+        sizes = sorted({p.batch_size for p in points})
+        colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(sizes)}
+        return cls(points, colours, _Axis.of([p.tta_s for p in points], "s"), _Axis.of([p.eta_j for p in points], "J"))
+
+    def at(self, p: OperatingPoint) -> list[float]:
+        return [number(p.tta_s / self.time.size), number(p.eta_j / self.energy.size)]
+
+    def scatter(self, some: Sequence[OperatingPoint], name: str, size: int, style: Option) -> Option:
+        rows, data = self._label_rows(some), []
+        for p in some:
+            colour = self.colours[p.batch_size]
+            label = {"show": p in rows, "formatter": str(p.batch_size), "position": "right", "distance": LABEL_PX}
+            data.append(
+                {
+                    "value": self.at(p),
+                    "tip": _tip(p),
+                    "itemStyle": {"color": colour} if p.observed else hollow(colour),
+                    "label": label | {"offset": [0, LABEL_PX - ROW_PX * rows.get(p, 0)]},
+                }
+            )
+        return scatter(name, size, style, data)
+
+    def _label_rows(self, some: Sequence[OperatingPoint]) -> dict[OperatingPoint, int]:
+        """One observed point of each batch size, and by how many rows its label is raised so that no labels overlap.
+
+        The build of ECharts that the page uses lacks ECharts' own layout of labels.
+        """
+        lowest = {p.batch_size: p for p in sorted(some, key=lambda p: -p.eta_j) if p.observed}
+        rows: dict[OperatingPoint, int] = {}
+        placed: list[tuple[float, float]] = []
+        for p in sorted(lowest.values(), key=lambda p: p.eta_j):
+            x, y = WIDE_PX * self.time.share(p.tta_s), HIGH_PX * self.energy.share(p.eta_j)
+            row = next(
+                n
+                for n in range(len(placed) + 1)
+                if all(abs(x - a) >= TEXT_PX or abs(y + ROW_PX * n - b) >= ROW_PX for a, b in placed)
+            )
+            rows[p] = row
+            placed.append((x, y + ROW_PX * row))
+        return rows
+
+
+def front_chart(front: ParetoFront, weights: Weights) -> Chart:
+    """Chart of the mean energy and time to the target per batch size and power limit, without profiling."""
+    if not front.points:
+        return Chart(title=TITLE, note=front.reason or "")
+    plot = _Plot.of(front)
+    points = plot.points
+    best = min(points, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size))
+    pareto = [plot.at(p) for p in points if p.on_front]
+    series: list[Option] = [
+        line(FRONT, LINE, pareto) | {"silent": True},
+        line(f"eta {weights.eta:g}", COLOURS[1], _equal_cost(weights, best, plot), "dashed") | {"silent": True},
+        plot.scatter([p for p in points if not p.observed], PROFILED, 7, hollow(COLOURS[7])),
+        plot.scatter([p for p in points if p.observed], RAN, 12, {"color": COLOURS[7], "opacity": 1}),
+        scatter(CHOSEN, 24, hollow(COLOURS[1]), [plot.at(best)]) | {"silent": True},
+    ]
+    option = base(
+        grid={"left": 70, "right": 34, "top": 24, "bottom": 96},
+        legend={"bottom": 0, "itemGap": 8, "data": [s["name"] for s in series if s["data"]]},
+        xAxis=plot.time.option("time to the target", 26),
+        yAxis=plot.energy.option("energy", 48),
+        series=series,
+    )
+    note = (
+        "Numbers: batch size. Filled: runs had this power limit; hollow: it was only profiled. Dashed: equal cost at "
+        f"eta {weights.eta:g}; it touches what is cheapest."
+    )
+    text = _summary(points, best, weights)
+    return Chart(title=TITLE, option=option, text=text, note=note, table=_table(points, weights))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """An axis from ``low`` to ``high`` [J or s], labelled in ``unit``, which is ``size`` [J or s] large."""
+
+    low: float
+    high: float
+    size: float
+    unit: str
+
+    @classmethod
+    def of(cls, values: Sequence[float], unit: str) -> _Axis:
+        size, name = scale(max(values), unit)
+        low, high = min(values), max(values)
+        room = (high - low) * SLACK or high * SLACK
+        return cls(max(low - room, 0.0), high + room, size, name)
+
+    def share(self, value: float) -> float:
+        """Position of a value on the axis, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+
+    def contains(self, value: float) -> bool:
+        slack = 1e-9 * self.high
+        return self.low - slack <= value <= self.high + slack
+
+    def option(self, name: str, gap: int) -> Option:
+        return {
+            "type": "value",
+            "nameLocation": "middle",
+            "name": f"{name} [{self.unit}]",
+            "nameGap": gap,
+            "min": float(f"{self.low / self.size:.3g}"),
+            "max": float(f"{self.high / self.size:.3g}"),
+            "axisLabel": {"showMinLabel": False, "showMaxLabel": False},  # the ends are not round numbers
+        }
+
+
+def _equal_cost(weights: Weights, best: OperatingPoint, plot: _Plot) -> list[list[float]]:
+    """Both ends inside the chart of the line on which runs cost as much as the cheapest one (Eq. 2)."""
+    time, energy = plot.time, plot.energy
+    cost, per_s = weights.cost(best.eta_j, best.tta_s), (1 - weights.eta) * weights.max_power_w
+    ends: list[tuple[float, float]] = []
+    if weights.eta > 0:
+        ends += [(t, (cost - per_s * t) / weights.eta) for t in (time.low, time.high)]
+    if per_s > 0:
+        ends += [((cost - weights.eta * e) / per_s, e) for e in (energy.low, energy.high)]
+    inside = sorted((t, e) for t, e in ends if time.contains(t) and energy.contains(e))
+    return [[number(t / time.size), number(e / energy.size)] for t, e in (inside[0], inside[-1])] if inside else []
+
+
+def _limit(p: OperatingPoint) -> str:
+    return "no limit" if p.limit_w is None else words.watts(p.limit_w).text
+
+
+def _tip(p: OperatingPoint) -> str:
+    how = f"mean of {p.runs} run{'s' if p.runs > 1 else ''}" if p.observed else "re-costed by the profile"
+    return (
+        f"batch size {p.batch_size}, {_limit(p)}\n{words.duration(p.tta_s).text}, {words.energy(p.eta_j).text}\n{how}"
+        + ("\non the front" if p.on_front else "")
+    )
+
+
+def _summary(points: Sequence[OperatingPoint], best: OperatingPoint, weights: Weights) -> str:
+    front = sum(p.on_front for p in points)
+    return (
+        f"{len(points)} pairs of batch size and power limit, {front} of them on the Pareto front. Cheapest at eta "
+        f"{weights.eta:g}: batch size {best.batch_size}, {_limit(best)}, {words.duration(best.tta_s).text} and "
+        f"{words.energy(best.eta_j).text}."
+    )
+
+
+def _table(points: Sequence[OperatingPoint], weights: Weights) -> Table:
+    rows = [
+        [
+            str(p.batch_size),
+            _limit(p),
+            words.duration(p.tta_s).text,
+            words.energy(p.eta_j).text,
+            words.cost(weights.cost(p.eta_j, p.tta_s), "J").text,
+            str(p.runs) if p.observed else "profiled only",
+            "yes" if p.on_front else "no",
+        ]
+        for p in points
+    ]
+    columns = ["Batch size", "Limit", "Time", "Energy", f"Cost at eta {weights.eta:g}", "Runs", "On the front"]
+    return Table(caption=TITLE, columns=columns, numeric=[True, True, True, True, True, True, False], rows=rows)

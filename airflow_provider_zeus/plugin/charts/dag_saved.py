@@ -1,0 +1,115 @@
+"""Chart of the sum saved over runs, with the cost of exploration and the break-even run. Pure: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, SHADE, Option, line, number, plain, scale
+from airflow_provider_zeus.plugin.charts.dag_charts import label, over_runs, row_key, vertical_lines
+from airflow_provider_zeus.plugin.views.dag_known import RunKey, run_key
+from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
+from airflow_provider_zeus.reports.savings import Savings
+from airflow_provider_zeus.units import cost_text
+
+TITLE = "Sum saved"
+SUM, BAND, EXPLORED = "saved so far", "90 % interval", "spent on exploration so far"
+
+
+class _Sum(NamedTuple):
+    """Sums up to a run [J or s]."""
+
+    row: RunRow
+    saved: float
+    low: float | None
+    high: float | None
+    explored: float | None
+
+
+def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
+    """Chart of the sum saved against the default batch size at full power; below 0 it is a loss.
+
+    :param rows: newest first, all runs of ``saving`` among them.
+    """
+    sums = _sums(saving, {row_key(row): row for row in rows})
+    if not sums:
+        why = saving.cost.saved.reason or "a figure of one of the runs is not known"
+        return Chart(title=TITLE, note=f"What was saved is not known: {why}.")
+    unit = saving.cost.unit
+    drawn = [v for s in sums for v in (s.saved, s.low, s.high, s.explored) if v is not None]
+    size, name = scale(max(abs(v) for v in drawn), unit)
+    shown = [s.row for s in sums]
+    saved = [
+        {
+            "value": [i, number(s.saved / size)],
+            "tip": plain(f"{label(s.row)}\n{_saved_text(s.saved, unit)}, {_explored_text(s, unit)}"),
+        }
+        for i, s in enumerate(sums)
+    ]
+    explored = [{"value": [i, number(s.explored / size)]} for i, s in enumerate(sums) if s.explored is not None]
+    series = [*_band(sums, size), line(SUM, COLOURS[0], saved), line(EXPLORED, COLOURS[1], explored, "dashed")]
+    even = saving.break_even_run
+    if even is not None and even > 1:
+        series.append(vertical_lines([(even - 1, "break-even")]))
+    option = over_runs(shown, f"saved [{name}]; below 0: lost", series, zero=False)
+    option["tooltip"]["trigger"] = "axis"
+    option["legend"]["data"] = [name for name in (SUM, BAND, EXPLORED) if any(s["name"] == name for s in series)]
+    note = f"Against batch size {saving.default_batch_size}, the default, at full power on the same slices of the data."
+    return Chart(title=TITLE, option=option, text=_summary(sums[-1], unit), note=note, table=_table(sums, unit))
+
+
+def _sums(saving: Savings, rows: Mapping[RunKey, RunRow]) -> list[_Sum]:
+    """Sums run by run; empty where a figure of a run is not known, since a sum without it would be wrong."""
+    steps = saving.steps
+    each = [(s.baseline.value, s.spent) for s in steps]
+    known = [(theirs - ours) for theirs, ours in each if theirs is not None and ours is not None]
+    if saving.cost.saved.value is None or len(known) < len(steps):
+        return []
+    spent = [s.spent or 0.0 for s in steps]
+    low = _accumulated([s.baseline.low for s in steps], spent)
+    high = _accumulated([s.baseline.high for s in steps], spent)
+    explored = _accumulated([s.exploration for s in steps], [0.0] * len(steps))
+    sums = zip(steps, accumulate(known), low, high, explored, strict=True)
+    by_run = [(rows.get(run_key(s.run.trials[-1])), saved, lo, hi, cost) for s, saved, lo, hi, cost in sums]
+    return [_Sum(row, saved, lo, hi, cost) for row, saved, lo, hi, cost in by_run if row is not None]
+
+
+def _accumulated(values: Sequence[float | None], spent: Sequence[float]) -> list[float | None]:
+    """Running sums of values less what was spent; all None where a value is None."""
+    if None in values:
+        return [None] * len(values)
+    return list(accumulate((v or 0.0) - s for v, s in zip(values, spent, strict=True)))
+
+
+def _band(sums: Sequence[_Sum], size: float) -> list[Option]:
+    """The interval as two stacked lines: its invisible lower end, and the filled width above it."""
+    ends = [(i, s.low, s.high) for i, s in enumerate(sums) if s.low is not None and s.high is not None]
+    if all(lo == hi for _, lo, hi in ends):
+        return []
+    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": "band", "stackStrategy": "all"}
+    hidden |= {"lineStyle": {"opacity": 0}}
+    low = {**hidden, "name": "", "data": [[i, number(lo / size)] for i, lo, _ in ends]}
+    width = [[i, number((hi - lo) / size)] for i, lo, hi in ends]
+    return [low, {**hidden, "name": BAND, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width}]
+
+
+def _saved_text(value: float, unit: str) -> str:
+    return f"{'saved' if value >= 0 else 'lost'} {cost_text(abs(value), unit)}"
+
+
+def _explored_text(s: _Sum, unit: str) -> str:
+    return "exploration not known" if s.explored is None else f"exploration {cost_text(s.explored, unit)}"
+
+
+def _summary(last: _Sum, unit: str) -> str:
+    return f"Running total after the newest run: {_saved_text(last.saved, unit)}, {_explored_text(last, unit)}."
+
+
+def _table(sums: Sequence[_Sum], unit: str) -> Table:
+    def text(value: float | None) -> str:
+        return "–" if value is None else f"{'−' if value < 0 else ''}{cost_text(abs(value), unit)}"
+
+    rows = [[label(s.row), text(s.saved), text(s.low), text(s.high), text(s.explored)] for s in reversed(sums)]
+    columns = ["Run", "Saved so far", "at least (5 %)", "at most (95 %)", "Exploration so far"]
+    return Table(caption=TITLE, columns=columns, numeric=[False, True, True, True, True], rows=rows)

@@ -1,0 +1,186 @@
+"""Chart of power over time of a run's attempts. Pure: plain data in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from airflow_provider_zeus.model.trial import PowerPoint, State, Trial
+from airflow_provider_zeus.plugin.charts.chart_parts import (
+    COLOURS,
+    LINE,
+    SHADE,
+    Option,
+    base,
+    line,
+    number,
+    plain,
+    scale,
+    watts,
+)
+from airflow_provider_zeus.plugin.text.words import duration
+from airflow_provider_zeus.plugin.views.models import Chart, Table
+
+POWER, LIMIT, CHOSEN = "power drawn", "power limit in force", "chosen limit"
+SHADED = "Shaded: windows in which power limits were profiled. "
+PHASES = {"profile": "profiling", "train": "training", "validate": "validation"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A power point with the training time that it covers, from ``start_s`` to ``end_s`` of all attempts."""
+
+    attempt: int
+    trial: Trial
+    start_s: float
+    end_s: float
+    point: PowerPoint
+
+    @property
+    def device_count(self) -> int:
+        return self.trial.observation.device_count or 1
+
+    @property
+    def limit_w(self) -> float | None:
+        """The limit of all GPUs together, comparable with their power."""
+        return None if self.point.limit_w is None else self.point.limit_w * self.device_count
+
+
+def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
+    """Chart of power over training time, one attempt after the other."""
+    spans = _spans(drawn)
+    title = "Power over time"
+    if not any(s.point.power_w is not None for s in spans):
+        return Chart(title=title, note=_no_power([trial for trial, _ in drawn]))
+    size, unit = scale(spans[-1].end_s, "s")
+    last = {s.attempt: s.point for s in spans}
+    limits = [s.limit_w for s in spans]
+    chosen = [_chosen_w(s, last[s.attempt]) for s in spans]
+    option = base(
+        grid={"left": 60, "right": 24, "top": 28, "bottom": 66},
+        legend={"bottom": 0, "data": [POWER, LIMIT, CHOSEN]},
+        xAxis={
+            "type": "value",
+            "name": f"training time [{unit}]",
+            "max": number(spans[-1].end_s / size),
+            "axisLabel": {"showMaxLabel": False},
+            "nameLocation": "middle",
+            "nameGap": 28,
+        },
+        yAxis={"type": "value", "name": "power [W]", "min": 0, "nameLocation": "middle", "nameGap": 40},
+        series=[
+            _power_line(spans, size),
+            line(LIMIT, COLOURS[1], _steps(spans, size, limits), "dashed", 1.5) | {"silent": True},
+            line(CHOSEN, COLOURS[2], _steps(spans, size, chosen), "dotted") | {"silent": True},
+        ],
+    )
+    option["tooltip"]["trigger"] = "axis"
+    return Chart(
+        title=title,
+        option=option,
+        text=_summary(spans),
+        note=f"{SHADED if _profiling(spans) else ''}Each step is a mean over its time.",
+        table=_table(spans),
+    )
+
+
+def _spans(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> list[_Span]:
+    spans: list[_Span] = []
+    offset_s = 0.0
+    for attempt, (trial, points) in enumerate(drawn, 1):
+        start_s = 0.0
+        for point in points:
+            spans.append(_Span(attempt, trial, offset_s + start_s, offset_s + point.t_s, point))
+            start_s = point.t_s
+        offset_s += start_s
+    return spans
+
+
+def _no_power(trials: Sequence[Trial]) -> str:
+    """Why there is no power over time."""
+    if all(t.observation.energy_source is None for t in trials if t.observation.time_s is not None):
+        return "Power is not known: nothing measured it (no source)."
+    return (
+        "The log holds no power over time of this run: it ended within a second, 'airflow zeus prune' has deleted it, "
+        "or the store is Variables, which keep it for the newest trials only."
+    )
+
+
+def _chosen_w(span: _Span, last: PowerPoint) -> float | None:
+    """The limit [W] of all GPUs that profiling chose; None while it still runs. ``last``: of the span's attempt."""
+    limit_w = span.trial.observation.power_limit_w
+    profiling = span.trial.state is State.RUNNING and last.phase == "profile"
+    return None if limit_w is None or profiling else limit_w * span.device_count
+
+
+def _steps(spans: Sequence[_Span], size: float, values: Sequence[float | None]) -> list[Option]:
+    """Data of a line that holds each value over its span: two points for each."""
+    held = [(s, None if value is None else number(value)) for s, value in zip(spans, values, strict=True)]
+    return [{"value": [number(at / size), value]} for s, value in held for at in (s.start_s, s.end_s)]
+
+
+def _power_line(spans: Sequence[_Span], size: float) -> Option:
+    """The line of power with a tip for each span, shaded profiling windows and a mark at the start of each attempt."""
+    data = _steps(spans, size, [s.point.power_w for s in spans])
+    for s, point in zip(spans, data[1::2], strict=True):
+        point["tip"] = (
+            f"{duration(s.start_s).text} to {duration(s.end_s).text}, batch size {s.trial.batch_size}\n"
+            f"{plain(PHASES.get(s.point.phase, s.point.phase))}: {watts(s.point.power_w)}, limit {watts(s.limit_w)}"
+        )
+    windows = [[{"xAxis": number(at / size)} for at in window] for window in _profiling(spans)]
+    firsts = [next(group) for _, group in groupby(spans, key=lambda s: s.attempt)]
+    starts = [
+        {
+            "xAxis": number(s.start_s / size),
+            "label": {"formatter": f"batch size {s.trial.batch_size}", "align": "left", "offset": [2, 0]},
+        }
+        for s in (firsts if len(firsts) > 1 else [])
+    ]
+    style = {"color": LINE, "type": "solid", "width": 1}
+    return line(POWER, COLOURS[0], data) | {
+        "markArea": {"silent": True, "itemStyle": {"color": SHADE}, "data": windows},
+        "markLine": {"silent": True, "symbol": "none", "lineStyle": style, "data": starts},
+    }
+
+
+def _profiling(spans: Sequence[_Span]) -> list[tuple[float, float]]:
+    """Start and end [s] of each profiling window."""
+    groups = [list(group) for _, group in groupby(spans, key=lambda s: (s.attempt, s.point.phase))]
+    return [(group[0].start_s, group[-1].end_s) for group in groups if group[0].point.phase == "profile"]
+
+
+def _mean_w(spans: Sequence[_Span]) -> float | None:
+    """Mean power [W] over the time for which it is known."""
+    known = [(s.end_s - s.start_s, s.point.power_w) for s in spans if s.point.power_w is not None]
+    time_s = sum(seconds for seconds, _ in known)
+    return sum(seconds * w for seconds, w in known) / time_s if time_s else known[0][1] if known else None
+
+
+def _summary(spans: Sequence[_Span]) -> str:
+    windows, attempts = len(_profiling(spans)), len({s.attempt for s in spans})
+    return (
+        f"Power over {duration(spans[-1].end_s).text} of training in {attempts} attempt{'s' * (attempts > 1)}: mean "
+        f"{watts(_mean_w(spans))}, highest {watts(max(s.point.power_w or 0.0 for s in spans))}; {windows} profiling "
+        f"window{'s' * (windows != 1)}. The table holds the same figures."
+    )
+
+
+def _table(spans: Sequence[_Span]) -> Table:
+    groups = [list(g) for _, g in groupby(spans, key=lambda s: (s.attempt, s.point.phase, s.point.limit_w))]
+    return Table(
+        caption="Mean power by attempt, phase and power limit",
+        columns=["Attempt", "Phase", "From", "To", "Mean power", "Limit"],
+        numeric=[False, False, True, True, True, True],
+        rows=[
+            [
+                f"{group[0].attempt}: batch size {group[0].trial.batch_size}",
+                PHASES.get(group[0].point.phase, group[0].point.phase),
+                duration(group[0].start_s).text,
+                duration(group[-1].end_s).text,
+                watts(_mean_w(group)),
+                watts(group[0].limit_w),
+            ]
+            for group in groups
+        ],
+    )

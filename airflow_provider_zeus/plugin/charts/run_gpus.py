@@ -1,0 +1,110 @@
+"""Bar chart of the energy of each GPU of a run on several GPUs. Pure: plain data in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, number, plain, scale
+from airflow_provider_zeus.plugin.text.words import energy, source
+from airflow_provider_zeus.plugin.views.models import LONGEST, Chart, Table
+
+TITLE = "Energy per GPU"
+
+_Known = tuple[int, Trial, dict[str, float]]  # attempt, its trial, joules by GPU
+
+
+def gpus(trials: Sequence[Trial]) -> Chart | None:
+    """Chart of the energy of each GPU [J], attempts stacked; None where no attempt had several GPUs.
+
+    It shows the newest energy source only: figures of different sources are never added.
+    """
+    several = [(n, t) for n, t in enumerate(trials, 1) if (t.observation.device_count or 1) > 1]
+    known = [(n, t, each_of(t.observation)) for n, t in several]
+    found = [(n, t, each) for n, t, each in known if each]
+    if not several:
+        return None
+    if not found:
+        return Chart(title=TITLE, note=f"Not known: {why_not(several[-1][1].observation)}.")
+    of = found[-1][1].observation.energy_source
+    shown = [(n, t, each) for n, t, each in found if t.observation.energy_source == of]
+    names = list(dict.fromkeys(name for *_, each in shown for name in each))
+    sums = [sum(each.get(name, 0.0) for *_, each in shown) for name in names]
+    size, unit = scale(max(sums), "J")
+    option = base(
+        grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
+        legend={"type": "scroll", "bottom": 0},
+        xAxis={"type": "category", "data": [f"GPU {i}" for i in range(1, len(names) + 1)]},
+        yAxis={"type": "value", "name": f"energy [{unit}]", "min": 0, "nameLocation": "middle", "nameGap": 44},
+        series=[_bars(one, names, size) for one in shown],
+    )
+    gaps = len(several) - len(shown)
+    left_out = f" Not in it: {gaps} attempt{'s' * (gaps > 1)} whose figures are not known, or of another source."
+    running = " An attempt still runs: its figures so far." if shown[-1][1].state is State.RUNNING else ""
+    return Chart(
+        title=TITLE,
+        option=option,
+        text=f"Energy of {len(names)} GPUs, {energy(min(sums)).text} to {energy(max(sums)).text} each. "
+        "The table holds the same figures.",
+        note=f"By attempt, {source(of)}.{running}{left_out if gaps else ''}",
+        table=_table(shown, names, sums),
+    )
+
+
+def each_of(seen: Observation) -> dict[str, float]:
+    """Energy by GPU [J], in the training's order of GPUs; empty where it is not known."""
+    each = seen.gpu_energy_j or ()
+    names = (seen.gpu_uuid or "").split(",")
+    if len(set(names)) != len(each):
+        names = [f"number {n}" for n in range(1, len(each) + 1)]
+    return dict(zip(names, each, strict=True))
+
+
+def why_not(seen: Observation) -> str:
+    """Why the energy of each GPU is not known."""
+    return seen.reasons.get("gpu_energy_j", "")[:LONGEST] or "the log holds no energy by GPU"
+
+
+def _attempt(n: int, trial: Trial) -> str:
+    return f"{n}: batch size {trial.batch_size}"
+
+
+def _bars(one: _Known, names: Sequence[str], size: float) -> Option:
+    n, trial, each = one
+    colour = COLOURS[(n - 1) % len(COLOURS)]
+    return {
+        "type": "bar",
+        "name": _attempt(n, trial),
+        "stack": "all",
+        "barMaxWidth": 64,
+        "itemStyle": {"color": colour},
+        "data": [
+            {
+                "value": number(each.get(name, 0.0) / size),
+                "tip": plain(
+                    f"GPU {i}: {name}\n{_attempt(n, trial)}\n{energy(each[name]).text if name in each else 'not used'}"
+                ),
+            }
+            for i, name in enumerate(names, 1)
+        ],
+    }
+
+
+def _table(shown: Sequence[_Known], names: Sequence[str], sums: Sequence[float]) -> Table:
+    total = sum(sums)
+    rows = [
+        [
+            f"GPU {i}",
+            name,
+            *(energy(each[name]).text if name in each else "–" for *_, each in shown),
+            energy(total_j).text,
+            f"{100 * total_j / total:.0f} %" if total else "–",
+        ]
+        for i, (name, total_j) in enumerate(zip(names, sums, strict=True), 1)
+    ]
+    return Table(
+        caption=TITLE,
+        columns=["GPU", "Identity", *(_attempt(n, t) for n, t, _ in shown), "Total", "Share"],
+        numeric=[False, False, *(True for _ in shown), True, True],
+        rows=rows,
+    )

@@ -1,0 +1,203 @@
+"""What runs saved or lost, in words: the verdicts and tiles of all pages. A loss reads as a saving does. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.views.models import Figure, Source, Tile, Verdict
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.reports.run_savings import RunSaving
+from airflow_provider_zeus.reports.savings import Savings
+from airflow_provider_zeus.units import cost_text
+
+NOTABLE = 0.05  # exploration from this share of a run's cost on is named
+RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A saving or a loss [J or s] in the words that all pages use for it."""
+
+    verb: str  # saved | lost: by the value alone
+    kind: str  # saved | lost | even: the interval holds a saving and a loss
+    colour: str  # good | bad | warn
+    amount: str
+    share: str  # "18 %" of the baseline; empty where that is 0 or not known
+    interval: str  # 90 % interval, or why there is none
+
+    @classmethod
+    def of(cls, value: float, estimate: Estimate, unit: str, baseline: float | None = None) -> Outcome:
+        """``value``: that of the estimate, which is known."""
+        low, high, verb = estimate.low, estimate.high, "saved" if value >= 0 else "lost"
+        kind = "even" if low is not None and high is not None and low < 0 < high else verb
+        if low is None or high is None:
+            interval = f"no interval: {estimate.reason or 'not known'}"
+        elif low == high:
+            interval = "no interval: all runs of the default took equally many epochs"
+        elif kind == "even":
+            interval = f"90 % interval from a loss of {cost_text(-low, unit)} to a saving of {cost_text(high, unit)}"
+        else:
+            least, most = sorted((abs(low), abs(high)))
+            interval = f"90 % interval {cost_text(least, unit)} to {cost_text(most, unit)}"
+        colour = {"saved": "good", "lost": "bad", "even": "warn"}[kind]
+        share = f"{abs(100 * value / baseline):.0f} %" if baseline else ""
+        return cls(verb, kind, colour, cost_text(abs(value), unit), share, interval)
+
+
+def verdict(saved: Saved, subject: str, default_batch_size: int, full_power_w: float | None) -> Verdict:
+    """Whether it was worth it, in a sentence. ``subject``: its first words, such as "It"."""
+    if saved.saved.value is None:
+        return unknown(saved.saved.reason or "")
+    found = Outcome.of(saved.saved.value, saved.saved, saved.unit, saved.baseline.value)
+    amount = f"{'about ' * (found.kind == 'even')}{found.amount} of {'time' if saved.unit == 's' else 'cost'}"
+    part = f" ({found.share})" if found.share else ""
+    power = "full power" if full_power_w is None else f"full power ({full_power_w:,.0f} W)"
+    against = f"batch size {default_batch_size}, the default, at {power}"
+    return Verdict(
+        kind=found.kind,
+        word="Undecided" if found.kind == "even" else found.verb.capitalize(),
+        text=f"{subject} {found.verb} {amount}{part} against {against}; {found.interval}.",
+    )
+
+
+def unknown(reason: str) -> Verdict:
+    """The verdict where nothing is known."""
+    return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
+
+
+def saved_tile(names: tuple[str, str], saved: Saved, source: Source) -> Tile:
+    """A saving with its share and its interval. ``names``: of the tile, where it was saved and where it was lost."""
+    value, reason = saved.saved.value, saved.saved.reason or ""
+    if value is None:
+        return missing_tile(names[0], reason)
+    found, figure = Outcome.of(value, saved.saved, saved.unit, saved.baseline.value), words.cost(abs(value), saved.unit)
+    return Tile(
+        name=names[0] if value >= 0 else names[1],
+        figure=Figure(value=value, text=figure.text, exact=f"{found.verb} {figure.exact}"),
+        note="; ".join(filter(None, (found.share, found.interval))),
+        kind=found.colour,
+        source=source,
+    )
+
+
+def missing_tile(name: str, why: str) -> Tile:
+    """A tile whose figure is not known."""
+    return Tile(name=name, figure=words.missing(why), note=f"not known: {why}")
+
+
+# --- a job
+
+
+def job_verdict(savings: Savings, *, all_of: bool = True) -> Verdict:
+    """Whether the runs of a job saved anything. ``all_of``: the log holds no older runs."""
+    count = "1 run" if savings.runs == 1 else f"{savings.runs:,} runs"
+    subject = f"Over its {'' if all_of else 'newest '}{count} this job"
+    return verdict(savings.cost, subject, savings.default_batch_size, savings.full_power_w)
+
+
+def job_tiles(savings: Savings, source: Source, factors: Factors, gpus: int, *, all_of: bool = True) -> list[Tile]:
+    """Figures at the top of a job's tab. ``all_of``: the log holds no older runs."""
+    energy, time = savings.energy.saved.value, savings.time.saved.value
+    converted = (("money", factors.money(energy, time, gpus)), ("CO₂e", factors.carbon(energy)))
+    return [
+        saved_tile(("Saved: cost", "Lost: cost"), savings.cost, source),
+        _exploration(savings.cost, source),
+        break_even(savings, all_of=all_of),
+        _per_run(savings, source),
+        saved_tile(("Saved: energy", "Lost: energy"), savings.energy, source),
+        saved_tile(("Saved: time", "Lost: time"), savings.time, source),
+        *(
+            Tile(
+                name=f"{'Lost' if figure.value < 0 else 'Saved'}: {name}",
+                figure=figure.model_copy(update={"text": figure.text.removeprefix("-")}),
+                note="converted by [zeus]",
+                kind="bad" if figure.value < 0 else "good",
+                source=source,
+            )
+            for name, figure in converted
+            if figure is not None and figure.value is not None
+        ),
+    ]
+
+
+def _exploration(cost: Saved, source: Source) -> Tile:
+    name, note = "Spent on exploration", "attempts given up or failed, profiling"
+    if cost.exploration is None:
+        return Tile(name=name, figure=words.missing("a figure of one of its attempts is not known"))
+    if cost.settled.value is not None:
+        found = Outcome.of(cost.settled.value, cost.settled, cost.unit)
+        note += f"; without it {found.verb}: {found.amount}"
+    return Tile(name=name, figure=words.cost(cost.exploration, cost.unit), note=note, source=source)
+
+
+def break_even(savings: Savings, *, all_of: bool = True) -> Tile:
+    """When the savings made up for what exploration cost."""
+    name, run, further, each = "Break-even", savings.break_even_run, savings.break_even_in, savings.per_run.value
+    if run is not None:
+        figure = Figure(value=run, text="from the start" if run == 1 else f"at run {run:,}")
+        which = f"{'' if all_of else 'the newest '}{savings.runs:,}"
+        note = f"of {which}; from there on the sum stays at or below the default's"
+        return Tile(name=name, figure=figure, note=note, kind="good")
+    if further is not None:
+        figure = Figure(value=further, text="in 1 more run" if further == 1 else f"in {further:,} more runs")
+        return Tile(name=name, figure=figure, note="if each saves what is expected now", kind="warn")
+    if savings.cost.saved.value is not None and each is not None and each <= 0:
+        return Tile(name=name, figure=Figure(text="not in sight"), note="a further run saves nothing", kind="bad")
+    return missing_tile(name, savings.cost.saved.reason or savings.per_run.reason or "not known")
+
+
+def _per_run(savings: Savings, source: Source) -> Tile:
+    value, unit = savings.per_run.value, savings.cost.unit
+    if value is None:
+        return missing_tile("A run saves", savings.per_run.reason or "")
+    found = Outcome.of(value, savings.per_run, unit)
+    return Tile(
+        name="A run saves" if value >= 0 else "A run loses",
+        figure=words.cost(abs(value), unit),
+        note=f"expected of the next; {found.interval}",
+        kind=found.colour if value else "",
+        source=source,
+    )
+
+
+# --- a run
+
+
+def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = False) -> Verdict:
+    """Whether a run was worth it. ``saving`` None: not known, for ``why_not``; ``below``: it is below its target."""
+    if saving is None:
+        return unknown(why_not)
+    cost, value = saving.cost, saving.cost.saved.value
+    found = verdict(cost, "It", saving.default_batch_size, saving.full_power_w)
+    if value is None:
+        return found
+    if not saving.kept:
+        amount = f"{cost_text(abs(value), cost.unit)} of {'time' if cost.unit == 's' else 'cost'}"
+        return Verdict(kind="lost", word="Lost", text=f"It spent {amount} and left no model: all of it is lost.")
+    explored = cost.exploration or 0.0
+    if value < 0 and explored >= NOTABLE * (cost.spent or 0.0):
+        found.text += f" {cost_text(explored, cost.unit)} of what it spent was exploration and profiling."
+    if below:
+        found.text += " Its model is below the target."
+    return found
+
+
+def run_tile(saving: RunSaving | None, source: Source, why_not: str = "") -> Tile:
+    """The saving of a run with its interval, and the change of energy and of time."""
+    if saving is None:
+        return missing_tile("Saving", why_not)
+    tile = saved_tile(("Saving", "Loss"), saving.cost, source)
+    if tile.figure.value is None:
+        return tile
+    if not saving.kept:
+        tile.note, tile.kind = "no model", "bad"
+        tile.figure.exact = f"spent {words.cost(saving.cost.spent or 0.0, saving.cost.unit).exact} for no model"
+        return tile
+    for name, saved in (("energy", saving.energy), ("time", saving.time)):
+        if saved.baseline.value and saved.saved.value is not None:
+            change = f"{-100 * saved.saved.value / saved.baseline.value:+.0f}\u00a0%".replace("-", "−")
+            tile.note += f"; {name} {change}"
+    return tile

@@ -1,0 +1,197 @@
+"""Figures, states and live settings as texts of the pages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.target import Target
+from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source
+from airflow_provider_zeus.store.base import Unreadable, trial_label
+from airflow_provider_zeus.units import energy_text, time_text
+
+STATES = {
+    State.RUNNING: "running",
+    State.CONVERGED: "reached target",
+    State.GIVEN_UP: "given up",
+    State.EXHAUSTED: "below target",
+    State.FAILED: "failed",
+    State.NO_DATA: "no data",
+    State.ABANDONED: "abandoned",
+}
+PHASES = {
+    Phase.EXPLORE: "exploring",
+    Phase.RETURN: "tried again",
+    Phase.SAMPLE: "sampling",
+    Phase.INCUMBENT: "cheapest known",
+    Phase.PINNED: "pinned",
+    Phase.FALLBACK: "without the log",
+}
+SOURCES = {
+    "nvml_counter": "GPU counter",
+    "nvml_poll": "GPU, polled",
+    "rapl": "CPU counter",
+    "estimate": "estimate",
+    "simulated": "simulated",
+}
+NO_SOURCE = "no source"
+MEANING = {
+    "source": "Measured by the hardware.",
+    "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] cpu_watts.",
+    "simulated": "No hardware drew this: a model computed it.",
+    "no-source": "Nothing measures energy there: the job is tuned on time alone. A GPU with NVML, a CPU with RAPL, or "
+    "[zeus] cpu_watts for an estimate gives it a source.",
+}
+NEWER = "unknown here"  # of a state or phase that a newer version wrote
+SIMULATED = "simulated"
+
+
+def energy(energy_j: float) -> Figure:
+    """Energy [J] in the unit that fits; exactly in joules and kilowatt hours."""
+    exact = f"{energy_j:,.3f} J = {energy_j / 3.6e6:,.6g} kWh"
+    return Figure(value=energy_j, text=energy_text(energy_j), exact=exact)
+
+
+def duration(time_s: float) -> Figure:
+    """Time [s] in the unit that fits; exactly in seconds."""
+    return Figure(value=time_s, text=time_text(time_s), exact=f"{time_s:,.3f} s")
+
+
+def epochs(count: float) -> Figure:
+    """Epochs, to a tenth."""
+    return Figure(value=count, text=f"{count:,.1f}".removesuffix(".0"), exact=f"{count:,.4g} epochs")
+
+
+def watts(power_w: float) -> Figure:
+    """Whole watts."""
+    return Figure(value=power_w, text=f"{power_w:,.0f} W", exact=f"{power_w:,.3f} W")
+
+
+def cost(value: float, unit: str) -> Figure:
+    """A cost in joules, or in seconds where time alone counts."""
+    return duration(value) if unit == "s" else energy(value)
+
+
+def missing(why: str) -> Figure:
+    """A figure that is not known, with the reason."""
+    return Figure(exact=why)
+
+
+def data_slice(name: str | None) -> str:
+    """The name of a data slice; the end of a data interval, a full timestamp, is cut to a day or a minute (UTC)."""
+    try:
+        moment = datetime.fromisoformat(name or "").astimezone(UTC)
+    except ValueError:
+        return name or ""
+    if len(name or "") <= len("2026-01-31"):  # a day or a week that the DAG's author named
+        return name or ""
+    return f"{moment:%Y-%m-%d}" if (moment.hour, moment.minute) == (0, 0) else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def source(name: str | None) -> str:
+    """The name of an energy source."""
+    return NO_SOURCE if name is None else SOURCES.get(name, name)
+
+
+def badge(names: Sequence[str | None]) -> Source:
+    """The badge of figures from these sources; its text is empty where nothing was measured yet."""
+    if not names:
+        return Source()
+    kinds = ["no-source" if n is None else n if n in ("estimate", SIMULATED) else "source" for n in names]
+    kind = next((k for k in ("simulated", "estimate", "no-source") if k in kinds), "source")
+    different = sorted({source(n) for n in names})
+    return Source(name=names[-1], text=" and ".join(different), kind=kind, why=MEANING[kind])
+
+
+def badged(chart: Chart, source: Source) -> Chart:
+    """The chart with the badge of its figures; a chart without figures gets none."""
+    return chart if chart.option is None else chart.model_copy(update={"source": source})
+
+
+def settings(live: Mapping[str, Any]) -> list[str]:
+    """Live settings of a job, a text for each."""
+    texts = []
+    for name, value in live.items():
+        if name == "pin_batch_size":
+            texts.append(f"batch size pinned to {value}")
+        elif name == "pause_exploration":
+            texts += ["exploration paused"] if value else []
+        else:
+            texts.append(f"{name.replace('_', ' ')} set to {value}")
+    return texts
+
+
+def facts(job: ZeusJob, weights: Weights | None) -> list[str]:
+    """Target, batch sizes, eta and cost of a job. ``weights`` None: nothing was measured yet."""
+    sizes = ", ".join(str(b) for b in job.batch_sizes)
+    texts = [f"Target {job.target}", f"batch sizes {sizes}; default {job.default_batch_size}", f"eta {job.eta:g}"]
+    return [*texts, cost_rule(weights)] if weights else texts
+
+
+def cost_rule(weights: Weights) -> str:
+    """How the cost is computed from energy and time (Eq. 2)."""
+    if weights.time_alone:
+        return "cost = time alone, since nothing measures energy"
+    if weights.eta == 1:
+        return "cost = energy"
+    time = f"{weights.max_power_w:,.0f} W × time"
+    if weights.eta == 0:
+        return f"cost = {time}"
+    return f"cost = {weights.eta:g} × energy + {1 - weights.eta:g} × {time}"
+
+
+def state(of: State) -> str:
+    """The text of a state; a state that a newer version wrote keeps its own name."""
+    return STATES.get(of) or f"{of.value} ({NEWER})"
+
+
+def phase(of: Phase) -> str:
+    """The text of a phase; a phase that a newer version wrote keeps its own name."""
+    return PHASES.get(of) or f"{of.value} ({NEWER})"
+
+
+def left_out(damaged: Sequence[Unreadable]) -> str:
+    """A sentence that names the trials that cannot be read; empty where there are none."""
+    if not damaged:
+        return ""
+    shown = ", ".join(map(trial_label, damaged[:5])) + (", …" if len(damaged) > 5 else "")
+    count = "1 trial" if len(damaged) == 1 else f"{len(damaged):,} trials"
+    return f"{count} of this log cannot be read: {shown}; see “airflow zeus doctor”."
+
+
+def ended(trial: Trial) -> str:
+    """Why an attempt ended, in a sentence."""
+    seen, reason = trial.observation, trial.reason
+    measured = f" with {text}" if (text := metric(trial)) else ""
+    if trial.state is State.RUNNING:
+        return "It is still running."
+    if trial.state is State.CONVERGED:
+        after = "" if seen.epochs is None else f" after {epochs(seen.epochs).text} epochs"
+        return f"It reached its target{after}{measured}."
+    if trial.state is State.EXHAUSTED:
+        return f"It ended below its target{measured}: {reason or 'no epoch was left'}."
+    if trial.state is State.NO_DATA:
+        return f"It had no data: {reason or 'no optimizer step was made'}. The task's return value was kept."
+    if trial.state not in STATES:
+        return f"Its state is {state(trial.state)}: upgrade airflow-provider-zeus on the api-server."
+    head = {State.GIVEN_UP: "It was given up", State.FAILED: "It failed"}.get(trial.state, "It was abandoned")
+    return f"{head}: {reason or 'no reason was recorded'}."
+
+
+def metric(trial: Trial) -> str:
+    """The metric of an attempt and its target; empty where it has reported none."""
+    seen = trial.observation
+    if seen.metric is None:
+        return ""
+    try:
+        target = Target.parse(trial.spec.get("target"))
+    except JobSpecError:
+        return f"metric {seen.metric:.4g}"
+    value = target.value if seen.target_value is None else seen.target_value
+    wanted = "" if value is None else f" (target: {'at least' if target.higher_is_better else 'at most'} {value:.4g})"
+    return f"{target.metric} {seen.metric:.4g}{wanted}"

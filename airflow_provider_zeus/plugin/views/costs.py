@@ -1,0 +1,175 @@
+"""From the trial log to the rows, totals and details of the pages. Pure.
+
+Every cost is computed with the job's present eta, so that runs compare. A run's cost is the sum of its attempts and
+tries; where one of them is missing the sum is a lower bound. Figures of different sources are never added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.views.models import AttemptState, Detail, Figure, RunRow, Total
+
+NOT_STORED = "not yet stored"
+ToFigure = Callable[[float], Figure]
+
+
+def rows_of(trials: Iterable[Trial], job: ZeusJob, pending: Collection[TrialKey] = ()) -> list[RunRow]:
+    """One row per run (and map index), newest first. ``pending``: trials whose cost is not yet stored."""
+    runs: dict[tuple[str, str, int], list[Trial]] = {}
+    for trial in sorted(trials, key=lambda t: t.number):
+        origin = trial.origin
+        runs.setdefault((origin.run_id, origin.task_id, origin.map_index), []).append(trial)
+    return [_row(run, job, pending) for run in reversed(runs.values())]
+
+
+def weights_of(job: ZeusJob, seen: Observation) -> Weights:
+    """The weights of energy and time (Eq. 2) for this job on the device of an observation."""
+    device = DeviceInfo(
+        model=seen.device_model or "unknown",
+        count=seen.device_count or 1,
+        max_power_w=seen.max_power_w,
+        energy_source=seen.energy_source,
+    )
+    return Weights.of(job, device)
+
+
+def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> RunRow:
+    first, last = run[0], run[-1]
+    measured = [t for t in run if t.observation.time_s is not None]
+    weights = [weights_of(job, t.observation) for t in measured]
+    units = {"s" if w.time_alone else "J" for w in weights}
+    sources = {t.observation.energy_source for t in measured}
+    mixed = _mixed(sources, units)
+    unit = "s" if units == {"s"} else "J"
+    costs = {t.key: observed_cost(t.observation, w) for t, w in zip(measured, weights, strict=True)}
+    return RunRow(
+        run_id=first.origin.run_id,
+        task_id=first.origin.task_id,
+        map_index=first.origin.map_index if first.origin.map_index >= 0 else None,
+        run_type=first.origin.run_type,
+        data_slice=last.origin.data_slice,
+        slice_text=words.data_slice(last.origin.data_slice),
+        began_at=first.opened_at,
+        attempts=[
+            AttemptState(batch_size=t.batch_size, state=t.state.value, state_text=words.state(t.state)) for t in run
+        ],
+        limit=_one(last, "power_limit_w", words.watts),
+        epochs=_sum(run, [t.observation.epochs for t in run], "epochs", words.epochs, None),
+        energy=_sum(run, [t.observation.energy_j for t in run], "energy_j", words.energy, mixed),
+        time=_sum(run, [t.observation.time_s for t in run], "time_s", words.duration, mixed),
+        cost=_sum(run, [costs.get(t.key) for t in run], "energy_j", lambda c: words.cost(c, unit), mixed),
+        unit=unit,
+        phase=words.phase(first.planned.phase),
+        explored=first.planned.bounded or first.planned.phase.exploring,
+        why=first.planned.why,
+        state=last.state.value,
+        state_text=_state_text(last, pending),
+        state_why=words.ended(last),
+        source=words.badge([t.observation.energy_source for t in measured]),
+    )
+
+
+def _state_text(trial: Trial, pending: Collection[TrialKey]) -> str:
+    waits = trial.state.awaits_result and trial.key in pending
+    return NOT_STORED if waits else words.state(trial.state)
+
+
+def _mixed(sources: Collection[str | None], units: Collection[str]) -> str | None:
+    """Why the attempts of a run cannot be added; None where they can."""
+    if len(sources) <= 1 and len(units) <= 1:
+        return None
+    names = " and ".join(sorted(words.source(s) for s in sources))
+    return f"Its attempts were measured in different ways ({names}); such figures are not added."
+
+
+def _one(trial: Trial, name: str, to_figure: ToFigure) -> Figure:
+    value = getattr(trial.observation, name)
+    return words.missing(_why_missing(trial, name)) if value is None else to_figure(value)
+
+
+def _why_missing(trial: Trial, name: str) -> str:
+    reasons = trial.observation.reasons
+    if name in reasons:
+        return reasons[name]
+    return "not measured yet" if trial.state is State.RUNNING else trial.reason or "not measured"
+
+
+def _sum(
+    run: Sequence[Trial], values: Sequence[float | None], name: str, to_figure: ToFigure, mixed: str | None
+) -> Figure:
+    """Sum over a run's attempts; an incomplete sum has a text and no value, so that no total includes it."""
+    if mixed:
+        return words.missing(mixed)
+    known = [v for v in values if v is not None]
+    gaps = [t for t, v in zip(run, values, strict=True) if v is None]
+    if not known:
+        return words.missing(_why_missing(gaps[-1], name))
+    total = to_figure(sum(known))
+    if any(t.state is State.RUNNING for t in run):
+        return Figure(text=f"{total.text} so far", exact=total.exact)
+    if gaps:
+        why = "; ".join(f"batch size {t.batch_size}: {_why_missing(t, name)}" for t in gaps)
+        return Figure(text=f"≥ {total.text}", exact=f"{total.exact}, and more that is not known ({why})")
+    return total
+
+
+def totals_of(rows: Iterable[RunRow]) -> list[Total]:
+    """Sums over the rows whose cost is known, one for each source."""
+    groups: dict[tuple[str, str], list[RunRow]] = {}
+    for row in rows:
+        if row.cost.value is not None:
+            groups.setdefault((row.source.text, row.unit), []).append(row)
+    return [
+        Total(
+            source=group[0].source,
+            runs=len(group),
+            energy=_added([r.energy for r in group], words.energy),
+            time=_added([r.time for r in group], words.duration),
+            cost=_added([r.cost for r in group], lambda c, unit=unit: words.cost(c, unit)),  # type: ignore[misc]
+        )
+        for (_, unit), group in groups.items()
+    ]
+
+
+def _added(figures: Sequence[Figure], to_figure: ToFigure) -> Figure:
+    values = [f.value for f in figures if f.value is not None]
+    return to_figure(sum(values)) if len(values) == len(figures) else Figure(exact="one of them is not known")
+
+
+def details_of(trials: Iterable[Trial], job: ZeusJob, pending: Collection[TrialKey] = ()) -> list[Detail]:
+    """The attempts of one run, oldest first. ``pending``: trials whose cost is not yet stored."""
+    return [_detail(trial, job, pending) for trial in sorted(trials, key=lambda t: t.number)]
+
+
+def _detail(trial: Trial, job: ZeusJob, pending: Collection[TrialKey]) -> Detail:
+    seen, origin = trial.observation, trial.origin
+    weights = weights_of(job, seen)
+    unit = "s" if weights.time_alone else "J"
+    cost = observed_cost(seen, weights)
+    excess = None
+    if seen.excess_s is not None and (weights.eta == 0 or seen.excess_j is not None):
+        excess = weights.cost(seen.excess_j, seen.excess_s)
+    mapped = f" [{origin.map_index}]" if origin.map_index >= 0 else ""
+    count = f"{seen.device_count} × " if (seen.device_count or 1) > 1 else ""
+    return Detail(
+        where=f"{origin.task_id}{mapped}, try {origin.try_number}",
+        batch_size=trial.batch_size,
+        state=trial.state.value,
+        state_text=_state_text(trial, pending),
+        phase=words.phase(trial.planned.phase),
+        why=trial.planned.why,
+        ended=words.ended(trial),
+        limit=_one(trial, "power_limit_w", words.watts),
+        epochs=_one(trial, "epochs", words.epochs),
+        energy=_one(trial, "energy_j", words.energy),
+        time=_one(trial, "time_s", words.duration),
+        cost=words.missing(_why_missing(trial, "energy_j")) if cost is None else words.cost(cost, unit),
+        excess=words.missing("nothing was profiled") if excess is None else words.cost(excess, unit),
+        device=f"{count}{seen.device_model}" if seen.device_model else "",
+        source=words.badge([seen.energy_source] if seen.time_s is not None else []),
+    )

@@ -1,0 +1,128 @@
+"""The analysis of one job's log that all parts of a DAG's tab share. Pure; needs numpy, lazily."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.target import Target
+from airflow_provider_zeus.model.trial import ProfileSample, Trial
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.views.models import Source
+from airflow_provider_zeus.reports.best_fixed import BestFixed, best_fixed
+from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.savings import Savings, saving
+
+RunKey = tuple[str, str, int]  # run id, task id, map index
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryBreak:
+    """A run from which on older runs no longer count."""
+
+    run: RunKey
+    label: str  # in the chart
+    text: str  # in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class JobAnalysis:
+    """The dataset of a job, with what was saved and the breaks in its history."""
+
+    log: Dataset
+    profiles: Sequence[ProfileSample]
+    weights: Weights
+    saving: Savings
+    best: BestFixed | None
+    marks: Sequence[HistoryBreak]
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample]) -> JobAnalysis:
+        """``trials``: also those of other versions of the job; ``profiles``: of the dataset's device."""
+        weights = Weights.of(log.job, log.device)
+        size = log.belief().slice_size
+        return cls(
+            log=log,
+            profiles=profiles,
+            weights=weights,
+            saving=saving(log, log.job, rng=random.Random(0), profiles=profiles),
+            best=best_fixed(log.of_target(), weights, size[1] if size else None, LimitProfiles.of(profiles)),
+            marks=[*_changepoints(log), *_restarts(trials)],
+        )
+
+    @property
+    def unit(self) -> str:
+        """Of costs: J, or s where time alone counts."""
+        return "s" if self.weights.time_alone else "J"
+
+    @property
+    def source(self) -> Source:
+        """The badge of all figures: they are of one device and energy source."""
+        return words.badge([self.log.where[2]] if self.log.where else [])
+
+    @property
+    def device(self) -> str:
+        """The device, as "2 × V100"; empty where no trial has named it."""
+        if self.log.where is None:
+            return ""
+        model, count, _ = self.log.where
+        return f"{count} × {model}" if count > 1 else model
+
+
+def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
+    """The job of the newest trial, with the live settings applied. Raises JobSpecError."""
+    return ZeusJob.from_dict(max(trials, key=lambda t: t.number).spec).with_settings(live)
+
+
+def run_key(trial: Trial) -> RunKey:
+    """The run (and task, and map index) that a trial belongs to."""
+    return trial.origin.run_id, trial.origin.task_id, trial.origin.map_index
+
+
+def left_out(counted: Mapping[str, int]) -> list[str]:
+    """What the figures leave out, a sentence for each reason."""
+    return [f"Left out: {n:,} trial{'s' if n > 1 else ''} {why}." for why, n in counted.items()]
+
+
+def _changepoints(log: Dataset) -> list[HistoryBreak]:
+    """Where the optimizer detected that the data changed."""
+    marks = []
+    for change in log.belief().changes:
+        first = next((t for t in log.trials if t.number >= change.since), None)
+        if first is not None:
+            runs = f"{len(change.told_by)} runs" if len(change.told_by) > 1 else "1 run"
+            factor = f"{math.exp(change.jump):.2g}"
+            text = (
+                f"The data changed: {runs} needed {factor} × the epochs predicted; epochs of older runs are forgotten."
+            )
+            marks.append(HistoryBreak(run_key(first), "data changed", text))
+    return marks
+
+
+def _restarts(trials: Sequence[Trial]) -> list[HistoryBreak]:
+    """Where the job's version or its target changed."""
+
+    def target(spec: Mapping[str, Any]) -> object:
+        try:
+            return Target.parse(spec.get("target"))
+        except JobSpecError:
+            return spec.get("target")
+
+    marks = []
+    for before, after in pairwise(sorted(trials, key=lambda t: t.number)):
+        old, new = before.spec, after.spec
+        if old.get("job_version", "1") != new.get("job_version", "1"):
+            text = f"New job version {new.get('job_version', '1')}: everything is learned again."
+            marks.append(HistoryBreak(run_key(after), "new version", text))
+        elif old.get("target") != new.get("target") and target(old) != target(new):
+            text = f"New target {new.get('target')}: epochs are learned again."
+            marks.append(HistoryBreak(run_key(after), "new target", text))
+    return marks

@@ -1,0 +1,102 @@
+"""The tab of a DAG: from the trials of one job to the answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from airflow_provider_zeus.model.trial import Trial, TrialKey
+from airflow_provider_zeus.plugin.charts import dag_charts
+from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart
+from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
+from airflow_provider_zeus.plugin.charts.dag_front import front_chart
+from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
+from airflow_provider_zeus.plugin.text import saved_text, words
+from airflow_provider_zeus.plugin.views import costs
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, RunKey, job_of, left_out, run_key
+from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts
+from airflow_provider_zeus.plugin.views.models import RunRow
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.belief_table import belief_table
+from airflow_provider_zeus.reports.pareto import pareto
+
+RUNS = 200  # in the table at once unless the reader asks for more
+NO_JOB = (
+    "This DAG has no Zeus job. A task decorated with @task.zeus(ZeusJob(...)) is one; what it costs is shown here "
+    "from its first run on."
+)
+
+
+def filled(
+    answer: DagAnswer,
+    trials: Sequence[Trial],
+    live: Mapping[str, Any],
+    pending: Collection[TrialKey],
+    *,
+    limit: int,
+    skip: int = 0,
+) -> DagAnswer:
+    """Fill the table with ``limit`` runs of a job; ``trials`` may hold one run more: then older ones were left out."""
+    job = job_of(trials, live)
+    rows = costs.rows_of(trials, job, pending)
+    more = len({t.origin.run_id for t in trials}) > limit
+    if more:
+        newest = {t.origin.run_id: t.number for t in sorted(trials, key=lambda t: t.number)}
+        oldest = min(newest, key=newest.__getitem__)  # the run whose newest trial is the oldest
+        rows = [r for r in rows if r.run_id != oldest]
+    measured = [t.observation for t in trials if t.observation.time_s is not None]
+    return answer.model_copy(
+        update={
+            "job_id": trials[0].job_id,
+            "facts": words.facts(job, costs.weights_of(job, measured[-1]) if measured else None),
+            "settings": words.settings(live),
+            "rows": rows,
+            "more": more,
+            "skipped": skip,
+            "totals": costs.totals_of(rows),
+        }
+    )
+
+
+def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, more: bool = False) -> DagCharts:
+    """Verdict, tiles and charts of the runs. ``more``: the log holds older runs than these."""
+    log, saving = known.log, known.saving
+    rows = costs.rows_of(trials, log.job)
+    gaps = left_out(saving.left_out)
+    if more:
+        gaps = [
+            "Charts and sums are of the newest runs alone; the export has the older ones too.",
+            *gaps,
+        ]
+    return DagCharts(
+        verdict=saved_text.job_verdict(saving, all_of=not more),
+        tiles=saved_text.job_tiles(saving, known.source, factors, log.where[1] if log.where else 1, all_of=not more),
+        whose=known.device,
+        source=known.source,
+        left_out=gaps,
+        cost=words.badged(
+            dag_charts.cost_chart(rows, lines(known, rows), known.marks),
+            words.badge([row.source.name for row in dag_charts.charted(rows)]),
+        ),
+        saved=words.badged(saved_chart(saving, rows), known.source),
+        belief=words.badged(belief_chart(belief_table(log, log.job, profiles=known.profiles)), known.source),
+        front=words.badged(front_chart(pareto(log, log.job, profiles=known.profiles), known.weights), known.source),
+    )
+
+
+def lines(known: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:
+    """What each run would have cost with the default, and with the batch size that is best in hindsight."""
+    shown = dag_charts.charted(rows)
+    if not shown or shown[-1].unit != known.unit:
+        return []
+    steps = known.saving.steps
+    default: dict[RunKey, float] = {
+        run_key(s.run.trials[-1]): s.baseline.value for s in steps if s.baseline.value is not None and s.run.kept
+    }
+    found = [ComparisonCurve(f"default {known.saving.default_batch_size}, full power", default)]
+    if known.best is not None:
+        costs_of = [(run_key(s.run.trials[-1]), known.best.run(s.run.samples_per_epoch, known.weights)) for s in steps]
+        at = "" if known.best.limit_w is None else f", {known.best.limit_w:,.0f} W"
+        name = f"best fixed {known.best.batch_size}{at}"
+        found.append(ComparisonCurve(name, {key: v for key, v in costs_of if v is not None}, dash="dotted"))
+    return found

@@ -1,0 +1,126 @@
+"""What-if: other weights and prices over the same log, in words and figures. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.plugin.charts.dag_front import front_chart
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.dag_models import WhatIfAnswer, WhatIfInput
+from airflow_provider_zeus.plugin.views.models import Figure, Table
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.pareto import pareto
+from airflow_provider_zeus.reports.what_if import Forecast, WhatIf, what_if
+
+MOST_PRICE, MOST_CARBON = 1e6, 1e5
+_PRICES = ("price_per_kwh", "price_per_gpu_hour", "g_co2e_per_kwh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the reader changed; None: as it is today."""
+
+    eta: float | None = None
+    price_per_kwh: float | None = None
+    price_per_gpu_hour: float | None = None
+    g_co2e_per_kwh: float | None = None
+
+
+def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswer:
+    """Today's choice beside that under the wish, each with what a run without exploration spends."""
+    log = known.log
+    found = what_if(log, log.job, eta=wish.eta, profiles=known.profiles)
+    changed = {name: value for name in _PRICES if (value := getattr(wish, name)) is not None}
+    factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1
+    weights = Weights.of(log.job if wish.eta is None else replace(log.job, eta=wish.eta), log.device)
+    return WhatIfAnswer(
+        text=_text(found, factors, gpus),
+        asked=_inputs(found.then.eta if wish.eta is None else wish.eta, factors),
+        table=_table(found, factors, gpus),
+        front=words.badged(front_chart(pareto(log, log.job, profiles=known.profiles), weights), known.source),
+        whose=known.device,
+        source=known.source,
+    )
+
+
+def _inputs(eta: float, factors: Factors) -> list[WhatIfInput]:
+    money = f" [{factors.currency}]" if factors.currency else ""
+    inputs = (
+        ("eta", "eta: weight of energy against time", eta, 1.0, 0.05),
+        ("price_per_kwh", f"Price per kWh{money}", factors.price_per_kwh, MOST_PRICE, 0.01),
+        ("price_per_gpu_hour", f"Price per GPU-hour{money}", factors.price_per_gpu_hour, MOST_PRICE, 0.1),
+        ("g_co2e_per_kwh", "gCO₂e per kWh", factors.g_co2e_per_kwh, MOST_CARBON, 10.0),
+    )
+    return [
+        WhatIfInput(name=name, label=label, value=value, most=most, step=step)
+        for name, label, value, most, step in inputs
+    ]
+
+
+def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
+    """What would be chosen and spent, in sentences."""
+    now, then = found.now, found.then
+    today, other = (
+        f"batch size {p.batch_size}{'' if p.limit_w is None else f' at {words.watts(p.limit_w).text}'}"
+        for p in (now, then)
+    )
+    if now.unit == "s":
+        return f"Nothing measures energy there, so that time alone counts and eta changes nothing: {today}."
+    if now.eta == then.eta:
+        head = f"At today's eta {now.eta:g} the log says: {other}."
+    elif today == other:
+        head = f"At eta {then.eta:g} the log says the same as at today's {now.eta:g}: {other}."
+    else:
+        head = f"At eta {then.eta:g} the log says {other}; at today's {now.eta:g} it says {today}."
+    energy_j, time_s, changes = then.energy_j.value, then.time_s.value, []
+    for name, a, b in (("energy", now.energy_j.value, energy_j), ("time", now.time_s.value, time_s)):
+        if today != other and a and b:
+            changes.append(f"{name} {100 * (b / a - 1):+.0f} %".replace("-", "−"))
+    energy, time = (
+        "an unknown amount" if value is None else words.cost(value, unit).text
+        for value, unit in ((energy_j, "J"), (time_s, "s"))
+    )
+    spent = [f"{energy} and {time}"]
+    money, carbon = factors.money(energy_j, time_s, gpus), factors.carbon(energy_j)
+    spent += [f"{money.text} of money"] if money is not None and money.value is not None else []
+    spent += [carbon.text] if carbon is not None and carbon.value is not None else []
+    against = f" ({', '.join(changes)} against today's choice)" if changes else ""
+    return f"{head} A settled run is then expected to take {', '.join(spent)}{against}."
+
+
+def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
+    def row(name: str, text: Callable[[Forecast], str]) -> list[str]:
+        return [name, text(found.now), text(found.then)]
+
+    def cell(of: Estimate, figure: Callable[[float], Figure]) -> str:
+        if of.value is None:
+            return f"– ({of.reason})"
+        if of.low is None or of.high is None or of.low == of.high:
+            return figure(of.value).text
+        return f"{figure(of.value).text} ({figure(of.low).text} to {figure(of.high).text})"
+
+    rows = [
+        row("eta", lambda p: f"{p.eta:g}"),
+        row("Batch size", lambda p: str(p.batch_size)),
+        row("Power limit", lambda p: f"– ({p.limit_source})" if p.limit_w is None else words.watts(p.limit_w).text),
+        row("Epochs", lambda p: cell(p.epochs, lambda v: words.epochs(round(v, 1)))),
+        row("Energy of a run", lambda p: cell(p.energy_j, words.energy)),
+        row("Time of a run", lambda p: cell(p.time_s, words.duration)),
+        row("Cost of a run at its eta", lambda p: cell(p.cost, lambda v: words.cost(v, p.unit))),
+    ]
+    for name, figures in (
+        ("Money", [factors.money(p.energy_j.value, p.time_s.value, gpus) for p in (found.now, found.then)]),
+        ("CO₂e", [factors.carbon(p.energy_j.value) for p in (found.now, found.then)]),
+    ):
+        texts = [figure.text for figure in figures if figure is not None]
+        rows += [[name, *texts]] if texts else []
+    return Table(
+        caption="A settled run, today and as asked; in brackets the 90 % interval of what is expected",
+        columns=["", "Today", "As asked"],
+        numeric=[False, True, True],
+        rows=rows,
+    )

@@ -1,0 +1,129 @@
+"""The state of a job and the trend of its costs, from its newest trials alone. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise, takewhile
+
+from airflow_provider_zeus.model.size_bounds import brief
+from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.plugin.views.models import RunRow
+from airflow_provider_zeus.plugin.views.overview_models import JobState, Trend
+from airflow_provider_zeus.units import cost_text
+
+NEWEST = 12  # trials read
+RECENT = 3  # runs: exploration among them makes a job "exploring"
+LATE = 3.0  # times its usual interval without a run makes a job "stale"
+LONGEST_S = 30 * 86400.0  # where no interval is known
+LEAST_S = 3600.0  # a job that runs every minute is not stale after three
+BLOCKS = "▁▂▃▄▅▆▇█"
+STEADY = 0.05  # a smaller change counts as none
+_MOST_REASON = 300  # characters; the run's own page shows all of it
+
+
+def runs_of(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Attempts by run and map index, oldest run first."""
+    runs: dict[tuple[str, str, int], list[Trial]] = {}
+    for trial in trials:
+        runs.setdefault((trial.origin.run_id, trial.origin.task_id, trial.origin.map_index), []).append(trial)
+    return list(runs.values())
+
+
+def state_of(trials: Sequence[Trial], now: float) -> JobState:
+    """The state of a job: failing before stale, stale before exploring or settled.
+
+    :param trials: the newest of the job by number, at least one.
+    :param now: seconds since the epoch.
+    """
+    runs = runs_of(trials)
+    ended = [run for run in runs if run[-1].state is not State.RUNNING]
+    return _failing(ended) or _stale(runs, now) or _exploring(runs, ended)
+
+
+def _failing(ended: Sequence[Sequence[Trial]]) -> JobState | None:
+    if not ended:
+        return None
+    last = ended[-1][-1]
+    if last.state.died:
+        gone = len(list(takewhile(lambda run: run[-1].state.died, reversed(ended))))
+        which = "Its newest run" if gone == 1 else f"Each of its newest {gone} runs"
+        reason = f": {brief(last.reason, _MOST_REASON)}" if last.reason else ""
+        return JobState(name="failing", why=f"{which} left no model{reason}".rstrip(".") + ".")
+    below = [run[-1].state is State.EXHAUSTED for run in ended[-2:]]
+    if len(below) == 2 and all(below):
+        return JobState(name="failing", why="Its newest two runs ended below the target.")
+    return None
+
+
+def _stale(runs: Sequence[Sequence[Trial]], now: float) -> JobState | None:
+    began = sorted(run[0].opened_at for run in runs)
+    if any(t.state is State.RUNNING for run in runs for t in run):
+        return None
+    gaps = [late - early for early, late in pairwise(began)]
+    usual = statistics.median(gaps) if len(gaps) >= 2 else None
+    limit = LONGEST_S if usual is None else max(LATE * usual, LEAST_S)
+    age = now - began[-1]
+    if age <= limit:
+        return None
+    why = f"Its newest run began {_span(age)} ago"
+    rhythm = "" if usual is None else f"; usually one begins every {_span(usual)}"
+    return JobState(name="stale", why=f"{why}{rhythm}.")
+
+
+def _exploring(runs: Sequence[Sequence[Trial]], ended: Sequence[Sequence[Trial]]) -> JobState:
+    recent = runs[-RECENT:]
+    tried = [t for run in recent for t in run if t.planned.phase.exploring or t.planned.bounded]
+    if tried:
+        last = tried[-1]
+        return JobState(name="exploring", why=f"It tried batch size {last.batch_size}: {last.planned.why or '–'}")
+    if not any(run[-1].state is State.CONVERGED for run in ended):
+        return JobState(name="exploring", why="No run among its newest has reached the target yet.")
+    if runs[-1][-1].planned.phase is Phase.PINNED:
+        return JobState(name="settled", why=f"Batch size {runs[-1][-1].batch_size} is pinned.")
+    which = "Its newest run" if len(recent) == 1 else f"Its newest {len(recent)} runs"
+    sizes = " and ".join(str(b) for b in sorted({run[-1].batch_size for run in recent}))
+    return JobState(name="settled", why=f"{which} took batch size {sizes} and tried no other one.")
+
+
+def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:
+    """The state "drifted" where the data changed within the newest runs. ``belief``: of the whole log."""
+    if not belief.changes or not trials:
+        return None
+    change = belief.changes[-1]
+    after = [run for run in runs_of(trials) if run[-1].number >= change.since]
+    if len(after) > 2 * RECENT:
+        return None
+    runs = "1 run" if len(after) == 1 else f"{len(after)} runs"
+    slower = "more" if change.jump >= 0 else "fewer"
+    why = f"The data changed {runs} ago, at trial {change.since}: runs need {slower} epochs than before."
+    return JobState(name="drifted", why=f"{why} Epochs of older runs no longer count.")
+
+
+def trend_of(rows: Sequence[RunRow]) -> Trend:
+    """The trend of the runs that compare, by unit and source, with the newest of known cost. ``rows``: newest first."""
+    known = [r for r in rows if r.cost.value is not None and r.state != State.NO_DATA.value]
+    same = [r for r in known if (r.unit, r.source.text) == (known[0].unit, known[0].source.text)][::-1]
+    costs = [r.cost.value for r in same if r.cost.value is not None]
+    if len(costs) < 2:
+        return Trend(exact="A trend needs two runs of known cost and of one energy source.")
+    low, high = min(costs), max(costs)
+    step = (high - low) / (len(BLOCKS) - 1)
+    blocks = "".join(BLOCKS[round((c - low) / step) if step > 0 else 3] for c in costs)
+    half = len(costs) // 2
+    before, after = statistics.fmean(costs[:half]), statistics.fmean(costs[-half:])
+    change = after / before - 1 if before > 0 else 0.0
+    arrow = "→ steady" if abs(change) < STEADY else f"{'↑' if change > 0 else '↓'} {abs(change):.0%}".replace("%", " %")
+    unit = same[0].unit
+    means = f"{cost_text(before, unit)} a run, then {cost_text(after, unit)}"
+    exact = f"Newest {len(costs)} runs that compare, oldest first: {means}."
+    return Trend(blocks=blocks, text=arrow, exact=exact)
+
+
+def _span(seconds: float) -> str:
+    for size, name in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= 0.95 * size:
+            count = max(round(seconds / size), 1)
+            return f"{count:,} {name}{'s' if count > 1 else ''}"
+    return f"{seconds:.0f} seconds"

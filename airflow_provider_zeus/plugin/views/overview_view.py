@@ -1,0 +1,133 @@
+"""The page of all jobs: a row from the newest trials of each job, what one job saved, its controls. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
+from airflow_provider_zeus.plugin.text import saved_text, words
+from airflow_provider_zeus.plugin.text.saved_text import Outcome
+from airflow_provider_zeus.plugin.views import costs, overview_state
+from airflow_provider_zeus.plugin.views.models import Figure, Source
+from airflow_provider_zeus.plugin.views.overview_models import Controls, JobRow, JobSaved
+from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.savings import saving
+
+NO_JOBS = (
+    "There is no Zeus job yet. Decorate a training task with @task.zeus(ZeusJob(batch_sizes=[…], default_batch_size=…, "
+    "target=…, max_epochs=…)), give it the parameter “run”, and trigger its DAG: the job is shown here from its "
+    "first run on. Jobs of DAGs that you may not read are not shown."
+)
+Live = tuple[Mapping[str, Any], Mapping[str, Any]]  # live settings, and who changed them last or their "problem"
+
+
+def rows(trials: Iterable[Trial], allowed: Collection[str], live: Mapping[str, Live], now: float) -> list[JobRow]:
+    """A row for each job of each DAG in ``allowed``. ``trials``: the newest of each, by DAG, job and number."""
+    seen = [t for t in trials if t.origin.dag_id in allowed]
+    groups = groupby(seen, key=lambda t: (t.origin.dag_id, t.job_id))
+    return [_row(list(group), live.get(job_id, ({}, {})), now) for (_, job_id), group in groups]
+
+
+def job_of(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
+    """The job of its newest trial, with the live settings applied; None where a newer version wrote it."""
+    try:
+        return ZeusJob.from_dict(newest.spec).with_settings(live)
+    except JobSpecError:
+        return None
+
+
+def _row(trials: Sequence[Trial], live: Live, now: float) -> JobRow:
+    settings, changed = live
+    newest = trials[-1]
+    job = job_of(newest, settings)
+    found = costs.rows_of(trials, job) if job else []
+    ended = [r for r in found if r.state != State.RUNNING.value]
+    why = "no run has ended yet" if job else "a newer version of the provider wrote this job"
+    last = overview_state.runs_of(trials)[-1]
+    return JobRow(
+        dag_id=newest.origin.dag_id,
+        job_id=newest.job_id,
+        run_id=newest.origin.run_id,
+        began_at=last[0].opened_at,
+        batch_size=last[-1].batch_size,
+        outcome=last[-1].state.value,
+        outcome_text=words.state(last[-1].state),
+        running=last[-1].state is State.RUNNING,
+        last_cost=ended[0].cost if ended else words.missing(why),
+        source=ended[0].source if ended else Source(),
+        trend=overview_state.trend_of(ended),
+        state=overview_state.state_of(trials, now),
+        settings=words.settings(settings),
+        changed=change_text(changed),
+    )
+
+
+def change_text(change: Mapping[str, Any]) -> str:
+    """Who changed the live settings last, and when; where they cannot be used, why not."""
+    if "problem" in change:
+        return str(change["problem"])
+    return f"{change['by']}, {change['at'][:16].replace('T', ' ')} UTC: {change['what']}" if change else ""
+
+
+def unreadable() -> JobSaved:
+    """The answer for a job that a newer version wrote."""
+    why = "no run of it can be read here"
+    return JobSaved(word="Not known", kind="warn", figure=words.missing(why), text=why, source=Source())
+
+
+def saved(trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample], *, all_of: bool) -> JobSaved:
+    """What the runs of one job saved. ``log``: their dataset; ``all_of``: the trial log holds no older runs."""
+    found = saving(log, log.job, rng=random.Random(0), profiles=profiles)
+    cost, verdict = found.cost, saved_text.job_verdict(found, all_of=all_of)
+    answer = JobSaved(
+        word=verdict.word,
+        kind="warn",
+        figure=words.missing(verdict.text),
+        text=verdict.text,
+        source=words.badge([found.where[2]]) if found.where else Source(),
+        state=overview_state.drifted(log.belief(), trials),
+    )
+    if cost.saved.value is not None:
+        outcome = Outcome.of(cost.saved.value, cost.saved, cost.unit, cost.baseline.value)
+        text = f"{outcome.amount} ({outcome.share})" if outcome.share else outcome.amount
+        answer.figure = Figure(value=cost.saved.value, text=text, exact=verdict.text)
+        answer.word += f" ({outcome.verb})" if outcome.kind == "even" else ""
+        answer.kind = outcome.colour
+        answer.of = "" if all_of else f"newest {'1 run' if found.runs == 1 else f'{found.runs:,} runs'}"
+    return answer
+
+
+def controls(newest: Trial, live: Mapping[str, Any], change: Mapping[str, Any], *, may_edit: bool) -> Controls | None:
+    """What may be changed of a job, and what each change does; None where the job cannot be read here."""
+    job = job_of(newest, live)
+    if job is None:
+        return None
+    paused, pinned = bool(live.get("pause_exploration")), live.get("pin_batch_size")
+    pinned = pinned if pinned in job.batch_sizes else None
+    again = f"batch size {pinned}, which stays pinned" if pinned else "the batch size with the lowest expected cost"
+    return Controls(
+        dag_id=newest.origin.dag_id,
+        job_id=newest.job_id,
+        batch_sizes=sorted(job.batch_sizes),
+        default_batch_size=job.default_batch_size,
+        paused=paused,
+        pinned=pinned,
+        changed="" if "problem" in change else change_text(change),
+        problem=change_text(change) if "problem" in change else "",
+        may_edit=may_edit,
+        pause_text=(
+            "From the next run on Zeus may try other batch sizes again. A run that trains now is not changed."
+            if paused
+            else f"The next run, and each one after it, takes {again}; no other one is tried until exploration is "
+            "resumed. A run that trains now is not changed."
+        ),
+        pin_text="The next run, and each one after it, trains with this batch size until it is unpinned, also "
+        "where another one is cheaper. A run that trains now is not changed.",
+        unpin_text="From the next run on Zeus chooses the batch size again. A run that trains now is not changed."
+        + (" Exploration stays paused." if paused else ""),
+    )

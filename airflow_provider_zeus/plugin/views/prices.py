@@ -1,0 +1,107 @@
+"""Money and carbon: joules and seconds converted by the factors of ``[zeus]``, for the pages alone.
+
+What is converted is never stored, compared or learned from.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from airflow_provider_zeus.plugin.views.models import Figure
+from airflow_provider_zeus.units import three_digits
+
+log = logging.getLogger(__name__)
+
+J_PER_KWH, S_PER_H = 3.6e6, 3600.0
+OPTIONS = ("price_per_kwh", "price_per_gpu_hour", "pue", "g_co2e_per_kwh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """The factors in force; None: not set, what depends on it is not shown. ``pue`` multiplies energy alone."""
+
+    price_per_kwh: float | None = None
+    price_per_gpu_hour: float | None = None
+    pue: float | None = None
+    g_co2e_per_kwh: float | None = None
+    currency: str = ""
+
+    @property
+    def priced(self) -> bool:
+        """Whether money can be shown."""
+        return self.price_per_kwh is not None or self.price_per_gpu_hour is not None
+
+    def money(self, energy_j: float | None, time_s: float | None, gpus: int) -> Figure | None:
+        """Price of the energy [J] and of the time [s] of each GPU. None: no price is set."""
+        if not self.priced:
+            return None
+        parts: list[float] = []
+        sums: list[str] = []
+        if self.price_per_kwh is not None:
+            if energy_j is None:
+                return Figure(exact="its energy is not known")
+            kwh, text = self._kwh(energy_j)
+            parts.append(kwh * self.price_per_kwh)
+            sums.append(f"{text} at {self.price_per_kwh:g}")
+        if self.price_per_gpu_hour is not None:
+            if time_s is None:
+                return Figure(exact="its time is not known")
+            parts.append(time_s / S_PER_H * gpus * self.price_per_gpu_hour)
+            sums.append(f"{time_s / S_PER_H * gpus:,.6g} GPU-hours at {self.price_per_gpu_hour:g}")
+        value = math.fsum(parts)
+        return Figure(
+            value=value,
+            text=self.amount(value),
+            exact=f"{value:,.8g} {self.currency}".strip() + f" = {' + '.join(sums)}",
+        )
+
+    def carbon(self, energy_j: float | None) -> Figure | None:
+        """Grams of CO2 equivalent of the energy [J]. None: no carbon intensity is set."""
+        if self.g_co2e_per_kwh is None:
+            return None
+        if energy_j is None:
+            return Figure(exact="its energy is not known")
+        kwh, energy = self._kwh(energy_j)
+        grams = kwh * self.g_co2e_per_kwh
+        text = f"{three_digits(grams / 1000)} kg CO₂e" if grams >= 1000 else f"{three_digits(grams)} g CO₂e"
+        return Figure(value=grams, text=text, exact=f"{grams:,.8g} g = {energy} at {self.g_co2e_per_kwh:g} g/kWh")
+
+    def amount(self, value: float) -> str:
+        """An amount of money: two decimals, or as many as give two digits."""
+        digits = 2 if value == 0 else max(2, 1 - math.floor(math.log10(abs(value))))
+        return f"{value:,.{digits}f} {self.currency}".strip()
+
+    def _kwh(self, energy_j: float) -> tuple[float, str]:
+        """(Kilowatt hours that are paid for, their text)."""
+        kwh = energy_j / J_PER_KWH * (self.pue or 1.0)
+        return kwh, f"{kwh:,.6g} kWh{f' (PUE {self.pue:g})' if self.pue else ''}"
+
+
+def factors(read: Callable[[str], str]) -> Factors:
+    """Read the factors, option by option; a value out of range is ignored with a warning that names it."""
+    found = {name: _number(name, read(name)) for name in OPTIONS}
+    return Factors(**found, currency=read("currency").strip()[:12])
+
+
+def _number(name: str, text: str) -> float | None:
+    if not text.strip():
+        return None
+    least = 1.0 if name == "pue" else 0.0
+    try:
+        value = float(text)
+        if least <= value < math.inf:
+            return value
+    except ValueError:
+        pass
+    log.warning("[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.", name, text, least)
+    return None
+
+
+def configured() -> Factors:
+    """The factors of Airflow's configuration."""
+    from airflow.sdk import conf
+
+    return factors(lambda name: str(conf.get("zeus", name, fallback="") or ""))

@@ -1,0 +1,164 @@
+"""The tab of a run: from its trials to the answer. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.plugin.text import saved_text, words
+from airflow_provider_zeus.plugin.views import costs
+from airflow_provider_zeus.plugin.views.models import UNKNOWN, Detail, Figure, RunRow, Source, Tile
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.plugin.views.run_models import AttemptDetail, Progress, TaskPart
+from airflow_provider_zeus.reports.run_savings import RunSaving
+
+NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
+NOT_ENDED = "the run has not ended"
+NO_DATA = "no optimizer step was made"
+WAITS = "its cost is not yet stored in the log"
+
+PartKey = tuple[str, str, int]  # job, task, map index
+Pending = Mapping[TrialKey, str]  # trials whose cost is not yet stored -> where it is kept
+
+
+def parts_of(trials: Sequence[Trial]) -> dict[PartKey, list[Trial]]:
+    """The trials of a run by job, task and map index, each in order of number."""
+    parts: dict[PartKey, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda t: (t.job_id, t.origin.task_id, t.origin.map_index, t.number)):
+        parts.setdefault((trial.job_id, trial.origin.task_id, trial.origin.map_index), []).append(trial)
+    return parts
+
+
+def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
+    """The job as it was when this run was decided, costed with the present eta."""
+    job = ZeusJob.from_dict(trials[-1].spec)
+    return replace(job, eta=live["eta"]) if "eta" in live else job
+
+
+def part(
+    trials: Sequence[Trial], live: Mapping[str, Any], pending: Pending, saving: RunSaving | None, factors: Factors
+) -> TaskPart:
+    """One part of the run. ``saving``: None while it is not known."""
+    last, job = trials[-1], job_of(trials, live)
+    (row,) = costs.rows_of(trials, job, pending)
+    seen = [t.observation for t in trials if t.observation.time_s is not None]
+    running = [t for t in trials if t.state is State.RUNNING and t.key not in pending]
+    waiting = sum(t.key in pending for t in trials)
+    empty = last.state is State.NO_DATA
+    why_not = NOT_ENDED if running else WAITS if waiting else NO_DATA if empty else "nothing of it was measured"
+    ended = saving if not running and not waiting and not empty else None
+    below = row.state == State.EXHAUSTED.value
+    return TaskPart(
+        job_id=last.job_id,
+        task_id=last.origin.task_id,
+        map_index=row.map_index,
+        title=last.origin.task_id if row.map_index is None else f"{last.origin.task_id} [{row.map_index}]",
+        live=bool(running),
+        progress=_progress(running[-1], job) if running else None,
+        source=row.source,
+        batch_size=row.attempts[-1].batch_size,
+        state=row.state,
+        state_text=row.state_text,
+        state_why=row.state_why,
+        verdict=saved_text.RUNNING if running else saved_text.run_verdict(ended, why_not, below=below),
+        tiles=[*_tiles(row, trials, job, factors), saved_text.run_tile(ended, row.source, why_not)],
+        notes=_notes(trials, waiting),
+        facts=words.facts(job, costs.weights_of(job, seen[-1]) if seen else None),
+        settings=words.settings(live),
+        attempts=[
+            AttemptDetail(**detail.model_dump()) if t.key not in pending else _waiting(detail, pending[t.key])
+            for t, detail in zip(trials, costs.details_of(trials, job, pending), strict=True)
+        ],
+    )
+
+
+def _progress(trial: Trial, job: ZeusJob) -> Progress:
+    """How far a running attempt is."""
+    seen, bound = trial.observation, trial.planned.bound_epochs
+    most = min((float(b) for b in (job.max_epochs, bound) if b is not None), default=None)
+    if seen.epochs is None:
+        done = "no epoch has been reported yet"
+    else:
+        given_up = ", then it is given up" if bound is not None and most == bound else ""
+        of = "" if most is None else f" of at most {words.epochs(most).text}{given_up}"
+        done = f"epoch {words.epochs(seen.epochs).text}{of}"
+    parts = filter(None, (f"batch size {trial.batch_size}", done, words.metric(trial)))
+    return Progress(text=f"Running: {', '.join(parts)}.", epochs=seen.epochs, max_epochs=most)
+
+
+def _notes(trials: Sequence[Trial], waiting: int) -> list[str]:
+    """What a reader must know beside the figures. ``waiting``: attempts whose cost is not yet stored."""
+    notes = []
+    count = max((t.observation.device_count or 1 for t in trials), default=1)
+    if count > 1:
+        notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
+    if waiting:
+        what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
+        notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus reap”.")
+    return notes
+
+
+def _tiles(row: RunRow, trials: Sequence[Trial], job: ZeusJob, factors: Factors) -> list[Tile]:
+    source = row.source
+    clock = source if source.kind == words.SIMULATED else Source()  # simulated time is no clock's
+    weighed = "time alone" if row.unit == "s" else f"energy and time at eta {job.eta:g}"
+    tiles = [
+        _figure_tile("Energy", row.energy, "", source),
+        _figure_tile("Time", row.time, "training, validation included", clock),
+        _figure_tile("Cost", row.cost, weighed, source),
+    ]
+    known = {}  # sums that the figures show, whole or in part
+    for name, figure in (("energy_j", row.energy), ("time_s", row.time)):
+        each = (getattr(t.observation, name) or 0.0 for t in trials)
+        known[name] = None if figure.text == UNKNOWN else math.fsum(each)
+    count = trials[-1].observation.device_count or 1
+    shown = (row.time if known["energy_j"] is None else row.energy).text
+    converted = (
+        ("Money", factors.money(known["energy_j"], known["time_s"], count)),
+        ("Carbon", factors.carbon(known["energy_j"])),
+    )
+    for name, made in converted:
+        if made is not None and made.value is not None:  # a conversion is as incomplete as its figure
+            made.text = f"{'≥ ' * shown.startswith('≥ ')}{made.text}{' so far' * shown.endswith(' so far')}"
+        tiles += [] if made is None else [Tile(name=name, figure=made, source=source)]
+    return [*tiles, _batch_size(row, job), _limit(row, trials)]
+
+
+def _figure_tile(name: str, figure: Figure, note: str, source: Source) -> Tile:
+    """A tile whose note is, where the figure is missing, why."""
+    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else note, source=source)
+
+
+def _batch_size(row: RunRow, job: ZeusJob) -> Tile:
+    last = row.attempts[-1]
+    parts = ["the default" if last.batch_size == job.default_batch_size else f"default {job.default_batch_size}"]
+    for state, text in ((State.GIVEN_UP, "given up"), (State.EXHAUSTED, "below target"), (State.FAILED, "failed")):
+        sizes = [str(t.batch_size) for t in row.attempts[:-1] if t.state == state.value]
+        parts += [f"{' and '.join(sizes)} {text} before"] if sizes else []
+    below = last.state == State.EXHAUSTED.value
+    parts += ["below target"] if below else []
+    figure = Figure(value=last.batch_size, text=str(last.batch_size))
+    return Tile(name="Batch size", figure=figure, note="; ".join(parts), kind="warn" if below else "")
+
+
+def _limit(row: RunRow, trials: Sequence[Trial]) -> Tile:
+    seen = next((t.observation for t in reversed(trials) if t.observation.power_limit_w is not None), None)
+    if seen is None:
+        return Tile(name="Power limit", figure=row.limit, note=row.limit.exact)
+    count = seen.device_count or 1
+    parts = [
+        "now" if seen is trials[-1].observation and trials[-1].state is State.RUNNING else "",
+        "each GPU" if count > 1 else "",
+        "" if seen.max_power_w is None else f"of at most {seen.max_power_w / count:,.0f} W",
+    ]
+    return Tile(name="Power limit", figure=words.watts(seen.power_limit_w or 0.0), note=", ".join(filter(None, parts)))
+
+
+def _waiting(detail: Detail, where: str) -> AttemptDetail:
+    """An attempt whose cost is not yet stored."""
+    ended = f"It has ended; its cost is not yet stored in the log and is kept in {where}."
+    return AttemptDetail(**{**detail.model_dump(), "state_text": costs.NOT_STORED, "ended": ended, "waits": where})

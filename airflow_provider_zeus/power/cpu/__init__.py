@@ -1,0 +1,1 @@
+"""Devices for processors: RAPL counters, and an estimate from CPU time."""

@@ -1,0 +1,155 @@
+"""Energy of a host's processors and their memory, by the RAPL counters under ``/sys/class/powercap``."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.power.device import LimitlessDevice
+from airflow_provider_zeus.power.none import cpu_model
+from airflow_provider_zeus.power.polling import Polling
+
+FOLDER = "/sys/class/powercap"  # ZEUS_POWERCAP names another one: Docker hides this from containers
+EVERY_S = 10.0  # the smallest counter, 65 kJ, overflows in no less than a minute
+MOST_W = 1000.0  # no processor draws more: a larger difference means that the counter was reset
+
+_ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")  # AMD's too; intel-rapl-mmio shows the same packages again
+
+
+class Domain(NamedTuple):
+    """A counter: of a processor package, or of its memory."""
+
+    path: Path
+    name: str
+    range_j: float  # where it overflows to 0
+
+
+class RaplDevice(LimitlessDevice):
+    """The host's processors as :class:`~airflow_provider_zeus.power.device.Device`: everything that runs on them.
+
+    :param max_power_w: MAXPOWER of Eq. 2 [W] where the processors do not report theirs.
+    :param folder: folder of the counters; default ``ZEUS_POWERCAP``, else Linux's own.
+    :param clock: monotonic [s].
+
+    Raises DeviceError with the remedy: there are no counters, or they may not be read.
+    """
+
+    def __init__(
+        self,
+        max_power_w: float | None = None,
+        *,
+        folder: Path | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        domains = _domains(folder or Path(os.environ.get("ZEUS_POWERCAP") or FOLDER))
+        packages = [domain for domain in domains if domain.name.startswith("package")]
+        reported_w = [_most_w(package.path) for package in packages]
+        if None not in reported_w:
+            max_power_w = sum(filter(None, reported_w))
+        info = DeviceInfo(model=cpu_model(), count=len(packages), max_power_w=max_power_w, energy_source="rapl")
+        super().__init__(info, "limits of processors are not set")
+        if max_power_w is None:
+            self.missing["max_power_w"] = "the processors do not report their highest power; set max_power_w"
+        self._clock = clock
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._broken = ""  # why the sum can no longer be used
+        self._energy_j = 0.0
+        self._read_s = clock()
+        self._counters_j = {domain: _joules(domain.path / "energy_uj") for domain in domains}
+        self._polling = Polling(self.energy_j, EVERY_S)
+
+    def energy_j(self) -> float | None:
+        """Energy [J] of all packages and their memory since this device was opened."""
+        if os.getpid() != self._pid:
+            self.missing["energy_j"] = "the counters are read by the process that this one was forked from"
+            return None
+        self._polling.start()
+        with self._lock:
+            try:
+                self._advance()
+            except DeviceError as error:
+                self._broken = str(error)
+            if self._broken:
+                self.missing["energy_j"] = self._broken
+                return None
+            return self._energy_j
+
+    def close(self) -> None:
+        """Stop reading the counters."""
+        self._polling.stop()
+
+    def _advance(self) -> None:
+        """Add the energy since the last reading. Raises DeviceError where a counter cannot be used."""
+        now_s = self._clock()
+        waited_s, self._read_s = now_s - self._read_s, now_s
+        for domain, before_j in self._counters_j.items():
+            self._counters_j[domain] = counter_j = _joules(domain.path / "energy_uj")
+            drawn_j = counter_j - before_j
+            if drawn_j < 0:
+                drawn_j += domain.range_j
+            most_j = MOST_W * (waited_s + 1.0)
+            if most_j > domain.range_j:
+                raise DeviceError(f"{domain.path} was not read for {waited_s:.0f} s and may have overflowed")
+            if not 0 <= drawn_j <= most_j:
+                raise DeviceError(f"{domain.path} went back: the processor slept, or its driver was loaded again")
+            self._energy_j += drawn_j
+
+
+def _domains(folder: Path) -> list[Domain]:
+    """Counters of packages and memory; zones may be siblings, as in ``/sys/class``, or nested."""
+    try:
+        seen = [zone for pattern in ("intel-rapl:*", "intel-rapl:*/intel-rapl:*") for zone in folder.glob(pattern)]
+    except OSError as error:
+        raise DeviceError(f"{folder} cannot be read: {error}") from error
+    zones = sorted({zone.name: zone for zone in seen if _ZONE.fullmatch(zone.name)}.values(), key=lambda z: z.name)
+    found = [Domain(zone, name, _joules(zone / "max_energy_range_uj")) for zone in zones if (name := _name(zone))]
+    if not any(domain.name.startswith("package") for domain in found):
+        raise DeviceError(
+            f"{folder} shows no processor's energy: not an Intel or AMD processor, or a virtual machine or container "
+            "that hides it"
+        )
+    return found
+
+
+def _name(zone: Path) -> str | None:
+    """Name of a package or of memory; None for a part of a package, and for the whole platform."""
+    try:
+        name = (zone / "name").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return name if name.startswith("package") or name == "dram" else None
+
+
+def _joules(path: Path) -> float:
+    try:
+        return int(path.read_text(encoding="ascii")) / 1e6
+    except PermissionError as error:
+        raise DeviceError(
+            f"{path} is readable by root alone, as it is by default since Linux 5.10: let the workers read it "
+            "(chmod a+r at boot), or run them as root"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"{path} cannot be read: {error}") from error
+
+
+def _most_w(package: Path) -> float | None:
+    """Highest power [W] of a package, else its long-term limit; None where neither can be read."""
+    for constraint in sorted(package.glob("constraint_*_name")):
+        number = constraint.name.split("_")[1]
+        for name in ("max_power_uw", "power_limit_uw"):
+            try:
+                if constraint.read_text(encoding="ascii").strip() == "long_term":
+                    most_w = int((package / f"constraint_{number}_{name}").read_text(encoding="ascii")) / 1e6
+                    if most_w > 0:
+                        return most_w
+            except (OSError, ValueError):
+                continue
+    return None

@@ -1,0 +1,1 @@
+"""Setting power limits and giving them back: control, guardian, record, helpers, GPU locks."""

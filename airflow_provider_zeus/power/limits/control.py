@@ -1,0 +1,172 @@
+"""Setting power limits such that the limit found is always given back."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from threading import RLock
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
+from airflow_provider_zeus.power.limits.record import restore_orphans, same_w
+
+log = logging.getLogger(__name__)
+
+
+class LimitControl:
+    """Context manager that sets a device's power limits and gives the limit found back at the end.
+
+    A guardian process starts before the first change. A guardian that dies is replaced before the next change and by
+    :meth:`keep_guarded`. A limit that another process sets meanwhile stays, also at the end. When a limit cannot be
+    set, that is logged once, ``can_set`` becomes False, and the training continues.
+
+    :param state_dir: folder of the records of changed limits; a path of the host, mounted into containers.
+    :param found_earlier_w: (limit found, limit left behind) [W] of an earlier trial that died on this GPU without
+        giving the limit back. Where the present limit equals the limit left behind, and is lower than the limit found,
+        the limit found is set first. Any other limit was set by somebody else on purpose and stays.
+    """
+
+    found_w: float | None = None
+    can_set = False
+
+    def __init__(
+        self, device: Device, state_dir: str | os.PathLike[str], *, found_earlier_w: tuple[float, float] | None = None
+    ) -> None:
+        self.device = device
+        self._state_dir = state_dir
+        self._found_earlier_w = found_earlier_w
+        self._guardian: GuardianClient | None = None
+        self._guardian_lock = RLock()  # the heartbeat's thread replaces a dead guardian too
+        self._is_guardian_missing = False  # logged; until a guardian runs again
+
+    def __enter__(self) -> Self:
+        self._pid = os.getpid()
+        restore_orphans(self._state_dir)
+        present_w = self.device.limit_w()
+        if present_w is not None and self._found_earlier_w is not None:
+            earlier_w, left_w = self._found_earlier_w
+            if same_w(present_w, left_w) and earlier_w > present_w:
+                try:
+                    self.device.set_limit_w(earlier_w)
+                except DeviceError as error:
+                    log.warning(
+                        "An earlier trial left the power limit at %s W instead of %s W: %s", left_w, earlier_w, error
+                    )
+                present_w = self.device.limit_w()
+        self.found_w = present_w
+        self._ours_w: tuple[float, ...] = () if present_w is None else (present_w,)
+        self.can_set = present_w is not None and self.device.limit_range() is not None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if os.getpid() == self._pid:  # a forked child that leaves the block must not change its parent's limit
+            self.can_set = False
+            self._give_back()
+
+    def grid_w(self, limits_w: Sequence[float] | None = None) -> tuple[float, ...]:
+        """Limits to profile [W], from the highest to the lowest, none above the limit found; empty without limits.
+
+        :param limits_w: the user's list; default: the device's grid, plus the limit found where it is not on the grid.
+
+        Raises JobSpecError: a limit of the user is out of the device's range.
+        """
+        limits, found_w = self.device.limit_range(), self.found_w
+        if limits is None or found_w is None:
+            return ()
+        limits.check(limits_w or (), self.device.info.model)
+        wanted = limits_w if limits_w is not None else (*limits.grid_w(), found_w)
+        allowed = {min(w, found_w) for w in wanted if w <= found_w or same_w(w, found_w)}
+        return tuple(sorted(allowed, reverse=True)) or (found_w,)
+
+    def set_w(self, limit_w: float) -> bool:
+        """Set the limit [W] and return whether it is in force.
+
+        Raises ValueError: it is above the limit found (see :meth:`grid_w`).
+        """
+        if not self.can_set or self.found_w is None:
+            return False
+        if limit_w > self.found_w and not same_w(limit_w, self.found_w):
+            raise ValueError(f"power limit = {limit_w:g} W: above the limit found, {self.found_w:g} W; use grid_w()")
+        present_w = self.device.limit_w()
+        if present_w is None:
+            why = self.device.missing.get("limit_w", "")
+            log.warning("Power limits are not set from here on: the present limit cannot be read. %s", why)
+            self.can_set = False  # the guardian stays: the limit must still be given back
+            return False
+        if not self._is_ours(present_w):
+            self.can_set = False
+            self._release()
+            return False
+        if not same_w(limit_w, present_w):
+            self._change(present_w, limit_w, self.found_w)
+        return self.can_set
+
+    def keep_guarded(self) -> None:
+        """Replace the guardian if it died. Any thread may call this; the device is not used."""
+        with self._guardian_lock:
+            if self._guardian is None or self._guardian.alive:
+                return
+            try:
+                self._guardian = self._guardian.restarted()
+            except DeviceError as error:
+                level = logging.DEBUG if self._is_guardian_missing else logging.WARNING
+                log.log(level, "The guardian of the power limit died and cannot be replaced yet: %s", error)
+                self._is_guardian_missing = True
+            else:
+                log.warning("The guardian of the power limit died and was replaced.")
+                self._is_guardian_missing = False
+
+    def _change(self, present_w: float, limit_w: float, found_w: float) -> None:
+        """Set a limit [W] under a living guardian; on an error give the limit found back."""
+        with self._guardian_lock:
+            try:
+                restore = self.device.restore_record()
+                if restore is None:
+                    raise DeviceError("This device cannot describe how to restore its limit. Use mode='measure'.")
+                if self._guardian is None:
+                    self._guardian = GuardianClient(self._state_dir, restore, found_w)
+                elif not self._guardian.alive:
+                    self._guardian = self._guardian.restarted()
+                self._guardian.note(present_w, limit_w)
+                self._ours_w = (present_w, limit_w)  # a signal handler may raise on either side of the next line
+                self.device.set_limit_w(limit_w)
+                self._ours_w = (limit_w,)
+            except (DeviceError, OSError) as error:
+                log.warning("Power limits are not set from here on; the training continues. %s", error)
+                self.can_set = False
+                self._give_back()
+
+    def _is_ours(self, present_w: float) -> bool:
+        """Whether this control found or set the limit in force [W]; logged when not."""
+        if any(same_w(present_w, ours_w) for ours_w in self._ours_w):
+            return True
+        log.warning("The power limit is %s W, which was not set here: it stays.", present_w)
+        return False
+
+    def _give_back(self) -> None:
+        """Restore the limit found and end the guardian; does nothing where no limit was changed."""
+        if self._guardian is None or self.found_w is None:
+            return
+        try:
+            present_w = self.device.limit_w()
+            if present_w is None:
+                raise DeviceError(f"the present limit cannot be read. {self.device.missing.get('limit_w', '')}")
+            if self._is_ours(present_w) and not same_w(present_w, self.found_w):
+                self.device.set_limit_w(self.found_w)
+            self._ours_w = (self.found_w,)
+        except DeviceError as error:  # the guardian stays: it tries again when this process ends
+            log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
+            return
+        self._release()
+
+    def _release(self) -> None:
+        with self._guardian_lock:
+            guardian, self._guardian = self._guardian, None
+        if guardian is not None:
+            guardian.finish()

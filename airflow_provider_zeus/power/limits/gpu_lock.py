@@ -1,0 +1,171 @@
+"""One training at a time on a GPU of this host: a ``flock`` per GPU in ``[zeus] state_dir``.
+
+The driver alone does not suffice: it lists another training only once that computes, and two trainings that begin
+together would each measure the other's energy. The holder of ``gpu-<uuid>.lock`` writes its name into the first bytes.
+A training that shares the GPU (``gpu_lock="share"``, or after waiting too long) appends one byte to tell the holder.
+A GPU whose lock cannot be opened may be in use and counts as shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import socket
+import time
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from airflow_provider_zeus import private_files
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+LOG_EVERY_S = 60.0
+_NAME_BYTES = 256
+ALONE = "train on a GPU of its own to have energy measured and power limits set"
+
+# The locks of this process by path: a second device of the same process is not another training.
+_held: weakref.WeakValueDictionary[str, GpuLock] = weakref.WeakValueDictionary()
+
+
+class GpuLock:
+    """Takes the locks of one or several GPUs, or finds that another training uses one of them.
+
+    ``why_shared`` is empty where the GPUs are this training's alone; ``waited`` is whether another training had one.
+
+    :param state_dir: a path of the host, shared by its containers.
+    :param how: ``wait`` for at most ``wait_s`` seconds, or ``share`` at once.
+    :param above: UUIDs of GPUs whose lock the parent process holds for this training, as an operator for its command.
+    """
+
+    def __init__(
+        self,
+        state_dir: str | os.PathLike[str],
+        uuids: Sequence[str],
+        *,
+        how: str,
+        wait_s: float,
+        above: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.why_shared = ""
+        self.waited = False
+        self._clock, self._sleep = clock, sleep
+        self._files: dict[str, int] = {}  # path -> descriptor that holds the lock
+        self._close_files = weakref.finalize(self, _close, self._files)  # also for a device that is never closed
+        until_s = clock() + (wait_s if how == "wait" else 0.0)
+        try:
+            for uuid in sorted(set(uuids)):  # always in the same order, so that no two trainings wait for each other
+                path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
+                holder = "" if path in _held else self._acquire(path)
+                if not holder or uuid in above:
+                    continue
+                self.waited = True
+                if self._wait(path, holder, uuid, until_s):
+                    self._share(path, uuid)
+        except BaseException:  # stopped while it waited
+            self.close()
+            raise
+        for path in self._files:
+            _held[path] = self
+
+    def check(self) -> str:
+        """Update and return ``why_shared``: empty while no other training shares the GPUs."""
+        for path, descriptor in self._files.items():
+            if os.fstat(descriptor).st_size > _NAME_BYTES:
+                self.why_shared = f"another training of this host came to share the GPU ({Path(path).stem}): {ALONE}"
+        return self.why_shared
+
+    def close(self) -> None:
+        """Release the locks."""
+        for path in self._files:
+            _held.pop(path, None)
+        self._close_files()
+
+    def _acquire(self, path: str) -> str:
+        """Try to take the lock. Returns its holder; empty where it was taken, or cannot be, as ``why_shared`` says."""
+        try:
+            private_files.make_folder(os.path.dirname(path))
+            descriptor = private_files.open_file(path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            self._log_unknown(path, error)
+            return ""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with open(descriptor, "rb", buffering=0) as file:
+                return file.read(_NAME_BYTES).decode("utf-8", "replace").strip() or "another training"
+        except OSError as error:  # a file system without locks
+            os.close(descriptor)
+            self._log_unknown(path, error)
+            return ""
+        task = ".".join(filter(None, (os.environ.get(f"AIRFLOW_CTX_{name}_ID") for name in ("DAG", "TASK"))))
+        process = f"process {os.getpid()} on {socket.gethostname()}"
+        name = f"{task} ({process})" if task else process
+        with contextlib.suppress(OSError):  # the disk is full; the lock is taken all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, name.encode()[:_NAME_BYTES].ljust(_NAME_BYTES), 0)
+        self._files[path] = descriptor
+        return ""
+
+    def _wait(self, path: str, holder: str, uuid: str, until_s: float) -> str:
+        """Wait until the lock is taken or the time is over, with a log line each minute. Returns the last holder."""
+        start_s = logged_s = self._clock()
+        if start_s >= until_s:
+            return holder
+        log.info("Zeus waits for %s, at most %.0f min: %s trains on it.", uuid, (until_s - start_s) / 60, holder)
+        while holder and self._clock() < until_s:
+            self._sleep(POLL_S)
+            holder = self._acquire(path)
+            if holder and self._clock() - logged_s >= LOG_EVERY_S:
+                logged_s = self._clock()
+                log.info(
+                    "Zeus has waited for %s for %.0f min: %s trains on it.", uuid, (logged_s - start_s) / 60, holder
+                )
+        waited_min = (self._clock() - start_s) / 60
+        if holder:
+            log.warning("Zeus stops waiting for %s after %.0f min: %s trains on it.", uuid, waited_min, holder)
+        else:
+            log.info("Zeus has %s for itself after %.1f min.", uuid, waited_min)
+        return holder
+
+    def _log_unknown(self, path: str, error: OSError) -> None:
+        self.why_shared = (
+            f"whether another training of this host uses the GPU is not known ({path}: {error.strerror}): to have "
+            "energy measured and power limits set, let [zeus] state_dir name a folder that this user can write to"
+        )
+        log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
+
+    def _share(self, path: str, uuid: str) -> None:
+        """Train beside the holder, and let it know by one more byte in the file."""
+        with contextlib.suppress(OSError):
+            descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
+            os.write(descriptor, b"+")
+            os.close(descriptor)
+        self.why_shared = f"another training of this host uses {uuid}: {ALONE}, or set gpu_lock='wait'"
+        log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
+
+
+def held_here() -> tuple[str, ...]:
+    """UUIDs of the GPUs whose lock this process holds."""
+    return tuple(Path(path).stem.removeprefix("gpu-") for path in _held)
+
+
+def _close(files: dict[str, int]) -> None:
+    while files:
+        os.close(files.popitem()[1])
+
+
+def _after_fork() -> None:
+    """Close the locks in a forked worker: one that outlives the training must not hold them."""
+    for path, lock in list(_held.items()):
+        with contextlib.suppress(OSError):
+            os.close(lock._files.pop(path))
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,76 @@
+"""The guardian process: gives a power limit back when the training that changed it dies, by SIGKILL too.
+
+:mod:`~airflow_provider_zeus.power.limits.guardian_client` starts this file as a script, in its own session and without
+site packages. The guardian reads one line of JSON from stdin (``trainer`` pid, ``pidfd``, ``path``, ``record``),
+watches the trainer, creates the record, locks it, and answers ``ready``. Then it waits for one of:
+
+- ``done`` on stdin: the trainer has given the limit back itself;
+- the trainer's pidfd is readable: the trainer is dead; children that it forked do not matter;
+- where the kernel has no pidfd: end of file on stdin, whose other end the trainer's forked children close.
+
+It ignores SIGTERM, which a service manager sends to every process of the worker: the guardian must end last. It ends
+when the trainer ends. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+
+DONE = b"done\n"
+READY = b"ready\n"
+
+
+def main() -> int:
+    """Guard one trainer; the exit status is 0 once the record is removed."""
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+    from airflow_provider_zeus.power.limits import record  # now: the package may be replaced while this process waits
+
+    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    os.chdir("/")
+    with open(0, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: what follows the line is read below
+        request = json.loads(stdin.readline())
+    pidfd = pidfd_of(request["trainer"]) if request["pidfd"] else None
+    if os.getppid() != request["trainer"]:
+        return 1  # the trainer died before this process watched it, hence before it set a limit
+    ports = [record.open_port(part) for part in record.parts_of(request["record"]["restore"])]
+    descriptor = record.create(request["path"], request["record"])
+    with contextlib.suppress(BrokenPipeError):  # the trainer died before it set a limit; its pidfd reports that
+        os.write(1, READY)
+    os.close(1)
+    if not _wait_for_done(pidfd):
+        record.give_back(descriptor, ports)  # on an error the record stays for the next training
+    os.unlink(request["path"])
+    return 0
+
+
+def pidfd_of(pid: int) -> int | None:
+    """Open a pidfd of a process; None where the kernel has none, or a container forbids it."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return None
+
+
+def _wait_for_done(pidfd: int | None) -> bool:
+    """Wait for ``done`` (True) or the trainer's death (False)."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    if pidfd is not None:
+        poll.register(pidfd, select.POLLIN)
+    while True:
+        ready = [descriptor for descriptor, _ in poll.poll()]
+        if 0 in ready and os.read(0, 64) == DONE:  # first: the trainer may have written it just before it ended
+            return True
+        if pidfd is None or pidfd in ready:
+            return False
+        poll.unregister(0)  # end of file while the trainer lives: only its pidfd counts
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,171 @@
+"""The trainer's side of the guardian: start it, record each limit before it is set, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import uuid
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+from airflow_provider_zeus import private_files
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.power.limits import guardian, record
+
+START_S = 5.0  # a start takes some 50 ms; a host under load needs longer
+_FINISH_S = 5.0
+_KILLED_S = 1.0
+
+_pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
+
+
+def _close_pipes() -> None:
+    """Close the pipes in a forked child: without a pidfd, an end that stays open there hides the trainer's death."""
+    for pipe in list(_pipes):
+        pipe.close()
+
+
+os.register_at_fork(after_in_child=_close_pipes)
+
+
+class GuardianClient:
+    """Starts the guardian process of one device's limit and talks to it. Raises DeviceError: it cannot be started.
+
+    :param restore: the device's ``restore_record()``.
+    :param limit_found_w: the limit that the guardian gives back [W].
+    :param limits_set_w: limits that were set already, one of which is in force [W].
+    """
+
+    def __init__(
+        self,
+        state_dir: str | os.PathLike[str],
+        restore: dict[str, Any],
+        limit_found_w: float,
+        limits_set_w: Sequence[float] = (),
+    ) -> None:
+        self._state_dir = state_dir
+        self._path = os.path.abspath(os.path.join(state_dir, f"limit-{uuid.uuid4().hex}.json"))
+        self._record: dict[str, Any] = {
+            "restore": restore,
+            "limit_found_w": limit_found_w,
+            "limits_set_w": list(limits_set_w),
+        }
+        try:
+            private_files.make_folder(state_dir)
+            self._process = subprocess.Popen(  # noqa: S603  this package's own file, no shell
+                [sys.executable, "-I", "-S", guardian.__file__],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeviceError(f"the guardian of the power limit cannot start: {error}") from error
+        assert self._process.stdin is not None
+        self._stdin = self._process.stdin
+        _pipes.add(self._stdin)
+        self._pidfd = guardian.pidfd_of(self._process.pid)
+        self._send_request()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the guardian runs and its record exists."""
+        return not self._ended(0.0) and os.path.exists(self._path)
+
+    def restarted(self) -> GuardianClient:
+        """Start another guardian with the record of this dead one. Raises DeviceError: the record stays then."""
+        another = GuardianClient(
+            self._state_dir, self._record["restore"], self._record["limit_found_w"], self._record["limits_set_w"]
+        )
+        self._kill()
+        self._close()
+        return another
+
+    def note(self, *limits_w: float) -> None:
+        """Record the limits of which one will be in force from now on: the present and the next [W]."""
+        self._record["limits_set_w"] = list(limits_w)
+        descriptor = private_files.open_file(self._path, os.O_RDWR)
+        try:
+            record.write(descriptor, self._record)
+        finally:
+            os.close(descriptor)
+
+    def finish(self) -> None:
+        """End the guardian and remove its record, after the limit was given back."""
+        try:
+            with suppress(OSError):  # the guardian is dead
+                self._stdin.write(guardian.DONE)
+                self._ended(_FINISH_S)
+            self._kill()
+        finally:
+            self._close()
+
+    def _send_request(self) -> None:
+        """Send what to guard and wait for ``ready``."""
+        request = {
+            "trainer": os.getpid(),
+            "pidfd": hasattr(os, "pidfd_open"),
+            "path": self._path,
+            "record": self._record,
+        }
+        stdout = self._process.stdout
+        assert stdout is not None
+        try:
+            self._stdin.write(json.dumps(request).encode() + b"\n")
+            poll = select.poll()  # not select(): a training may have thousands of open files
+            poll.register(stdout, select.POLLIN)
+            ready = poll.poll(START_S * 1000)
+            answer = stdout.read(len(guardian.READY)) if ready else f"no answer within {START_S:g} s"
+        except OSError as error:
+            answer = str(error)
+        finally:
+            stdout.close()
+        if answer != guardian.READY:
+            self._kill()
+            self._close()
+            raise DeviceError(
+                f"the guardian of the power limit did not start (is state_dir writable, and does the GPU's driver "
+                f"answer?): {answer!r}"
+            )
+
+    def _close(self) -> None:
+        self._stdin.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _kill(self) -> None:
+        """Kill the guardian and remove its record. One that hangs in the driver ends later and is not waited for."""
+        with suppress(OSError):
+            if self._pidfd is None:
+                self._process.kill()
+            else:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._ended(_KILLED_S)
+        with suppress(OSError):  # the record was never created, or its folder is gone
+            os.unlink(self._path)
+
+    def _ended(self, within_s: float) -> bool:
+        """Wait for the guardian's end; False after so many seconds.
+
+        By its pidfd: the training may collect any child process, and another process may have the pid after that.
+        """
+        if self._pidfd is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(within_s)
+            return self._process.returncode is not None
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        if not poll.poll(within_s * 1000):
+            return False
+        with suppress(OSError):  # collected already
+            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+        self._process.returncode = 0
+        return True

@@ -1,0 +1,222 @@
+"""An NVIDIA GPU, by NVML. A reading that NVML refuses is None, with the reason."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.power.device import BaseDevice, LimitRange
+from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.power.limits.helper import LimitHelper, helper_at
+from airflow_provider_zeus.power.limits.record import boot_id
+from airflow_provider_zeus.power.nvml.library import FUNCTION_NOT_FOUND, NOT_SUPPORTED, NvmlAnswer, ask
+from airflow_provider_zeus.power.nvml.limits import grid_step_w, set_limit_w
+from airflow_provider_zeus.power.nvml.polled_energy import PolledEnergy
+from airflow_provider_zeus.power.nvml.sharing import why_not_ours
+from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu, torch_cuda, uuid_by_torch
+
+log = logging.getLogger(__name__)
+
+_ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
+
+
+class NvmlDevice(BaseDevice):
+    """One GPU as :class:`~airflow_provider_zeus.power.device.Device`; by default the first that CUDA shows here.
+
+    Energy comes from the GPU's counter (``nvml_counter``) or, on GPUs older than Volta, from polled power
+    (``nvml_poll``); the source is chosen once, at the start. A GPU that is shared, with other processes or as a MIG
+    slice, has neither energy nor limits: its power is not this training's alone.
+
+    :param read_only: never set a limit (``[zeus] power_read_only``).
+    :param max_power_w: MAXPOWER of Eq. 2 [W] where the GPU does not report its highest limit.
+    :param power_socket: ``[zeus] power_socket``: socket of the helper that sets limits; empty: this process sets them.
+    :param gpu: another GPU than the first.
+    :param among: UUIDs of all GPUs of the training, where there are several.
+    :param processes: number of processes that train together on this host.
+    :param not_ours: why the GPU's energy is not this training's alone, where the caller knows.
+    :param lock: the lock by which trainings of this host take turns on this GPU.
+
+    Raises DeviceError with the reason: no GPU can be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        read_only: bool = False,
+        max_power_w: float | None = None,
+        power_socket: str = "",
+        gpu: Gpu | None = None,
+        among: Collection[str | None] = (),
+        processes: int = 1,
+        not_ours: str = "",
+        lock: GpuLock | None = None,
+    ) -> None:
+        gpu = gpu or find_gpu()
+        self.uuid = gpu.uuid
+        self.missing: dict[str, str] = {}
+        self._among = among or (gpu.uuid,)
+        self._handle, self._pid = gpu.handle, os.getpid()
+        self._is_mig = gpu.is_mig
+        self._warned: set[str] = set()
+        self._is_compared = False  # with the GPU that torch uses
+        self._polled: PolledEnergy | None = None
+        self._lock = lock
+        self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
+        self._range = self._read_range()
+        self.info = DeviceInfo(
+            model=f"{gpu.model} (shared)" if self._not_ours and not gpu.is_mig else gpu.model,  # its times differ too
+            max_power_w=self._range.max_w if self._range else max_power_w,
+            energy_source=self._energy_source(),
+        )
+        self._why_no_limits = (
+            "[zeus] power_read_only is set: limits are read, never set"
+            if read_only
+            else self._not_ours
+            or ("" if self.uuid else "the GPU's UUID cannot be read, so the limit could not be restored after a crash")
+            or self.missing.get("limit_range", "")
+        )
+        self._helper: LimitHelper | None = None
+        self._helper_description: dict[str, Any] | None = None
+        if power_socket and self.uuid and not self._why_no_limits:
+            try:
+                self._helper_description, self._helper = helper_at(power_socket, [self.uuid])
+            except DeviceError as error:
+                self._why_no_limits = str(error)
+                self._warn_once("limit_range", f"Power limits are not set: {error}.")
+        if self._why_no_limits:
+            self.missing["limit_range"] = self._why_no_limits
+        self.limit_w()  # fills ``missing``
+
+    # ------------------------------------------------------------------ readings
+    def energy_j(self) -> float | None:
+        """Energy [J], by the counter since the driver was loaded, by polling since the first call."""
+        if self._lock is not None and not self._not_ours and (shared := self._lock.check()):
+            self._not_ours = self.missing["energy_j"] = shared
+            self.info = replace(self.info, model=f"{self.info.model} (shared)")
+            self._warn_once("not_ours", f"Energy is not measured from here on: {shared}.")
+        if self._not_ours or self.info.energy_source is None:
+            return None
+        if self._polled is not None:
+            return self._reading("energy_j", self._polled.read_j())
+        return self._reading("energy_j", self._ask("nvmlDeviceGetTotalEnergyConsumption"), per=1000)
+
+    def limit_range(self) -> LimitRange | None:
+        """Limits that may be set [W]; None where none may, as on a shared GPU."""
+        return None if self._why_no_limits else self._range
+
+    def limit_w(self) -> float | None:
+        """The power limit that is set [W], by this or another process."""
+        if self._is_mig:
+            self.missing["limit_w"] = self._not_ours
+            return None
+        return self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
+
+    def restore_record(self) -> dict[str, Any] | None:
+        """The GPU, the host's boot (after another one its driver has the default limit), and the helper, if any."""
+        if not self.uuid:
+            return None
+        helper = {"helper": self._helper_description} if self._helper_description else {}
+        return {"kind": "nvml", "uuid": self.uuid, "boot_id": boot_id(), **helper}
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Set the power limit [W] and check that it is in force. Raises DeviceError."""
+        if self._why_no_limits or self._range is None:
+            raise DeviceError(f"power limit = {limit_w:g} W: {self._why_no_limits}. Or set mode='measure'.")
+        doubt = set_limit_w(self._ask, limit_w, self._range, self._helper)
+        if doubt:
+            self._warn_once("in_force", doubt)
+
+    # ------------------------------------------------------------------ around a training
+    def synchronize(self) -> None:
+        """Wait for torch's work on the GPU. Errors of torch are left to the training's own calls."""
+        cuda = torch_cuda()
+        if cuda is None:
+            return
+        try:
+            cuda.synchronize()
+            for other in range(cuda.device_count()) if len(self._among) > 1 else ():
+                if cuda.memory_reserved(other):  # otherwise synchronising may create a context there
+                    cuda.synchronize(other)
+            self._compare_with_torch()
+        except Exception as error:
+            log.debug("torch.cuda.synchronize() failed: %r", error)
+
+    def close(self) -> None:
+        """Release the GPU's lock, stop polling and close the helper's connection."""
+        if self._lock is not None:
+            self._lock.close()
+        if self._polled is not None:
+            self._polled.close()
+        if self._helper is not None:
+            self._helper.close()
+
+    def _compare_with_torch(self) -> None:
+        """Stop measuring energy where torch trains on another GPU than this one; checked once, after CUDA started."""
+        if self._is_compared or self._is_mig:
+            return
+        self._is_compared = True
+        used = uuid_by_torch()
+        if used is None or self.uuid is None or used in self._among:
+            return
+        self._not_ours = f"torch trains on {used}, and {self.uuid} would be measured: set CUDA_VISIBLE_DEVICES={used}"
+        self.missing["energy_j"] = self._not_ours  # profiling then stops and gives the limit back
+        self._warn_once("not_ours", f"Energy is not measured: {self._not_ours}.")
+
+    # ------------------------------------------------------------------ at the start
+    def _energy_source(self) -> str | None:
+        if self._not_ours:
+            self.missing["energy_j"] = self._not_ours
+            return None
+        counter = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        if not counter.problem:
+            return "nvml_counter"
+        self.missing["energy_j"] = counter.problem
+        if counter.code not in _ABSENT:
+            return None
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        if power.problem:
+            self.missing["energy_j"] += f"; {power.problem}"
+            return None
+        del self.missing["energy_j"]
+        self._polled = PolledEnergy(partial(ask, "nvmlDeviceGetPowerUsage", self._handle))
+        return "nvml_poll"
+
+    def _read_range(self) -> LimitRange | None:
+        if self._is_mig:
+            return None
+        answer = self._ask("nvmlDeviceGetPowerManagementLimitConstraints")
+        if answer.problem:
+            self.missing["limit_range"] = self.missing["max_power_w"] = answer.problem
+            return None
+        min_w, max_w = (mw / 1000 for mw in answer.value)
+        return LimitRange(min_w=min_w, max_w=max_w, step_w=grid_step_w(max_w - min_w))
+
+    # ------------------------------------------------------------------ calls of NVML
+    def _ask(self, function: str, *arguments: Any) -> NvmlAnswer:
+        if self._pid != os.getpid():  # forked: the parent's handle is not valid here
+            handle = ask("nvmlDeviceGetHandleByUUID", self.uuid)
+            if handle.problem:
+                return handle
+            self._handle, self._pid = handle.value, os.getpid()
+        return ask(function, self._handle, *arguments)
+
+    def _reading(self, name: str, answer: NvmlAnswer, *, per: int = 1) -> float | None:
+        """The answer's value divided by ``per``; without one, keep the reason in ``missing`` and log it once."""
+        if not answer.problem:
+            self.missing.pop(name, None)
+            return float(answer.value / per)
+        self.missing[name] = answer.problem
+        if answer.code not in _ABSENT:
+            self._warn_once(name, f"A reading of the GPU failed. {answer.problem}.")
+        return None
+
+    def _warn_once(self, topic: str, text: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
+            log.warning("%s The training continues.", text)

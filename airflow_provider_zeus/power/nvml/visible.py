@@ -1,0 +1,139 @@
+"""Finds the training's GPUs among those that CUDA shows to this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.power.nvml.library import ask
+
+log = logging.getLogger(__name__)
+
+
+class Gpu(NamedTuple):
+    """A GPU as NVML lists it; where ``handle`` is None it cannot be reached, and ``problem`` has the reason."""
+
+    handle: Any = None
+    uuid: str | None = None
+    model: str = "NVIDIA GPU of unknown name"
+    is_mig: bool = False  # a slice of a GPU
+    problem: str = ""
+
+
+def find_gpu() -> Gpu:
+    """The first GPU that CUDA shows. Raises DeviceError with the reason: there is none."""
+    return find_gpus(1)[0]
+
+
+def find_gpus(count: int | None = None) -> list[Gpu]:
+    """The first ``count`` GPUs that CUDA shows, or fewer. Raises DeviceError with the reason: there is none.
+
+    Without ``count``: those that ``CUDA_VISIBLE_DEVICES`` names; one GPU where it is not set.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not visible.strip():
+        raise DeviceError("CUDA_VISIBLE_DEVICES is empty, which hides every GPU; unset it to use one")
+    here = all_gpus()
+    shown = chosen_by_cuda([gpu.uuid for gpu in here], visible)
+    if not shown:
+        hidden = "NVML lists no GPU" if visible is None else f"CUDA_VISIBLE_DEVICES={visible!r} names no GPU"
+        listed = ", ".join(gpu.uuid or gpu.problem for gpu in here) or "none"
+        raise DeviceError(f"{hidden} (here: {listed}); give this process one, in a container by --gpus")
+    if count is None:
+        count = 1 if visible is None else len(shown)
+    gpus = _in_cuda_order(shown[:count], here, visible)
+    for gpu in gpus:
+        if gpu.problem:
+            raise DeviceError(gpu.problem)
+    if len(shown) > count:
+        used = "the first" if count == 1 else f"the first {count}"
+        log.info("%d GPUs are visible; Zeus measures %s, %s.", len(shown), used, ", ".join(str(g.uuid) for g in gpus))
+    return gpus
+
+
+def all_gpus() -> list[Gpu]:
+    """Every GPU of this host in the driver's order. Raises DeviceError with the driver's answer: they are not known."""
+    count = ask("nvmlDeviceGetCount")
+    if count.problem:
+        raise DeviceError(count.problem)
+    return [_gpu("nvmlDeviceGetHandleByIndex", index) for index in range(count.value)]
+
+
+def chosen_by_cuda(uuids: Sequence[str | None], visible: str | None) -> list[int | str]:
+    """Parse ``CUDA_VISIBLE_DEVICES``: positions in ``uuids``, and ids of MIG slices unchanged, in its order.
+
+    By CUDA's rules: ``GPU-`` ids may be abbreviated while they are unique, and the first invalid entry ends the list.
+    """
+    if visible is None:
+        return list(range(len(uuids)))
+    shown: list[int | str] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.startswith("MIG-"):
+            shown.append(entry)
+            continue
+        if entry.startswith("GPU-"):
+            meant = [i for i, uuid in enumerate(uuids) if uuid and uuid.lower().startswith(entry.lower())]
+        else:
+            meant = [int(entry)] if entry.isdecimal() and int(entry) < len(uuids) else []
+        if len(meant) != 1:
+            break
+        shown += meant
+    return shown
+
+
+def torch_cuda() -> Any | None:
+    """``torch.cuda`` where this process uses it already; None otherwise. Imports and initialises nothing."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return cuda if cuda is not None and cuda.is_initialized() else None
+    except Exception:
+        return None
+
+
+def uuid_by_torch() -> str | None:
+    """UUID of torch's current GPU; None where torch does not use CUDA yet, or does not know it."""
+    cuda = torch_cuda()
+    if cuda is None:
+        return None
+    try:
+        return f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}".replace("GPU-GPU-", "GPU-")
+    except Exception:  # an older torch, or CUDA after an error
+        return None
+
+
+def _gpu(function: str, key: int | str) -> Gpu:
+    """The GPU, or MIG slice, that a function of NVML finds by its index or UUID."""
+    handle = ask(function, key)
+    if handle.problem:
+        return Gpu(problem=handle.problem)
+    uuid, name = ask("nvmlDeviceGetUUID", handle.value), ask("nvmlDeviceGetName", handle.value)
+    gpu = Gpu(handle.value, uuid.value)
+    return gpu if name.problem else gpu._replace(model=name.value)
+
+
+def _in_cuda_order(chosen: Sequence[int | str], here: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+    """The chosen GPUs: CUDA numbers them by speed unless ``CUDA_DEVICE_ORDER`` is set, NVML by bus."""
+    gpus = [
+        _gpu("nvmlDeviceGetHandleByUUID", entry)._replace(uuid=entry, is_mig=True)
+        if isinstance(entry, str)
+        else here[entry]
+        for entry in chosen
+    ]
+    by_number = visible is None or not visible.strip().startswith(("GPU-", "MIG-"))
+    same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({gpu.model for gpu in here}) == 1
+    if not by_number or same_order or len(set(chosen)) == len(here):  # when all are chosen, their order does not matter
+        return gpus
+    by_torch = uuid_by_torch()
+    used = [gpu for gpu in here if by_torch is not None and gpu.uuid == by_torch]
+    if len(gpus) == 1 and used:
+        return used
+    log.warning(
+        "This host has GPUs of several models, which CUDA and NVML may number differently: Zeus measures %s, which may "
+        "not be where the training is. Set CUDA_DEVICE_ORDER=PCI_BUS_ID, or CUDA_VISIBLE_DEVICES to GPU-... ids.",
+        ", ".join(str(gpu.uuid) for gpu in gpus),
+    )
+    return gpus

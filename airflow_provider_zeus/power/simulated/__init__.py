@@ -1,0 +1,1 @@
+"""Simulated GPUs: models fitted to measured trainings, on a virtual clock."""

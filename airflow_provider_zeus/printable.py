@@ -1,0 +1,39 @@
+"""Makes texts from a training safe to print, to log and to write into a CSV file."""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from typing import Any
+
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
+
+
+def visible(text: str | os.PathLike[str]) -> str:
+    r"""A text or path in one line, with an escape (``\x1b``, ``\n``, ``\u202e``) for each unprintable character.
+
+    Such characters change a terminal's colours, clear it, forge a line, or reverse its direction.
+    """
+    text = os.fspath(text)
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":  # Zs: spaces of any width
+        return character
+    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as in the name of a file
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return repr(character)[1:-1]
+
+
+def cell(value: Any) -> Any:
+    """A cell of a CSV file: text in one line that no spreadsheet takes for a formula; JSON for nested values.
+
+    Numbers are not changed.
+    """
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        return value
+    return f"'{visible(value)}" if value.startswith(_FORMULA) else visible(value)

@@ -1,0 +1,132 @@
+"""One table of the batch sizes for both policies: the status, the belief and the observed costs of each. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.policy import choose
+from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
+from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+
+
+class BatchSizeStatus(StrEnum):
+    """What the log says of a batch size."""
+
+    INCUMBENT = "incumbent"  # lowest expected cost of those that reached the target
+    CONVERGED = "converged"  # reached the target within the window
+    INFEASIBLE = "infeasible"  # ran out of memory here, or keeps failing
+    FAILING = "failing"  # tried, and missed the target within the window, or raised an error lately
+    IN_REACH = "in reach"  # never tried; next to one that converged
+    UNTRIED = "untried"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeliefRow:
+    """One batch size. Costs are in ``BeliefTable.unit``."""
+
+    batch_size: int
+    listed: bool  # whether the job's present list has it
+    standing: BatchSizeStatus
+    runs: int  # converged, within the window, on any device
+    stopped: int  # given up or exhausted, within the window, on any device
+    believed: Posterior
+    observed: tuple[float, ...]  # cost of each converged run on this device, profiling included, oldest first
+    observed_mean: Estimate  # without an interval: ``observed`` shows the spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeliefTable:
+    """Batch sizes in ascending order."""
+
+    lines: tuple[BeliefRow, ...]
+    where: Where | None
+    unit: str  # "J" of Eq. 2, or "s" where nothing measures energy
+    left_out: dict[str, int]
+
+
+def belief_table(
+    trials: Iterable[Trial] | Dataset,
+    job: ZeusJob,
+    *,
+    profiles: Sequence[ProfileSample] = (),
+    where: Where | None = None,
+) -> BeliefTable:
+    """Tabulate every batch size of the log on one device (``where``; default: the newest).
+
+    :param profiles: samples of that device; they give an EpochCost where no run measured one.
+    """
+    log = as_dataset(trials, job, where)
+    belief, device = log.belief(), log.device
+    weights = Weights.of(job, device)
+    figures = posteriors(
+        belief,
+        epoch_costs(belief, device, profiles, weights),
+        epoch_costs_elsewhere(belief, device, weights),
+        loads(belief, device),
+    )
+    statuses = _statuses(log, belief, profiles, list(figures))
+    observed: dict[int, list[float]] = {b: [] for b in figures}
+    for trial in log.of_target().here():
+        cost = observed_cost(trial.observation, weights)
+        if trial.state is State.CONVERGED and trial.batch_size in observed and cost is not None:
+            observed[trial.batch_size].append(cost)
+    lines = tuple(
+        BeliefRow(
+            batch_size=b,
+            listed=b in job.batch_sizes,
+            standing=statuses[b],
+            runs=sum(1 for _, size, _ in belief.converged if size == b),
+            stopped=sum(1 for n, size, _ in belief.stopped if size == b and n >= belief.window_start()),
+            believed=figures[b],
+            observed=tuple(observed[b]),
+            observed_mean=Estimate(math.fsum(observed[b]) / len(observed[b]), reason="a mean of what was observed")
+            if observed[b]
+            else Estimate.missing("no run on this device reached the target with a known cost"),
+        )
+        for b in figures
+    )
+    return BeliefTable(lines=lines, where=log.where, unit="s" if weights.time_alone else "J", left_out=log.left_out)
+
+
+def _statuses(
+    log: Dataset, belief: Belief, profiles: Sequence[ProfileSample], sizes: Sequence[int]
+) -> dict[int, BatchSizeStatus]:
+    job, device, converged = log.job, log.device, belief.reached
+    model = UNKNOWN if device is None else device.model
+    tried = {t.batch_size for t in log.trials if t.state.conclusive}
+    settings = {"pause_exploration": True}
+    incumbent = choose(job, belief, profiles=profiles, device=device, settings=settings).attempts[-1].batch_size
+    infeasible = belief.infeasible(model)
+    wall = {b for b in infeasible if job.policy == "zeus" and belief.out_of_memory(b, model)}  # Algorithm 3 ends there
+    walked = sorted(set(job.batch_sizes) - belief.barred(model, job.batch_sizes) | wall)  # others are passed over
+    near = in_reach(walked, converged & set(walked), job.policy) if converged else {incumbent}
+
+    def status(b: int) -> BatchSizeStatus:
+        if b in infeasible:
+            return BatchSizeStatus.INFEASIBLE
+        if b in converged:
+            return BatchSizeStatus.INCUMBENT if b == incumbent else BatchSizeStatus.CONVERGED
+        if b in tried or b in belief.struck:
+            return BatchSizeStatus.FAILING
+        return BatchSizeStatus.IN_REACH if b in near else BatchSizeStatus.UNTRIED
+
+    return {b: status(b) for b in sizes}
+
+
+def in_reach(sizes: Sequence[int], known: Collection[int], policy: str) -> set[int]:
+    """Those of the batch sizes (ascending) that a policy may try next, given the ones ``known`` to converge."""
+    if policy == "zeus":  # Algorithm 3 walks over neighbours
+        places = [i for i, b in enumerate(sizes) if b in known]
+        return {sizes[j] for i in places for j in (i - 1, i, i + 1) if 0 <= j < len(sizes)}
+    from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import candidates
+
+    return {b for b, near in zip(sizes, candidates(tuple(sizes), frozenset(known)), strict=True) if near}

@@ -1,0 +1,112 @@
+"""The part of a trial log that reports read: each trial once, of this job version, with finite figures.
+
+Sources are never mixed: joules and seconds come from the trials of one ``where`` (device model, count, energy source),
+the newest by default. Epochs do not depend on the GPU (Eq. 6): the trials of all devices count for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, State, Trial, Where
+from airflow_provider_zeus.optimizer.belief import Belief, prior
+from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
+
+UNKNOWN_STATE = "in a state or phase that this version does not know"
+FOREIGN = "on another device or by another energy source, for joules and seconds"
+_STATES, _PHASES = frozenset(State), frozenset(Phase)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Trials in order of number, and how many were left out of them, by reason."""
+
+    job: ZeusJob
+    trials: tuple[Trial, ...]
+    where: Where | None  # None: no trial has named its device yet
+    left_out: dict[str, int]
+    folded: Belief | None = None  # what was learned from these trials, where that is known already
+
+    @property
+    def device(self) -> DeviceInfo | None:
+        """The device of ``where`` as ``choose`` expects it, with the MAXPOWER [W] that its newest trial reported."""
+        if self.where is None:
+            return None
+        powers_w = [t.observation.max_power_w for t in self.here() if t.observation.max_power_w is not None]
+        model, count, source = self.where
+        max_power_w = powers_w[-1] if powers_w else None
+        return DeviceInfo(model=model, count=count, energy_source=source, max_power_w=max_power_w)
+
+    def here(self) -> tuple[Trial, ...]:
+        """The trials whose figures may be added and compared: those of ``where``."""
+        return tuple(t for t in self.trials if t.observation.where == self.where) if self.where else ()
+
+    def of_target(self) -> Dataset:
+        """Without the runs to another target, whose epochs and totals do not compare."""
+        same = tuple(t for t in self.trials if same_target(t, self.job))
+        gone = len(self.trials) - len(same)
+        if not gone:
+            return self
+        return replace(self, trials=same, left_out={**self.left_out, "of another target": gone}, folded=None)
+
+    def belief(self) -> Belief:
+        """What the job's policy learns from the trials."""
+        return reduce(learn, self.trials, prior(self.job)) if self.folded is None else self.folded
+
+    def at(self, job: ZeusJob, recosted: Callable[[Trial], Trial]) -> Dataset:
+        """The same trials, their energy and time replaced by ``recosted``, under a job that weighs them differently.
+
+        Their epochs and states stay as they are, and so does what was learned from these.
+        """
+        trials = tuple(map(recosted, self.trials))
+        folded = None if self.folded is None else with_rates(replace(self.folded, job=job), trials)
+        return replace(self, job=job, trials=trials, folded=folded)
+
+
+def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | None = None) -> Dataset:
+    """Take from a log what may be read for ``job``; odd trials are left out and counted, nothing is raised.
+
+    A :class:`Dataset`, made for the same job, is returned as it is, so that several reports share one.
+
+    Left out are: a second row of one trial (the row stored last stays), a state or phase that this version does not
+    know, a run whose slice of data was empty, another ``job_version``. A figure that is not finite, or below 0, counts
+    as missing. Old trials of another policy, another eta or another batch-size list stay: they are re-costed.
+    """
+    if isinstance(trials, Dataset):
+        return trials
+    rows = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
+    once = list({t.number: t for t in rows}.values())
+    known = [t for t in once if t.state in _STATES and t.planned.phase in _PHASES]
+    trained = [t for t in known if t.state is not State.NO_DATA]
+    own = [t for t in trained if t.spec.get("job_version", job.job_version) == job.job_version]
+    steps: list[tuple[str, Sequence[Trial], Sequence[Trial]]] = [
+        ("written twice", rows, once),
+        (UNKNOWN_STATE, once, known),
+        ("whose slice of data was empty", known, trained),
+        ("of another job_version", trained, own),
+    ]
+    left_out = {why: len(before) - len(after) for why, before, after in steps if len(after) < len(before)}
+    found = tuple(replace(t, observation=_finite(t.observation)) for t in own)
+    devices = Counter(t.observation.where for t in found if t.observation.where is not None)
+    if where is None:
+        where = next((t.observation.where for t in reversed(found) if t.observation.where is not None), None)
+    others = sum(n for device, n in devices.items() if device != where)
+    if others:
+        left_out[FOREIGN] = others
+    return Dataset(job, found, where, left_out)
+
+
+def _finite(o: Observation) -> Observation:
+    """The observation with every figure missing that is not finite or is below 0; a metric may be below 0."""
+    gone = {
+        f.name: None
+        for f in fields(o)
+        if isinstance(value := getattr(o, f.name), int | float)
+        and not (math.isfinite(value) and (value >= 0 or f.name in ("metric", "target_value")))
+    }
+    return replace(o, **gone) if gone else o  # type: ignore[arg-type]

@@ -1,0 +1,71 @@
+"""What one scheduled run saved against the default batch size at full power; ``savings.py`` adds up all runs. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
+from airflow_provider_zeus.reports.baseline import Baseline, Saved
+from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.runs import ENERGY, TIME, recurrences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSaving:
+    """One run against the default at full power, on the run's device."""
+
+    default_batch_size: int
+    full_power_w: float | None  # None: the device has no limit
+    kept: bool  # whether the run left a model
+    cost: Saved  # Eq. 2
+    energy: Saved
+    time: Saved
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """The default at full power on one device, to compare any number of runs of one job with."""
+
+    job: ZeusJob
+    where: Where
+    base: Baseline
+
+    @classmethod
+    def of(
+        cls,
+        complete: Iterable[Trial],
+        job: ZeusJob,
+        where: Where,
+        *,
+        rng: random.Random,
+        profiles: Sequence[ProfileSample] = (),
+    ) -> Yardstick:
+        """``complete``: the trials of the default batch size that ended with a model; ``profiles``: of that device."""
+        log = as_dataset(complete, job, where).of_target()
+        return cls(job, where, Baseline.of(log, LimitProfiles.of(profiles), rng))
+
+    def saving(self, trials: Iterable[Trial]) -> RunSaving:
+        """Compare one run; ``trials``: all its tries and attempts."""
+        log = as_dataset(trials, self.job, self.where).of_target()
+        runs, left_out = recurrences(log)
+        kept, base = any(r.kept for r in runs), self.base
+        if not runs:
+            why_not = f"its attempts do not compare ({'; '.join(left_out)})" if left_out else "none of it was measured"
+            base = replace(base, epochs=Estimate.missing(why_not))
+        elif not kept:  # all of it is lost, even where the default is not known
+            base = replace(base, epochs=Estimate(0.0, 0.0, 0.0))
+        weights = Weights.of(self.job, log.device)
+        return RunSaving(
+            default_batch_size=self.job.default_batch_size,
+            full_power_w=base.full_power_w,
+            kept=kept,
+            cost=base.compare(runs, weights, "s" if weights.time_alone else "J"),
+            energy=base.compare(runs, ENERGY, "J"),
+            time=base.compare(runs, TIME, "s"),
+        )

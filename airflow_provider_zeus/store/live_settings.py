@@ -1,0 +1,151 @@
+"""Live settings of a job: Variable ``zeus-settings:<job>``, as ``{"eta": 0.8, "pause_exploration": true}``.
+
+A training never fails because of them: a setting that cannot be used is named in a warning and ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.base import VariablePort
+
+log = logging.getLogger(__name__)
+
+ReadText = Callable[[str], str | None]  # Variable key -> its text, None when there is none
+
+SETTINGS = "zeus-settings"
+CHANGED = "changed"  # beside the settings: who changed them last, what, and when; no setting
+_CHANGES = {  # setting -> how a new value and its removal are recorded
+    "eta": ("eta set to {}", "eta removed"),
+    "job_version": ("job reset (job_version {})", "job_version removed"),
+    "pause_exploration": ("exploration paused", "exploration resumed"),
+    "pin_batch_size": ("batch size pinned to {}", "batch size unpinned"),
+}
+
+_SHOWN = 200  # characters of a text that is quoted
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,160}")
+_HIDDEN = re.compile("key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string", re.IGNORECASE)
+
+
+def variable_key(prefix: str, name: str) -> str:
+    """Key of a Variable about ``name``: the name itself where Airflow accepts it everywhere, else its hash.
+
+    A Variable's key has at most 250 characters and is not quoted in the path of the Execution API. A key with a word
+    like ``token`` in it makes Airflow mask the whole value in each log line, so the log of a job must not have one;
+    settings are short and written by people, so theirs may.
+    """
+    plain = _PLAIN.fullmatch(name) and (prefix == SETTINGS or not _HIDDEN.search(name))
+    if plain:
+        return f"{prefix}:{name}"
+    return f"{prefix}:~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:40]}"
+
+
+def read_settings(read: ReadText | None, job_id: str, batch_sizes: Sequence[int] | None = None) -> dict[str, Any]:
+    """Usable settings of a job; raises nothing. ``batch_sizes`` None: a pinned size is not compared with them."""
+    if read is None:
+        return {}
+    key = variable_key(SETTINGS, job_id)
+    try:
+        found, problem = _parsed(read(key))
+    except Exception as error:  # of Airflow or of the network: settings must not fail a training
+        log.warning("Live settings in Variable %r cannot be read and are ignored: %s", key, error)
+        return {}
+    if found is None:
+        log.warning("Live settings in Variable %r are ignored: %s. Correct its text or delete it.", key, problem)
+        return {}
+    usable = {}
+    for name, value in found.items():
+        if name == CHANGED:
+            continue
+        if unusable := _problem(name, value, batch_sizes):
+            shown = repr(value) if isinstance(value, int | float) else "..."  # a text may hold a password
+            log.warning("Live setting %s = %s in Variable %r is ignored: %s", name, shown, key, unusable)
+        else:
+            usable[name] = value
+    return usable
+
+
+def last_change(text: str | None) -> dict[str, Any]:
+    """The last recorded change of the settings: ``by``, ``at`` (ISO 8601, UTC), ``what``; empty where there is none."""
+    found = (_parsed(text)[0] or {}).get(CHANGED)
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("by", "at", "what")):
+        return {}
+    return {name: found[name] for name in ("by", "at", "what")}
+
+
+def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The Variable of a job after ``changes`` (None removes a setting); anything else in it stays.
+
+    Raises StoreError where the text is no JSON object: a person wrote it, so it is not overwritten.
+    """
+    found, problem = _parsed(text)
+    if found is None:
+        text = text or ""
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise StoreError(
+            f"Variable {variable_key(SETTINGS, job_id)!r} is no JSON object ({problem}), so nothing in it is used and "
+            f"it is not written over. It holds: {shown!r}. Correct it under Admin, Variables, or delete it; then "
+            "try again."
+        )
+    others = {name: value for name, value in found.items() if name not in changes}
+    return others | {name: value for name, value in changes.items() if value is not None}
+
+
+def write_settings(variables: VariablePort, job_id: str, changes: Mapping[str, Any], *, by: str) -> dict[str, str]:
+    """Change live settings of a job (None removes one) and record who did it, when, and what changed.
+
+    Returns the record, as :func:`last_change` reads it. Raises StoreError: the Variable cannot be read, holds no JSON
+    object, or does not keep the change.
+    """
+    key = variable_key(SETTINGS, job_id)
+    what = ", ".join(_CHANGES[name][value is None].format(value) for name, value in changes.items())
+    change = {"by": by, "at": datetime.now(UTC).isoformat(timespec="seconds"), "what": what}
+    text = json.dumps(after_change(job_id, variables.get(key), {**changes, CHANGED: change}))
+    variables.set(key, text)
+    if variables.get(key) != text:
+        raise StoreError(
+            f"Variable {key!r} does not keep what is written to it: it is defined in the environment or in a secrets "
+            "backend, or another user changed it at the same time. Change it there, or try again."
+        )
+    return change
+
+
+def problem_of(text: str | None) -> str:
+    """Why no live setting in this text is used; empty where it is a JSON object or missing."""
+    return _parsed(text)[1]
+
+
+def _parsed(text: str | None) -> tuple[dict[str, Any] | None, str]:
+    """The JSON object of a Variable, or None and why it is none; an empty text is an empty object."""
+    try:
+        found = json.loads(text) if text and text.strip() else {}
+    except RecursionError:
+        return None, "it is nested too deeply"
+    except ValueError as error:
+        return None, str(error)
+    return (found, "") if isinstance(found, dict) else (None, f"a {type(found).__name__} is not a JSON object")
+
+
+def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | None:
+    if name == "eta":
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return None if number and 0 <= value <= 1 else "not a number from 0 to 1"
+    if name == "pause_exploration":
+        return None if isinstance(value, bool) else "neither true nor false"
+    if name == "pin_batch_size":
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            return "not a positive whole number"
+        if batch_sizes is not None and value not in batch_sizes:
+            return f"not in batch_sizes {list(batch_sizes)}"
+        return None
+    if name == "job_version":
+        return None if isinstance(value, str) and value else "not a text of at least one character"
+    return "no such setting; use eta, job_version, pause_exploration or pin_batch_size"

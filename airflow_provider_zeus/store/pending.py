@@ -1,0 +1,214 @@
+"""Results that could not be stored: each waits in a Variable, or in a file, until the job's next run stores it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from airflow_provider_zeus import private_files
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.size_bounds import brief
+from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.store.base import Report, Store, VariablePort
+from airflow_provider_zeus.store.live_settings import variable_key
+from airflow_provider_zeus.store.patience import bounded
+from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
+from airflow_provider_zeus.untrusted_files import read_all
+
+SCHEMA = 1
+PREFIX = "zeus-untold"
+MOST_BYTES = 2**24  # of a file: far more than 500 power points take
+SEARCHED_TRIALS = 50  # newest trials whose keys are tried where Variables cannot be listed
+VARIABLE_S = 5.0  # for Airflow's API to write a Variable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingResult:
+    """The arguments of a ``tell`` that failed. ``trial``: the row, where the store never got it."""
+
+    job_id: str
+    key: TrialKey
+    state: State
+    report: Report
+    reason: str | None = None
+    trial: Trial | None = None
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        data = {
+            "v": SCHEMA,
+            "job_id": self.job_id,
+            "ti_id": self.key.ti_id,
+            "attempt": self.key.attempt,
+            "state": self.state.value,
+            "reason": self.reason,
+            "report": encode(self.report),
+            "trial": trial_to_dict(self.trial) if self.trial else None,
+        }
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises ValueError when it is something else."""
+        try:
+            data = parse(text, SCHEMA, nan=True)
+            parts = {name: data[name] for name in ("job_id", "state", "report")}
+            parts["key"] = {"ti_id": data["ti_id"], "attempt": data["attempt"]}
+            parts["reason"] = data["reason"] and brief(data["reason"])
+            pending = decode(cls, parts)
+            if pending.state is State.RUNNING:
+                raise ValueError("state = 'running' does not close a trial")
+            return replace(pending, trial=trial_from_dict(data["trial"])) if data["trial"] else pending
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"not a pending result: {error!r}") from error
+
+    def tell(self, store: Store) -> None:
+        """Store it now. Raises StoreError when the store cannot."""
+        key = self.key
+        if self.trial:
+            seen = replace(self.trial.observation, start_id=self.report.observation.start_id)
+            key = store.adopt(replace(self.trial, observation=seen)).key
+        store.tell(key, self.state, self.report, reason=self.reason)
+
+
+def remember(
+    port: VariablePort | None,
+    key: TrialKey,
+    state: State,
+    report: Report,
+    job_id: str,
+    reason: str | None = None,
+    *,
+    trial: Trial | None = None,
+    state_dir: Path | None = None,
+    most_s: float = VARIABLE_S,
+) -> str:
+    """Save a result that could not be stored; return the place, in words.
+
+    Raises StoreError when it cannot be saved at all, with the figures and how a person enters them by hand.
+
+    :param port: None: there is no time for Airflow's API; use a file.
+    :param trial: the row itself, where the store could not be reached before either.
+    :param state_dir: folder of the file that is written when Variables cannot be reached.
+    :param most_s: time limit of Airflow's API [s].
+    """
+    pending = PendingResult(job_id=job_id, key=key, state=state, report=report, reason=reason, trial=trial)
+    name, text = pending_key(key), pending.to_json()
+    try:
+        _set(port, name, text, most_s)
+    except StoreError as error:
+        if state_dir is None:
+            raise
+        path = state_dir / f"{name.replace(':', '-')}.json"
+        try:
+            _write(path, text)
+        except OSError as full:
+            small = replace(pending, report=replace(report, profile=(), points=()))
+            raise StoreError(
+                f"{error} Nor can it be kept in {path} ({full.strerror}). To enter it by hand: make room or set [zeus] "
+                f"state_dir, save the following line as {path}, and run 'airflow zeus reap': {small.to_json()}"
+            ) from error
+        return f"file {path}"
+    return f"Variable {name}"
+
+
+def _set(port: VariablePort | None, name: str, text: str, most_s: float) -> None:
+    if port is None:
+        raise StoreError("The task is being stopped: there is no time for Airflow's API.")
+    try:
+        bounded(lambda: port.set(name, text), most_s)
+    except TimeoutError as error:
+        raise StoreError(f"Variable {name!r} cannot be written ({error}); see that Airflow's API answers.") from None
+
+
+def drain(store: Store, port: VariablePort, job_id: str | None, *, state_dir: Path | None = None) -> int:
+    """Store the pending results of a job (None: of all jobs) and delete them; return how many. Raises nothing.
+
+    A crash between storing and deleting stores a result twice, which changes nothing. A result that cannot be read or
+    stored stays, with a warning.
+    """
+    stored = 0
+    for where, read, delete in [*_variables(store, port, job_id), *_files(state_dir)]:
+        try:
+            text = read()
+            pending = None if text is None else PendingResult.from_json(text)
+            if pending and job_id in (None, pending.job_id):
+                pending.tell(store)
+                delete()
+                stored += 1
+        except (StoreError, OSError) as error:
+            log.warning("The pending result in %s is not stored yet: %s", visible(where), error)
+        except ValueError:  # its text may repeat what was read
+            log.warning("%s holds no pending result that this version can read.", visible(where))
+    return stored
+
+
+def pending_places(port: VariablePort, state_dir: Path) -> list[str]:
+    """Places of all pending results, in words. Raises StoreError where Variables cannot be listed."""
+    return [*(f"Variable {key}" for key in port.keys(f"{PREFIX}:")), *(where for where, _, _ in _files(state_dir))]
+
+
+def pending_key(key: TrialKey) -> str:
+    """Key of the Variable for the pending result of a trial."""
+    return f"{variable_key(PREFIX, key.ti_id)}:{key.attempt}"
+
+
+_Place = tuple[str, Callable[[], str | None], Callable[[], None]]  # name, how to read it, how to delete it
+
+
+def _variables(store: Store, port: VariablePort, job_id: str | None) -> Iterator[_Place]:
+    for key in _keys(store, port, job_id):
+        yield f"Variable {key}", lambda key=key: port.get(key), lambda key=key: port.delete(key)  # type: ignore[misc]
+
+
+def _keys(store: Store, port: VariablePort, job_id: str | None) -> list[str]:
+    try:
+        return port.keys(f"{PREFIX}:")
+    except StoreError as error:
+        if job_id is None:
+            log.warning("Pending results cannot be searched: %s", error)
+            return []
+    try:
+        trials = store.trials(job_id, last=SEARCHED_TRIALS)
+    except StoreError as error:
+        log.warning("Pending results of %s cannot be searched: %s", visible(job_id), error)
+        return []
+    return [pending_key(t.key) for t in trials if t.state.awaits_result]
+
+
+def _files(state_dir: Path | None) -> Iterator[_Place]:
+    for path in sorted(state_dir.glob(f"{PREFIX}-*.json")) if state_dir else ():
+        yield f"file {visible(path)}", partial(read_file, path), path.unlink
+
+
+def read_file(path: Path) -> str:
+    """Text of the file of a pending result. Raises OSError (a pipe, another user's) or ValueError (huge, no text)."""
+    return read_all(private_files.open_file(path, os.O_RDONLY), MOST_BYTES).decode()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the whole file or none: a reader must not find half a document. Raises OSError."""
+    private_files.make_folder(path.parent)
+    half = path.with_suffix(".tmp")
+    half.unlink(missing_ok=True)  # of a process that died while writing
+    try:
+        with open(private_files.open_file(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            half.unlink()
+        raise

@@ -1,0 +1,266 @@
+"""Trial rules: how a trial changes, the same for each store. Pure functions, no I/O.
+
+``now`` is seconds since the epoch by the store's clock. ``seq`` is the job's ``told_seq``, which counts closings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.size_bounds import brief
+from airflow_provider_zeus.model.trial import (
+    Decision,
+    Observation,
+    Origin,
+    State,
+    Trial,
+    TrialKey,
+)
+from airflow_provider_zeus.store.base import AskRequest
+from airflow_provider_zeus.store.reported_figures import merged
+
+LEASE_EXPIRED = "lease expired"
+ANSWER_LOST = "its answer was lost: the run trained at the default batch size"
+REDELIVERED = "redelivered: another start of the task took its place"
+SUPERSEDED = "superseded by try"
+BY_HAND = "closed by hand"
+
+LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, state, limit found, limit last set [W]
+
+
+def version_of(spec: Mapping[str, Any]) -> str:
+    """The ``job_version`` that a trial was decided with: a new one starts an empty belief and power profile."""
+    return str(spec.get("job_version", ""))
+
+
+def read_state(trial: Trial, now: float) -> Trial:
+    """The trial as readers see it: ``running`` with an expired lease is ``abandoned``.
+
+    ``lease_until`` is at most one lease length from now.
+    """
+    if expired(trial, now):
+        return replace(trial, state=State.ABANDONED, reason=LEASE_EXPIRED)
+    if trial.state is State.RUNNING and trial.lease_until > now + trial.lease_s:
+        return replace(trial, lease_until=now + trial.lease_s)
+    return trial
+
+
+def stale(open_trials: Iterable[Trial], request: AskRequest, now: float) -> list[tuple[Trial, str]]:
+    """Open trials that this request closes, with the reason, in order of number."""
+    found = []
+    for trial in sorted(open_trials, key=lambda t: t.number):
+        other_try = trial.key.ti_id != request.ti_id
+        if other_try and _same_or_later_try(trial.origin, request.origin):  # a delayed request closes no newer try
+            found.append((trial, f"{SUPERSEDED} {request.origin.try_number}"))
+        elif expired(trial, now):
+            found.append((trial, LEASE_EXPIRED))
+    return found
+
+
+def expired(trial: Trial, now: float) -> bool:
+    """Whether an open trial's lease has expired.
+
+    A lease that ends more than two lengths from now counts as expired too: a clock that was ahead wrote it, and a dead
+    run would count as alive until then. A run that is alive renews it. Clocks may differ by up to one length.
+    """
+    return trial.state is State.RUNNING and not 0 <= trial.lease_until - now <= 2 * trial.lease_s
+
+
+def _same_or_later_try(old: Origin, new: Origin) -> bool:
+    same = (old.dag_id, old.run_id, old.task_id, old.map_index) == (new.dag_id, new.run_id, new.task_id, new.map_index)
+    known = bool(new.dag_id or new.run_id)  # outside Airflow nothing says that two requests are of one task instance
+    return known and same and old.try_number <= new.try_number
+
+
+def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:
+    """Why a trial whose lease expired was taken over: by a later try or start. None where there is none.
+
+    :param others: trials of the same task instance or DAG run; older ones and the trial itself are ignored.
+    """
+    newer = [t for t in others if t.number > trial.number and t.job_id == trial.job_id]
+    tries = [t for t in newer if t.key.ti_id != trial.key.ti_id and _same_or_later_try(trial.origin, t.origin)]
+    if tries:
+        return f"{SUPERSEDED} {max(t.origin.try_number for t in tries)}"
+    asked_again = any(t.key.ti_id == trial.key.ti_id and t.decision != trial.decision for t in newer)
+    return REDELIVERED if asked_again else None
+
+
+def lost_to(reason: str | None) -> bool:
+    """Whether a trial with this reason was taken over by a later try or start, or closed by a person."""
+    return (reason or "").startswith((SUPERSEDED, REDELIVERED, BY_HAND))
+
+
+def closed_by_hand(trial: Trial) -> bool:
+    """Whether a person closed the trial: it stays closed, even if its run still reports."""
+    return trial.state is State.ABANDONED and (trial.reason or "").startswith(BY_HAND)
+
+
+def abandon(trial: Trial, reason: str, now: float, seq: int) -> Trial:
+    """Close an open trial without a result; ``seq`` becomes its ``told_seq``."""
+    return replace(trial, state=State.ABANDONED, reason=reason, told_seq=seq, closed_at=_closing(trial, now))
+
+
+def redelivered(own: Iterable[Trial], job_id: str) -> Trial | None:
+    """The open trial of a task instance that repeats its request, the latest attempt; None when all are closed."""
+    still = [t for t in own if t.state is State.RUNNING and t.job_id == job_id and t.planned in t.decision.in_order]
+    return max(still, key=lambda t: t.key.attempt, default=None)
+
+
+def opened(
+    request: AskRequest, job: ZeusJob, decision: Decision, *, number: int, attempt: int, seq: int, now: float
+) -> Trial:
+    """The new row: running, with the first attempt of its decision. ``job`` has the live settings applied."""
+    return Trial(
+        job_id=request.job_id,
+        number=number,
+        key=TrialKey(request.ti_id, attempt),
+        origin=request.origin,
+        spec=job.to_dict(),
+        decision=decision,
+        planned=decision.attempts[0],
+        state=State.RUNNING,
+        asked_after_seq=seq,
+        opened_at=now,
+        lease_until=now + request.lease_s,
+        lease_s=request.lease_s,
+    )
+
+
+def next_of(previous: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
+    """The row of the attempt after ``previous`` in the same decision. Raises StoreError when that was the last one."""
+    attempts = previous.decision.in_order
+    position = attempts.index(previous.planned) if previous.planned in attempts else len(attempts)  # pruned
+    following = attempts[position + 1 :]
+    if not following:
+        raise StoreError(
+            f"Trial {previous.key.ti_id}, attempt {previous.key.attempt}, ran the last attempt of its decision; "
+            "ask for a new trial instead of beginning another attempt."
+        )
+    return replace(
+        previous,
+        number=number,
+        key=key,
+        planned=following[0],
+        state=State.RUNNING,
+        reason=None,
+        told_seq=None,
+        opened_at=now,
+        lease_until=now + lease_s,
+        lease_s=lease_s,
+        closed_at=None,
+        observation=Observation(),
+    )
+
+
+def adopted(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
+    """The open row of a trial that began while the store could not be reached; its decision knew no other trial."""
+    return replace(
+        trial,
+        number=number,
+        state=State.RUNNING,
+        reason=None,
+        asked_after_seq=0,
+        told_seq=None,
+        opened_at=trial.opened_at or now,
+        lease_until=now + lease_s,
+        lease_s=lease_s,
+        closed_at=None,
+        observation=Observation(),
+    )
+
+
+def repeated(trial: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
+    """The open row of another start of the same attempt: with the same decision, without the observation."""
+    again = adopted(replace(trial, key=key), number=number, now=now, lease_s=lease_s)
+    return replace(again, asked_after_seq=trial.asked_after_seq, opened_at=now)
+
+
+def same_attempt(one: Trial, other: Trial) -> bool:
+    """Whether both rows run the same attempt of the same decision."""
+    return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)  # its attempts may be pruned
+
+
+def answer_was_lost(held: Trial, alone: Trial) -> bool:
+    """Whether an open row is of a request whose answer was lost, so that ``alone`` runs in its place."""
+    open_ = held.state is State.RUNNING and held.observation.start_id is None
+    return open_ and not same_attempt(held, alone)
+
+
+def after_heartbeat(trial: Trial, news: Observation, now: float, lease_s: float) -> Trial:
+    """An open trial after a heartbeat: lease renewed, partial sums written."""
+    return replace(renewed(trial, now, lease_s), observation=merged(trial.observation, news))
+
+
+def renewed(trial: Trial, now: float, lease_s: float) -> Trial:
+    """The trial with a renewed lease. A shorter lease never shortens a longer one."""
+    until, length_s = lease_after(trial.lease_until, trial.lease_s, now, lease_s)
+    return replace(trial, lease_until=until, lease_s=length_s)
+
+
+def lease_after(until: float, length_s: float, now: float, lease_s: float) -> tuple[float, float]:
+    """(end, length) of a lease of ``length_s`` that ends at ``until``, after a renewal by ``lease_s``."""
+    return max(min(until, now + length_s), now + lease_s), max(length_s, lease_s)
+
+
+def reopened(trial: Trial, seq: int) -> Trial:
+    """An abandoned trial whose run is alive, open again. ``seq`` becomes its ``told_seq``"""
+    return replace(trial, state=State.RUNNING, reason=None, told_seq=seq, closed_at=None)
+
+
+def with_figures(trial: Trial, news: Observation, seq: int) -> Trial:
+    """A closed trial with the figures that its run still reports; the same object when nothing changes."""
+    seen = merged(trial.observation, news)
+    return trial if seen == trial.observation else replace(trial, observation=seen, told_seq=seq)
+
+
+def closed(trial: Trial, state: State, news: Observation, reason: str | None, *, now: float, seq: int) -> Trial:
+    """The closed trial; the same object when nothing changes.
+
+    ``running`` becomes ``state``. ``abandoned`` becomes its true state; without a new reason it keeps the one that says
+    it was taken over. A trial that a person closed gets its figures and stays closed. No other trial changes. A long
+    reason is cut. Raises ValueError for ``State.RUNNING``, which closes nothing.
+    """
+    if state is State.RUNNING:
+        raise ValueError("tell() closes a trial: State.RUNNING is not an end; use heartbeat() for partial sums")
+    if closed_by_hand(trial):
+        return with_figures(trial, news, seq)
+    open_ = trial.state is State.RUNNING
+    if not open_ and not (trial.state is State.ABANDONED and state is not State.ABANDONED):
+        return trial
+    return replace(
+        trial,
+        state=state,
+        reason=brief(reason) if reason is not None else trial.reason if lost_to(trial.reason) else None,
+        told_seq=seq,
+        closed_at=_closing(trial, now),
+        observation=merged(trial.observation, news),
+    )
+
+
+def another_start(held: Observation, news: Observation) -> bool:
+    """Whether an observation comes from another start of the plan than the stored one."""
+    return None not in (held.start_id, news.start_id) and held.start_id != news.start_id
+
+
+def limits_left(rows: Iterable[LimitRow]) -> dict[str, tuple[float, float]]:
+    """GPU uuid -> (limit found, limit last set) [W] where the newest trial of ``rows`` that set the GPU's limit has not
+    restored it: it still runs, or died.
+    """
+    newest = {uuid: (state, found_w, left_w) for uuid, state, found_w, left_w in rows}
+    return {
+        uuid: (found_w, left_w)
+        for uuid, (state, found_w, left_w) in newest.items()
+        if uuid is not None
+        and state.awaits_result
+        and isinstance(found_w, int | float)
+        and isinstance(left_w, int | float)
+        and found_w != left_w
+    }
+
+
+def _closing(trial: Trial, now: float) -> float:
+    return max(now, trial.opened_at)  # a clock that steps back must not make a trial end before it began

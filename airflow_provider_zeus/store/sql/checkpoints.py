@@ -1,0 +1,143 @@
+"""The belief of a job from its log. Checkpoints only save time: deleting them changes no decision.
+
+A checkpoint is the belief after trial n. It is written only before the oldest open trial, and is valid only while no
+trial up to n was closed after it; the statement that reads checkpoints compares ``told_seq``. So checkpoints may be
+computed before the job's row is locked: a trial that is closed meanwhile makes those without it invalid.
+
+Each has a digest. A checkpoint with a wrong digest is damaged: it is deleted, and an older one is used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, prior
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.store.base import Unreadable
+from airflow_provider_zeus.store.rows import is_known
+from airflow_provider_zeus.store.sql import schema, trials
+
+log = logging.getLogger(__name__)
+
+EVERY = 16  # trials between two checkpoints: a request learns from at most so many again
+KEPT = 16  # newest checkpoints of a job: a late result within them does not read the whole log again
+_MOST = 2**63 - 1  # above every trial number
+AHEAD = 256  # trials (0.2 s and more): a request that learns from more does so before it takes the lock
+
+_C, _T = schema.checkpoint, schema.trial
+_job: sa.BindParameter[Any] = sa.bindparam("job")
+_tag: sa.BindParameter[Any] = sa.bindparam("tag")
+_closed_since = sa.exists().where(_T.c.job_id == _C.c.job_id, _T.c.told_seq > _C.c.told_seq, _T.c.number <= _C.c.number)
+_NEWEST = (
+    sa.select(_C.c.number, _C.c.told_seq, _C.c.belief)
+    .where(_C.c.job_id == _job, _C.c.tag == _tag, _C.c.number < sa.bindparam("below"), ~_closed_since)
+    .order_by(_C.c.number.desc())
+    .limit(1)
+)
+_newest_valid = sa.select(sa.func.max(_C.c.number)).where(_C.c.job_id == _job, _C.c.tag == _tag, ~_closed_since)
+_open = sa.select(sa.func.min(_T.c.number)).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value)
+_COUNT_BEHIND = sa.select(  # trials that a request learns from and that a checkpoint may include
+    sa.func.coalesce(_open.scalar_subquery() - 1, schema.job.c.last_number)
+    - sa.func.coalesce(_newest_valid.scalar_subquery(), 0)
+).where(schema.job.c.job_id == _job)
+_DELETE_FROM = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number >= sa.bindparam("first"))
+_DELETE = sa.delete(_C).where(_C.c.job_id == _job, _C.c.tag == _tag, _C.c.number == sa.bindparam("after"))
+_OLD = (
+    sa.select(_C.c.number).where(_C.c.job_id == _job).order_by(_C.c.number.desc()).offset(KEPT - 1).limit(1)
+).scalar_subquery()
+_DELETE_OLD = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number < _OLD)
+_INSERT = sa.insert(_C)
+
+Checkpoint = tuple[int, int, Belief]  # trial number, highest told_seq at or below it, belief after it
+
+
+def belief_of(connection: sa.Connection, job_id: str, job: ZeusJob, *, oldest_open: int | None) -> Belief:
+    """Learn from the log in order of number, from the newest valid checkpoint on; write new checkpoints."""
+    belief, new = _learned(connection, job_id, job, oldest_open)
+    write(connection, job_id, job, new)
+    return belief
+
+
+def learn_ahead(connection: sa.Connection, job_id: str, job: ZeusJob) -> Sequence[Checkpoint]:
+    """Checkpoints for a request that would learn from a long log under the job's lock; none where the log is short."""
+    behind = connection.scalar(_COUNT_BEHIND, {"job": job_id, "tag": belief_tag(job)}) or 0
+    if behind <= AHEAD:
+        return ()
+    oldest_open = min((t.number for t in trials.open_trials(connection, job_id)), default=None)
+    return _learned(connection, job_id, job, oldest_open, ahead=True)[1]
+
+
+def read_belief(connection: sa.Connection, job_id: str, job: ZeusJob) -> Belief:
+    """The belief of a job from its whole log. Writes nothing."""
+    return _learned(connection, job_id, job, None)[0]
+
+
+def _learned(
+    connection: sa.Connection, job_id: str, job: ZeusJob, oldest_open: int | None, *, ahead: bool = False
+) -> tuple[Belief, Sequence[Checkpoint]]:
+    """The belief and new checkpoints; ``ahead``: only up to the last trial that a checkpoint may include."""
+    number, seq, belief = _start(connection, job_id, job, ahead=ahead)
+    new: deque[Checkpoint] = deque(maxlen=KEPT)
+    last, settled = number, True
+    for trial in trials.log(connection, job_id, after=number):
+        if isinstance(trial, Unreadable):
+            continue
+        known = is_known(trial)  # else a newer version may learn from it: no checkpoint may include it
+        settled = settled and known and (oldest_open is None or trial.number < oldest_open)
+        if ahead and not settled:
+            break
+        if not known:
+            continue
+        belief, seq = learn(belief, trial), max(seq, trial.told_seq or 0)
+        if settled and trial.number - last >= EVERY:
+            new.append((trial.number, seq, belief))
+            last = trial.number
+    return belief, new
+
+
+def _start(connection: sa.Connection, job_id: str, job: ZeusJob, *, ahead: bool) -> Checkpoint:
+    """The newest valid checkpoint, else the prior. Damaged ones are deleted unless ``ahead``."""
+    tag, below = belief_tag(job), _MOST
+    while row := connection.execute(_NEWEST, {"job": job_id, "tag": tag, "below": below}).one_or_none():
+        below = row.number
+        digest, _, text = str(row.belief).partition(" ")
+        if digest == _digest(tag, row.number, row.told_seq, text):
+            return row.number, row.told_seq, Belief.from_json(job, text)
+        if not ahead:
+            log.warning(
+                "A checkpoint of %s (after trial %s) is damaged: an older one is used.", visible(job_id), row.number
+            )
+            connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": row.number})
+    return 0, 0, prior(job)
+
+
+def _digest(tag: str, number: object, seq: object, text: str) -> str:
+    return sha256(f"{tag} {number} {seq} {text}".encode()).hexdigest()[:16]
+
+
+def write(connection: sa.Connection, job_id: str, job: ZeusJob, new: Sequence[Checkpoint]) -> None:
+    """Write checkpoints. The job's row must be locked."""
+    if not new:
+        return
+    tag = belief_tag(job)
+    rows = [{"job_id": job_id, "tag": tag, "number": n, "told_seq": seq} for n, seq, _ in new]
+    for row, (number, seq, belief) in zip(rows, new, strict=True):
+        text = belief.to_json()
+        row["belief"] = f"{_digest(tag, number, seq, text)} {text}"
+    for row in rows:  # an invalid one may still exist
+        connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": row["number"]})
+    connection.execute(_INSERT, rows)
+    connection.execute(_DELETE_OLD, {"job": job_id})
+
+
+def forget_checkpoints(connection: sa.Connection, trial: Trial) -> None:
+    """Delete the checkpoints that include an older state of this trial."""
+    connection.execute(_DELETE_FROM, {"job": trial.job_id, "first": trial.number})

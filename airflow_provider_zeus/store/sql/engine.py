@@ -1,0 +1,223 @@
+"""Engines and transactions of the SQL store, one engine per process and URL, and errors with a remedy."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.patience import pauses
+from airflow_provider_zeus.store.rows import read_json
+from airflow_provider_zeus.store.sql.errors import connected, hidden, is_port, may_pass, no_slot, reached
+from airflow_provider_zeus.store.sql.sqlite_file import watch
+from airflow_provider_zeus.store.sql.watchdog import CALL_S, watch_all
+from airflow_provider_zeus.store.sql.writer_queue import turn
+
+BUSY_TIMEOUT_S = 30  # for SQLite's lock, which the writers of one host share
+LOCK_S, STATEMENT_S = (
+    CALL_S - 2,
+    CALL_S - 1,
+)  # of PostgreSQL; its errors say more than the watchdog's
+DRIVERS = ("psycopg2", "psycopg")
+DRIVER_REMEDY = "Install it where tasks, api-server and scheduler run: pip install airflow-provider-zeus[postgres]"
+_CLIENT: dict[str, Any] = {  # defaults that a URL may override; a dead network must not hang a training
+    "connect_timeout": 5,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "application_name": "airflow-provider-zeus",
+}
+_READ_LIMITS = f"SELECT set_config('statement_timeout', '{STATEMENT_S:g}s', true)"
+_LIMITS = (  # for one writing transaction: a connection pooler may give the session to other clients
+    f"{_READ_LIMITS}, set_config('lock_timeout', '{LOCK_S:g}s', true), "
+    f"set_config('idle_in_transaction_session_timeout', '{2 * BUSY_TIMEOUT_S}s', true)"
+)
+_WRITE = "zeus_write"  # execution option of a transaction that will write
+_engines: dict[tuple[int, str], sa.Engine] = {}  # the key has the pid: a fork must not share a socket with its parent
+
+
+def read_url(text: str) -> sa.URL:
+    """Parse a database URL and add the installed driver. Raises StoreError."""
+    url = parsed_url(text, "The database URL of the store")
+    if url.drivername != "postgresql":
+        return url
+    for module in DRIVERS:
+        if importlib.util.find_spec(module):
+            return url.set(drivername=f"postgresql+{module}")
+    raise StoreError(f"No PostgreSQL driver is installed here. {DRIVER_REMEDY}.")
+
+
+def parsed_url(text: str, field: str) -> sa.URL:
+    """Parse a database URL. Raises StoreError about ``field`` without repeating a possible password."""
+    try:
+        text.encode()  # raises where no driver accepts it
+        url = sa.make_url("postgresql" + text.removeprefix("postgres") if text.startswith("postgres://") else text)
+    except (ArgumentError, ValueError):
+        url = None
+    if url is None or "@" in (url.host or ""):  # else a part of the password would be shown as the host
+        raise StoreError(
+            f"{field} cannot be read as a database URL; write it as postgresql://user:password@host:5432/database and "
+            "quote special characters of the password (@ as %40)."
+        ) from None
+    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql", *(f"postgresql+{d}" for d in DRIVERS)):
+        raise StoreError(
+            f"{field}: the trial log is not kept in {url.drivername}. Name a PostgreSQL database as "
+            "postgresql://user:password@host:5432/database; on one host it may be an SQLite file, sqlite:////path."
+        )
+    return url
+
+
+def engine_of(url: sa.URL) -> sa.Engine:
+    """The engine of a URL, created once per process."""
+    key = (os.getpid(), url.render_as_string(hide_password=False))
+    if key not in _engines:
+        _engines[key] = _new_engine(url)
+    return _engines[key]
+
+
+def forget(engine: sa.Engine) -> None:
+    """Close the connections of an engine; the next :func:`engine_of` creates a new one."""
+    for key in [k for k, known in _engines.items() if known is engine]:
+        del _engines[key]
+    engine.dispose()
+
+
+def _new_engine(url: sa.URL) -> sa.Engine:
+    postgres = url.get_backend_name() == "postgresql"
+    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    if postgres:
+        options = {
+            "connect_args": {name: value for name, value in _CLIENT.items() if name not in url.query},
+            "poolclass": sa.NullPool,  # a server allows some 100 connections: keep none between two calls
+            "isolation_level": "READ COMMITTED",  # row locks order the writers; a stricter default would reject some
+        }
+    try:
+        engine = sa.create_engine(url, hide_parameters=True, json_deserializer=read_json, **options)
+    except (SQLAlchemyError, ImportError, TypeError) as error:
+        raise explained(error, url) from None
+    if postgres:
+        watch_all(engine)
+        sa.event.listen(engine, "do_connect", _connect_postgres)
+        sa.event.listen(engine, "begin", _begin_postgres)
+    else:
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        if path := file_of(url):
+            watch(engine, path)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # no implicit BEGIN of the driver: _begin_sqlite() sends it
+    connection.text_factory = _read_text
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _read_text(raw: bytes) -> str:
+    return raw.decode(errors="replace")  # a damaged row must not hide the others
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    """Lock at once for writing: two readers that both become writers would fail regardless of the timeout."""
+    write = connection.get_execution_options().get(_WRITE)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _connect_postgres(dialect: sa.Dialect, _record: Any, args: Any, options: Any) -> Any:
+    """Connect; where the server has no free connection, wait until another process closes one.
+
+    A driver's error repeats the fields of the Connection, and SQLAlchemy logs it, so they are hidden here.
+    """
+    until_s = time.monotonic() + CALL_S
+    for pause_s in pauses(random.random):
+        try:
+            return dialect.connect(*args, **options)
+        except Exception as error:
+            full = no_slot(error)
+            fields = {name: value for name, value in options.items() if name not in _CLIENT}
+            error.args = tuple(hidden(str(each), fields) for each in error.args)
+            if not full or time.monotonic() + pause_s >= until_s:
+                raise
+        time.sleep(pause_s)
+    raise AssertionError("pauses have no end")
+
+
+def _begin_postgres(connection: sa.Connection) -> None:
+    """Limit the time of statements, and of a writer's waiting for a lock and idling with one."""
+    connection.exec_driver_sql(_LIMITS if connection.get_execution_options().get(_WRITE) else _READ_LIMITS)
+
+
+@contextmanager
+def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connection]:
+    """One transaction, committed at the end. Raises StoreError for any error of the database or its driver."""
+    committing, path = False, file_of(engine.url)
+    try:
+        with (
+            turn(path, BUSY_TIMEOUT_S) if write and path else nullcontext(),
+            engine.connect().execution_options(**{_WRITE: write}) as connection,
+            connection.begin(),
+        ):
+            yield connection
+            committing = write
+    except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the last two come from drivers, about a value
+        raise explained(error, engine.url, unsure=committing) from None
+
+
+def file_of(url: sa.URL) -> Path | None:
+    """The file of an SQLite database; None for one in memory and for other databases."""
+    database = url.database
+    is_file = url.get_backend_name() == "sqlite" and database and database != ":memory:"
+    return Path(database) if is_file and database else None
+
+
+def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreError:
+    """A StoreError with a remedy. ``unsure``: raised during the commit, so the write may be stored.
+
+    Until the database has answered, the values of the Connection's fields are hidden: any of them may be a password.
+    """
+    if isinstance(error, NoSuchModuleError | ImportError):
+        return StoreError(f"No driver for {url.drivername!r} is installed here. {DRIVER_REMEDY}.")
+    said = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+    where = url
+    if url.get_backend_name() != "sqlite" and not connected(error):
+        where = url.set(
+            host=url.host if url.host is None or reached(said, url.host) else "***",
+            port=url.port if is_port(url.port) else None,
+            database=url.database and "***",
+        )
+        said = hidden(said, {**url.translate_connect_args(), **url.query})
+    for secret in (url.password, *(value for name, value in url.query.items() if "pass" in name)):
+        said = said.replace(str(secret), "***") if secret else said
+    if "lock timeout" in said:
+        remedy = f"Another process has held its lock for {LOCK_S:g} s; find out which"
+    elif "locked" in said:
+        remedy = f"Another process has held its lock for {BUSY_TIMEOUT_S} s; find out which, or use PostgreSQL"
+    elif url.get_backend_name() == "sqlite":
+        remedy = "See that its directory exists, is writable for this user and has space left"
+        if not os.access(url.database or "", os.W_OK):
+            remedy += ". Users of one host share it in a folder of their group with mode 2770 (see [zeus] shared_group)"
+    else:
+        remedy = "See that the database runs and that the Connection names host, database, user and options as they are"
+    said = f"The trial log at {shown(where)} cannot be used ({said}). {remedy}."
+    return StoreError(said, passing=may_pass(error), unsure=unsure)
+
+
+def shown(url: sa.URL) -> str:
+    """Location of the log, for people: without user and password; of the options only a Unix socket's folder."""
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        return f"sqlite:{url.database}"
+    place = f"{url.host or ('' if 'host' in url.query else 'localhost')}{f':{url.port}' if url.port else ''}"
+    folder = str(url.query.get("host", ""))
+    socket = f"?host={folder if Path(folder).is_dir() else '***'}" if folder else ""
+    return f"{backend}://{place}/{url.database or ''}{socket}"

@@ -1,0 +1,90 @@
+"""Classify errors of a database or its driver, and hide in their texts what may be a password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+_TEMPORARY = re.compile(  # SQLSTATE: connection lost; no memory or slot; shutting down; timeouts; locks; deadlocks
+    "08...|53200|53300|57P0[123]|57014|25P0[34]|55P03|40001|40P01"
+)
+_NO_SLOT = re.compile("too many (clients|connections)|connection slots are reserved")
+_SERVER_TEMPORARY = re.compile("starting up|shutting down|recovery mode|not yet accepting|terminating connection")
+_CLIENT_REFUSED = re.compile(r"could not translate host name.*not known|SSL was required|certificate|does not support")
+_BUSY = re.compile("database( table)? is locked")
+_NOT_CONNECTED = ("08", "28", "3D")  # classes of SQLSTATE: no connection, no such user, no such database
+_QUOTED = re.compile(r'(server at |on socket )?"([^"]*)"')  # (text that marks an address, quoted text)
+_OPTION = re.compile("[a-z_]+")  # names of libpq's options
+_SHORTEST = 5  # characters of a value that is hidden anywhere in a text; a shorter one only within quotes
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether an error is temporary: no connection, no free slot, a lock or a timeout; not a name, a right, a schema.
+
+    libpq has no SQLSTATE for a failed connection, only a text: the server's (FATAL) or its own.
+    """
+    cause = getattr(error, "orig", None) or error
+    said, kinds = str(cause), {kind.__name__ for kind in type(cause).__mro__}
+    if _state(cause) is None and kinds.isdisjoint(("OperationalError", "InterfaceError")):
+        return False
+    if type(cause).__module__.startswith("sqlite3"):
+        return _BUSY.search(said) is not None
+    if (state := _state(cause)) is not None:
+        return _TEMPORARY.fullmatch(state) is not None
+    if "FATAL" in said:
+        return no_slot(cause) or _SERVER_TEMPORARY.search(said) is not None
+    return _CLIENT_REFUSED.search(said) is None
+
+
+def no_slot(error: Exception) -> bool:
+    """Whether the server has no free connection for this user (SQLSTATE 53300)."""
+    return _state(error) == "53300" or _NO_SLOT.search(str(error)) is not None
+
+
+def connected(error: Exception) -> bool:
+    """Whether the database answered a statement, so that host, database and user are correct."""
+    state = _state(getattr(error, "orig", None) or error)
+    return state is not None and not state.startswith(_NOT_CONNECTED)
+
+
+def reached(said: str, host: str) -> bool:
+    """Whether a driver's text shows that ``host`` is a host to which it tried to connect."""
+    return f'connection to server at "{host}"' in said
+
+
+def hidden(said: str, fields: Mapping[str, object]) -> str:
+    """A driver's text with ``***`` for each value of a Connection's fields: any of them may be a password.
+
+    A known host and a possible port stay. Text that the server quotes is hidden too: the server shortens long values,
+    and writes ``_`` for ``-`` in names.
+    """
+    for name, value in fields.items():
+        if "pass" in name and value:
+            said = said.replace(str(value), "***")
+    for secret in sorted(set(_suspects(said, fields)), key=len, reverse=True):
+        said = said.replace(f'"{secret}"', '"***"')
+        if len(secret) >= _SHORTEST:
+            said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
+    known = {name for name in fields if _OPTION.fullmatch(name)}
+    return _QUOTED.sub(lambda found: found[0] if found[1] or found[2] in known else '"***"', said)
+
+
+def _suspects(said: str, fields: Mapping[str, object]) -> Iterator[str]:
+    """Values, parts of values that are lists, and names that are no options."""
+    for name, value in fields.items():
+        text = str(value or "")
+        proven = name == "host" and reached(said, text)
+        if text and not proven and not is_port(value):
+            yield from (part for part in (text, *re.split(r"[\s=,]+", text)) if part)
+        if not _OPTION.fullmatch(name):
+            yield name
+
+
+def is_port(value: object) -> bool:
+    """Whether a value can be a port number."""
+    return isinstance(value, int) and 0 < value < 2**16
+
+
+def _state(error: BaseException) -> str | None:
+    """SQLSTATE, as psycopg or psycopg2 names it."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)

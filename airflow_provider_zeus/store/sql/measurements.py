@@ -1,0 +1,102 @@
+"""Statements of the SQL store about measurements of trials: power points and profile samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
+from airflow_provider_zeus.model.wire import encode
+from airflow_provider_zeus.store.reported_figures import usable
+from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
+from airflow_provider_zeus.store.rules import version_of
+from airflow_provider_zeus.store.sql import schema
+
+_T, _P, _S = schema.trial, schema.power, schema.profile
+_by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
+_by_device = (
+    _S.c.job_id == sa.bindparam("job"),
+    _S.c.device_model == sa.bindparam("model"),
+    _S.c.device_count == sa.bindparam("count"),
+    _S.c.energy_source == sa.bindparam("source"),
+    _S.c.job_version == sa.bindparam("version"),
+)
+_POINTS = sa.select(_T.c.id, _P.c.trial_id, _P.c.points).select_from(_T.outerjoin(_P)).where(*_by_key)
+_INSERT_POINTS = sa.insert(_P)
+_UPDATE_POINTS = sa.update(_P).where(_P.c.trial_id == sa.bindparam("row")).values(points=sa.bindparam("points"))
+_INSERT_SAMPLES = sa.insert(_S)
+_SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
+    sa.select(
+        _S.c.batch_size,
+        _S.c.limit_w,
+        sa.cast(sa.func.sum(_S.c.samples), sa.BigInteger).label("samples"),
+        sa.func.sum(_S.c.energy_j).label("energy_j"),
+        sa.func.sum(_S.c.time_s).label("time_s"),
+        sa.cast(sa.func.sum(_S.c.steps), sa.BigInteger).label("steps"),
+    )
+    .where(*_by_device)
+    .group_by(_S.c.batch_size, _S.c.limit_w)
+    .order_by(_S.c.batch_size, _S.c.limit_w)
+    .limit(MOST_SAMPLES)
+)
+_FORGET_SAMPLES = sa.delete(_S).where(
+    *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
+)
+
+
+def points(connection: sa.Connection, key: TrialKey) -> list[PowerPoint]:
+    """Power points of a trial."""
+    row = connection.execute(_POINTS, {"ti": key.ti_id, "nth": key.attempt}).one_or_none()
+    return [] if row is None else points_from_lists(row.points)
+
+
+def add_points(connection: sa.Connection, key: TrialKey, new: Sequence[PowerPoint]) -> None:
+    """Append power points; at most 500 remain."""
+    if not new:
+        return
+    row = connection.execute(_POINTS, {"ti": key.ti_id, "nth": key.attempt}).one()
+    values = points_to_lists(thinned([*points_from_lists(row.points), *new]))
+    if row.trial_id is None:
+        connection.execute(_INSERT_POINTS, {"trial_id": row.id, "points": values})
+    else:
+        connection.execute(_UPDATE_POINTS, {"row": row.id, "points": values})
+
+
+def profile(
+    connection: sa.Connection, job_id: str, device: Where | None, job_version: str
+) -> tuple[ProfileSample, ...]:
+    """One sum per (batch size, limit) of one version of the job on one device; empty for an unknown device."""
+    if device is None:
+        return ()
+    rows = connection.execute(_SAMPLES, _device(job_id, device, job_version)).mappings()
+    return tuple(s for s in (ProfileSample(**row) for row in rows) if usable(s))
+
+
+def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
+    """Add profile samples of a trial to the profile of its device; a mark first deletes those of its batch size.
+
+    A profile has at most 1000 pairs of batch size and limit.
+    """
+    device, new = trial.observation.where, list(new)
+    if device is None or not new:
+        return
+    (model, count, source), version = device, version_of(trial.spec)
+    anew, measured = {s.batch_size for s in new if s.is_mark}, {(s.batch_size, s.limit_w) for s in new}
+    held = profile(connection, trial.job_id, device, version)
+    changed = [s for s in held if s.batch_size in anew or (s.batch_size, s.limit_w) in measured]
+    for s in changed:
+        one = {"size": s.batch_size, "limit": s.limit_w}
+        connection.execute(_FORGET_SAMPLES, _device(trial.job_id, device, version) | one)
+    where = {"job_id": trial.job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
+    where["job_version"] = version
+    room = MOST_SAMPLES - len(held) + len(changed)
+    rows = [where | encode(s) for s in summed([*changed, *new])[:room]]
+    if rows:
+        connection.execute(_INSERT_SAMPLES, rows)
+
+
+def _device(job_id: str, device: Where, version: str) -> dict[str, object]:
+    return {"job": job_id, "model": device[0], "count": device[1], "source": device[2] or "", "version": version}

@@ -1,0 +1,134 @@
+"""Schema version of the tables: checked without alembic, and migrated where the caller allows it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus import private_files
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.store.base import UPGRADE
+from airflow_provider_zeus.store.sql.engine import explained, file_of, read_url, shown, transaction
+from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
+from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
+_ADVISORY_LOCK = 0x7A657573  # "zeus"
+LOCK_S = 30.0  # for another process that creates or migrates the file
+
+
+def version(engine: sa.Engine) -> str | None:
+    """Revision of the tables; None without tables. Raises StoreError when the database cannot be reached."""
+    with transaction(engine) as connection:
+        if not sa.inspect(connection).has_table(VERSION_TABLE):
+            return None
+        found = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
+        return connection.execute(found).scalar_one_or_none()
+
+
+def present_version(engine: sa.Engine) -> str | None:
+    """The same as :func:`version`, without creating a missing SQLite file."""
+    path = file_of(engine.url)
+    return version(engine) if path is None or path.exists() else None
+
+
+def missing_file(url: str) -> Path | None:
+    """Path of a missing SQLite file; None where it exists, and for other databases."""
+    path = file_of(read_url(url))
+    return None if path is None or path.exists() else path
+
+
+def check(engine: sa.Engine, *, create: bool) -> None:
+    """Check that the tables have this version. Raises StoreError with a remedy when they do not.
+
+    ``create``: create or migrate them here, as for an embedded file.
+    """
+    path = file_of(engine.url)
+    if not create and path is not None and not path.exists():
+        raise StoreError(
+            f"There is no trial log yet at {shown(engine.url)}: where all tasks run on one host the first run of a job "
+            f"makes it; elsewhere {_RUN}."
+        )
+    found = present_version(engine)
+    if found == HEAD:
+        return
+    if found is not None and not (found.isdigit() and int(found) < int(HEAD)):
+        raise StoreError(
+            f"The trial log at {shown(engine.url)} has schema {found}, this machine knows up to {HEAD}: "
+            "upgrade airflow-provider-zeus on this machine."
+        )
+    if not create:
+        state = "has no tables of ours yet" if found is None else f"has the older schema {found}"
+        raise StoreError(f"The trial log at {shown(engine.url)} {state}; {_RUN}.")
+    migrate(engine)
+
+
+def migrate(engine: sa.Engine) -> None:
+    """Migrate the tables to this version: one transaction, one process at a time. Raises StoreError."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    path = file_of(engine.url)
+    with _file_lock(path) if path else nullcontext():
+        if path:
+            _use_wal(engine, path)
+        with transaction(engine, write=True) as connection:
+            remove_time_limits(connection)
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _use_wal(engine: sa.Engine, path: Path) -> None:
+    """Allow readers beside a writer, and the release of free pages. The file keeps both settings.
+
+    Neither can be set in a transaction, and ``auto_vacuum`` only before the first table exists.
+    """
+    try:
+        if not path.exists():  # the engine opens only an existing file
+            os.close(private_files.open_file(path, os.O_RDWR | os.O_CREAT))
+        with closing(engine.raw_connection()) as raw:
+            raw.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
+            raw.cursor().execute("PRAGMA journal_mode = WAL")
+    except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
+        raise explained(error, engine.url) from None
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    try:
+        private_files.make_folder(path.parent)
+        lock = private_files.open_file(f"{path}.lock", os.O_RDONLY | os.O_CREAT)
+    except OSError as error:
+        raise StoreError(f"The trial log at {path} cannot be made ({error.strerror}); make it writable.") from None
+    try:
+        _wait_for(lock, path)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int, path: Path) -> None:
+    """Wait for the lock. Raises StoreError where another process keeps it."""
+    until_s = time.monotonic() + LOCK_S
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                raise StoreError(
+                    f"The trial log at {path} cannot be made or migrated: another process has kept {path}.lock for "
+                    f"{LOCK_S:g} s. End that process (fuser {path}.lock names it)."
+                ) from None
+        time.sleep(0.05)

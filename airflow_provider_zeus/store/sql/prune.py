@@ -1,0 +1,239 @@
+"""Delete power points and decisions of old trials.
+
+The rows stay with all figures, so costs, savings and sums over the life of a job do not change. Open trials, and those
+in the policy's window, stay complete. Transactions are short, so that writers do not wait for the whole work.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.store.base import Unreadable
+from airflow_provider_zeus.store.sql import checkpoints, schema, trials
+from airflow_provider_zeus.store.sql.engine import explained, file_of, transaction
+
+TRIALS_A_STEP = 200  # read in one transaction: some 4 MB
+PAGES_A_STEP = 256  # of an SQLite file released in one transaction: 1 MB
+
+_T, _P, _C = schema.trial, schema.power, schema.checkpoint
+_ended_at = sa.func.coalesce(_T.c.closed_at, _T.c.opened_at)
+_decided = sa.and_(  # the policy learns from the decision of a failed try, so it stays
+    _T.c.decision["attempts"].as_string() != "[]", _T.c.state != State.FAILED.value
+)
+_CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
+_OLD = (
+    sa.select(
+        _T.c.id,
+        _T.c.number,
+        _T.c.decision,
+        _T.c.state,
+        _P.c.trial_id.is_not(None).label("has_points"),
+        sa.func.coalesce(sa.func.length(sa.cast(_P.c.points, sa.Text)), 0).label("point_bytes"),
+    )
+    .select_from(_T.outerjoin(_P))
+    .where(
+        _T.c.job_id == sa.bindparam("job"),
+        _T.c.number > sa.bindparam("after"),
+        _T.c.state != State.RUNNING.value,
+        _ended_at < sa.bindparam("before"),
+        sa.or_(_T.c.number < sa.bindparam("window"), _T.c.spec["job_version"].as_string() != sa.bindparam("version")),
+        sa.or_(_P.c.trial_id.is_not(None), sa.and_(sa.bindparam("decisions", type_=sa.Boolean), _decided)),
+    )
+    .order_by(_T.c.number)
+    .limit(TRIALS_A_STEP)
+)
+_COUNT_OLD = sa.select(sa.func.count()).where(_T.c.job_id == sa.bindparam("job"), _ended_at < sa.bindparam("before"))
+_KEPT = _COUNT_OLD.where(
+    sa.or_(
+        _T.c.state == State.RUNNING.value,
+        sa.and_(
+            _T.c.number >= sa.bindparam("window"),
+            sa.func.coalesce(_T.c.spec["job_version"].as_string(), sa.bindparam("version")) == sa.bindparam("version"),
+        ),
+    )
+)
+_DELETE_POINTS = sa.delete(_P).where(_P.c.trial_id.in_(sa.bindparam("ids", expanding=True)))
+_SET_DECISION = sa.update(_T).where(_T.c.id == sa.bindparam("row")).values(decision=sa.bindparam("short"))
+_IDLE_CHECKPOINTS = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(_C.c.belief)), 0)).where(
+    _C.c.job_id == sa.bindparam("job")
+)
+_DELETE_CHECKPOINTS = sa.delete(_C).where(_C.c.job_id == sa.bindparam("job"))
+
+Progress = Callable[["Pruned"], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What is deleted of one job; bytes are those of the text in the database."""
+
+    job_id: str
+    points: int = 0  # trials whose power points are deleted
+    point_bytes: int = 0
+    decisions: int = 0  # trials whose decision is deleted
+    decision_bytes: int = 0
+    checkpoints: int = 0  # of a job without a newer run: its next run reads the log again
+    checkpoint_bytes: int = 0
+    whole: int = 0  # equally old trials that stay complete: open, or in the policy's window
+
+    @property
+    def bytes(self) -> int:
+        """All deleted bytes."""
+        return self.point_bytes + self.decision_bytes + self.checkpoint_bytes
+
+    def with_rows(self, rows: Sequence[Any], *, decisions: bool) -> Self:
+        """The sums with these rows of ``_OLD`` added."""
+        of = [saved for row in rows if decisions and (saved := _saved(row)) > 0]
+        return replace(
+            self,
+            points=self.points + sum(row.has_points for row in rows),
+            point_bytes=self.point_bytes + sum(row.point_bytes for row in rows),
+            decisions=self.decisions + len(of),
+            decision_bytes=self.decision_bytes + sum(of),
+        )
+
+
+def clock(engine: sa.Engine) -> float:
+    """Seconds since the epoch by the store's clock: the database's on PostgreSQL, this host's on SQLite."""
+    if engine.dialect.name != "postgresql":
+        return time.time()
+    with transaction(engine) as connection:
+        return float(connection.scalar(_CLOCK) or 0.0)
+
+
+def prune(
+    engine: sa.Engine,
+    job_id: str,
+    before_s: float,
+    *,
+    decisions: bool = True,
+    dry_run: bool = False,
+    progress: Progress = lambda pruned: None,
+) -> Pruned:
+    """Delete power points of a job's trials that ended before ``before_s`` [s since the epoch].
+
+    :param decisions: delete decisions too, and the checkpoints of a job that has not run since.
+    :param dry_run: only count.
+    :param progress: called after each step with the sums so far.
+
+    Raises StoreError.
+    """
+    where = _where(engine, job_id, before_s)
+    with transaction(engine) as connection:
+        pruned = Pruned(job_id, whole=connection.scalar(_KEPT, where) or 0)
+    for rows in _steps(engine, where | {"decisions": decisions}):
+        if not dry_run:
+            _delete(engine, job_id, rows, decisions=decisions)
+        pruned = pruned.with_rows(rows, decisions=decisions)
+        progress(pruned)
+    return _without_checkpoints(engine, pruned, before_s, dry_run=dry_run) if decisions else pruned
+
+
+def _where(engine: sa.Engine, job_id: str, before_s: float) -> dict[str, Any]:
+    """Parameters of the statements. ``window``: number of the oldest trial in the policy's window."""
+    with transaction(engine) as connection:
+        newest = next(iter(trials.newest(connection, job_id, 1)), None)
+        window, version = 0, ""
+        try:
+            job = ZeusJob.from_dict(newest.spec) if isinstance(newest, Trial) else None
+        except JobSpecError:  # of a newer version: its window is not known
+            newest = Unreadable(job_id, None, "", "its job is of a newer version")
+        if isinstance(newest, Unreadable):
+            return {"job": job_id, "before": float("-inf"), "window": 0, "version": ""}
+        if job is not None:
+            window, version = checkpoints.read_belief(connection, job_id, job).window_start(), job.job_version
+    return {"job": job_id, "before": before_s, "window": window, "version": version}
+
+
+def _steps(engine: sa.Engine, where: dict[str, Any]) -> Iterator[Sequence[Any]]:
+    """Rows with something to delete, in steps; reading them needs no lock."""
+    after = 0
+    while True:
+        with transaction(engine) as connection:
+            rows = connection.execute(_OLD, where | {"after": after}).all()
+        if not rows:
+            return
+        yield rows
+        after = rows[-1].number
+
+
+def _delete(engine: sa.Engine, job_id: str, rows: Sequence[Any], *, decisions: bool) -> None:
+    ids = [row.id for row in rows if row.has_points]
+    short = [{"row": row.id, "short": _short(row.decision)} for row in rows if decisions and _saved(row) > 0]
+    with transaction(engine, write=True) as connection:
+        trials.lock_job(connection, job_id)
+        if ids:
+            connection.execute(_DELETE_POINTS, {"ids": ids})
+        if short:
+            connection.execute(_SET_DECISION, short)
+
+
+def _short(decision: dict[str, Any]) -> dict[str, Any]:
+    """A decision without its attempts; the row itself has the one that it ran."""
+    return {"attempts": [], "seed": decision["seed"], "policy": decision["policy"]}
+
+
+def _saved(row: Any) -> int:
+    decision = row.decision
+    if row.state == State.FAILED.value or not isinstance(decision, dict) or not decision.keys() >= {"seed", "policy"}:
+        return 0  # damaged: a person may repair it
+    return len(json.dumps(decision)) - len(json.dumps(_short(decision)))
+
+
+def _without_checkpoints(engine: sa.Engine, pruned: Pruned, before_s: float, *, dry_run: bool) -> Pruned:
+    """Delete the checkpoints of a job that has not run since; they only save time."""
+    with transaction(engine, write=not dry_run) as connection:
+        if not dry_run:
+            trials.lock_job(connection, pruned.job_id)
+        newest = next(iter(trials.newest(connection, pruned.job_id, 1)), None)
+        if not isinstance(newest, Trial) or newest.opened_at >= before_s or newest.state is State.RUNNING:
+            return pruned
+        count, size = connection.execute(_IDLE_CHECKPOINTS, {"job": pruned.job_id}).one()
+        if not dry_run:
+            connection.execute(_DELETE_CHECKPOINTS, {"job": pruned.job_id})
+        return replace(pruned, checkpoints=count, checkpoint_bytes=size)
+
+
+def give_back(engine: sa.Engine) -> int | None:
+    """Release the free pages of an SQLite file to the disk, in steps; return the bytes that stay free.
+
+    None where the database does so itself (PostgreSQL). Pages stay free where the file was created without
+    ``auto_vacuum``: new trials use them. Raises StoreError.
+    """
+    if file_of(engine.url) is None:
+        return None
+    free = _answer(engine, "PRAGMA freelist_count")
+    before = free + 1
+    while 0 < free < before:
+        with transaction(engine, write=True) as connection:
+            step = f"PRAGMA incremental_vacuum({PAGES_A_STEP:d})"
+            _run(connection, step)
+        before, free = free, _answer(engine, "PRAGMA freelist_count")
+    with engine.connect() as connection:  # move the write-ahead log into the file as far as readers allow
+        _run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+    return free * _answer(engine, "PRAGMA page_size")
+
+
+def _run(connection: sa.Connection, pragma: str) -> None:
+    """Run a pragma and read all its rows: an incremental vacuum frees one page per row."""
+    try:
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(pragma)
+            cursor.fetchall()
+    except sqlite3.Error as error:
+        raise explained(error, connection.engine.url) from None
+
+
+def _answer(engine: sa.Engine, pragma: str) -> int:
+    with transaction(engine) as connection:
+        return int(connection.exec_driver_sql(pragma).scalar() or 0)

@@ -1,0 +1,261 @@
+"""``SqlStore``: the trial log in PostgreSQL, or in an SQLite file on one host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.optimizer.policy import Belief
+from airflow_provider_zeus.store import rules, service
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Unreadable
+from airflow_provider_zeus.store.live_settings import ReadText, read_settings
+from airflow_provider_zeus.store.sql import checkpoints, measurements, pages
+from airflow_provider_zeus.store.sql import trials as sql_trials
+from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown, transaction
+from airflow_provider_zeus.store.sql.migrate import check
+
+_CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
+
+
+class SqlStore:
+    """The trial log behind SQL; see :class:`~airflow_provider_zeus.store.base.Store` for what each method does.
+
+    Raises StoreError when the database cannot be reached or its tables are of another version.
+
+    :param url: database URL; a password in it is never shown.
+    :param create: create or migrate the tables (an embedded file); otherwise they must exist.
+    :param now: clock [s since the epoch]; default the database's on PostgreSQL, the host's on SQLite.
+    :param read_setting: returns the text of a Variable with live settings; None: there are none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = False,
+        now: Callable[[], float] | None = None,
+        read_setting: ReadText | None = None,
+    ) -> None:
+        parsed = read_url(url)
+        self._engine = engine_of(parsed)
+        self._clock = now
+        self._read_setting = read_setting
+        self._identity = shown(parsed)
+        self._unreadable: dict[Unreadable, None] = {}
+        check(self._engine, create=create)
+
+    @property
+    def identity(self) -> str:
+        """Location of the log, for people: without user and password."""
+        return self._identity
+
+    def ask(self, request: AskRequest) -> AskAnswer:
+        """Open the next trial of a recurrence, or return its open one."""
+        settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)  # before the lock
+        job = request.job.with_settings(settings)
+        with transaction(self._engine) as connection:
+            new = checkpoints.learn_ahead(connection, request.job_id, job)
+        with transaction(self._engine, write=True) as connection, self._locked(connection, request.job_id) as log:
+            checkpoints.write(connection, request.job_id, job, new)
+            return service.ask(log, request, settings)
+
+    def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
+        """Write the row of the next attempt of ``previous``'s decision."""
+        with self._open_log_of(previous) as log:
+            return service.begin(log, key, previous, lease_s)
+
+    def adopt(self, trial: Trial, *, lease_s: float = 90.0) -> Trial:
+        """Write the open row of a trial that began while the store could not be asked."""
+        with self._open_log(trial.job_id) as log:
+            return service.adopt(log, trial, lease_s)
+
+    def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
+        """Renew the lease and write partial sums."""
+        with self._open_log_of(key) as log:
+            return service.heartbeat(log, key, report, lease_s)
+
+    def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
+        """Close a trial."""
+        with self._open_log_of(key) as log:
+            return service.tell(log, key, state, report, reason)
+
+    def close_trial(self, job_id: str, number: int, *, by: str) -> Trial:
+        """Close an open trial by hand."""
+        with self._open_log(job_id) as log:
+            return service.close_trial(log, job_id, number, by)
+
+    def reap(self, job_id: str) -> list[Trial]:
+        """Close the trials of a job whose lease expired."""
+        with transaction(self._engine) as connection:  # mostly there are none: then no lock is needed
+            now = self._now(connection)
+            if not any(rules.expired(t, now) for t in sql_trials.open_trials(connection, job_id)):
+                return []
+        with self._open_log(job_id) as log:
+            return service.reap(log)
+
+    def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
+        """The log of a job in order of number, or its ``last`` newest trials."""
+        with transaction(self._engine) as connection:
+            found = sql_trials.log(connection, job_id) if last is None else sql_trials.newest(connection, job_id, last)
+            return self._read(connection, found)
+
+    def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
+        """Every trial of one DAG run, in order of job and number."""
+        with transaction(self._engine) as connection:
+            return self._read(connection, sql_trials.of_run(connection, dag_id, run_id))
+
+    def runs(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> list[Trial]:
+        """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
+        with transaction(self._engine) as connection:
+            return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
+
+    def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
+        """The trials of :meth:`runs` in pieces; no connection is held between two pieces."""
+        with transaction(self._engine) as connection:
+            portions = pages.numbers(connection, dag_id, job_id, last, skip)
+        for numbers in portions:
+            with transaction(self._engine) as connection:
+                piece = self._read(connection, pages.numbered(connection, job_id, numbers))
+            yield piece
+
+    def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
+        """A value that changes with each change of what :meth:`runs` and :meth:`profile` return."""
+        with transaction(self._engine) as connection:
+            return pages.version(connection, dag_id, job_id, last, self._now(connection))
+
+    def latest(self, *, last: int) -> list[Trial]:
+        """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""
+        with transaction(self._engine) as connection:
+            return self._read(connection, sql_trials.latest(connection, last))
+
+    def jobs(self, dag_id: str | None = None) -> list[str]:
+        """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
+        with transaction(self._engine) as connection:
+            return sql_trials.job_ids(connection, dag_id)
+
+    def complete(self, job_id: str, batch_size: int, *, last: int) -> list[Trial]:
+        """The ``last`` newest trials of one batch size that ended with a model."""
+        with transaction(self._engine) as connection:
+            return self._read(connection, sql_trials.complete(connection, job_id, batch_size, last))
+
+    def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
+        """What one version of a job measured on one device: sums per (batch size, power limit)."""
+        with transaction(self._engine) as connection:
+            return list(measurements.profile(connection, job_id, device, job_version))
+
+    def points(self, key: TrialKey) -> list[PowerPoint]:
+        """Power over time of one trial, at most 500 points."""
+        with transaction(self._engine) as connection:
+            return measurements.points(connection, key)
+
+    def settings(self, job_id: str) -> dict[str, Any]:
+        """Usable live settings of a job."""
+        return read_settings(self._read_setting, job_id)
+
+    def close(self) -> None:
+        """Release connections."""
+        forget(self._engine)
+
+    @property
+    def unreadable(self) -> list[Unreadable]:
+        """Trials that this object left out of its answers."""
+        return list(self._unreadable)
+
+    def _read(self, connection: sa.Connection, found: Iterable[sql_trials.Found]) -> list[Trial]:
+        now, trials = self._now(connection), []
+        for each in found:
+            if isinstance(each, Unreadable):
+                self._unreadable[each] = None
+            else:
+                trials.append(rules.read_state(each, now))
+        return trials
+
+    def _now(self, connection: sa.Connection) -> float:
+        if self._clock is not None:
+            return self._clock()
+        return float(connection.scalar(_CLOCK) or 0) if connection.dialect.name == "postgresql" else time.time()
+
+    @contextmanager
+    def _open_log(self, job_id: str) -> Iterator[_SqlTrialService]:
+        with transaction(self._engine, write=True) as connection, self._locked(connection, job_id) as log:
+            yield log
+
+    @contextmanager
+    def _open_log_of(self, key: TrialKey) -> Iterator[_SqlTrialService]:
+        with transaction(self._engine, write=True) as connection:
+            job_id = sql_trials.job_of(connection, key)  # never changes, so it may be read before the lock
+            if job_id is None:
+                raise service.unknown(key)
+            with self._locked(connection, job_id) as log:
+                yield log
+
+    @contextmanager
+    def _locked(self, connection: sa.Connection, job_id: str) -> Iterator[_SqlTrialService]:
+        counted = sql_trials.lock_job(connection, job_id)
+        log = _SqlTrialService(connection, job_id, *counted, self._now(connection))
+        yield log
+        if (log.seq, log.newest) != counted:
+            sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
+
+
+class _SqlTrialService:
+    """:class:`~airflow_provider_zeus.store.service.TrialService` on one connection."""
+
+    def __init__(self, connection: sa.Connection, job_id: str, seq: int, newest: int, now: float) -> None:
+        self._connection = connection
+        self._job_id = job_id
+        self._damaged: set[TrialKey] = set()  # rows that cannot be read
+        self.seq = seq
+        self.newest = newest
+        self.now = now
+
+    def find(self, key: TrialKey) -> Trial | None:
+        found = sql_trials.find(self._connection, key)
+        if isinstance(found, Unreadable):
+            self._damaged.add(key)
+            return None
+        return found
+
+    def open_trials(self) -> list[Trial]:
+        return sql_trials.open_trials(self._connection, self._job_id)
+
+    def of_task_instance(self, ti_id: str) -> list[Trial]:
+        return sql_trials.of_task_instance(self._connection, ti_id)
+
+    def next_attempt(self, ti_id: str) -> int:
+        return sql_trials.last_attempt(self._connection, ti_id) + 1
+
+    def of_run(self, dag_id: str, run_id: str) -> list[Trial]:
+        return sql_trials.only_trials(sql_trials.of_run(self._connection, dag_id, run_id))
+
+    def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
+        return checkpoints.belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
+
+    def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
+        return measurements.profile(self._connection, self._job_id, device, job_version)
+
+    def limits_found(self) -> Mapping[str, tuple[float, float]]:
+        return sql_trials.limits(self._connection, self._job_id, self.newest)
+
+    def add(self, trial: Trial) -> None:
+        if trial.key in self._damaged:  # its run writes it again
+            sql_trials.delete(self._connection, trial.key)
+        sql_trials.insert(self._connection, trial)
+        self.newest = trial.number
+
+    def put(self, trial: Trial, *, relearn: bool = False) -> None:
+        sql_trials.update(self._connection, trial)
+        if relearn:
+            checkpoints.forget_checkpoints(self._connection, trial)
+
+    def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
+        measurements.add_samples(self._connection, trial, samples)
+
+    def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
+        measurements.add_points(self._connection, key, points)

@@ -1,0 +1,210 @@
+"""Statements of the SQL store about jobs and trials. Built once, so compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from airflow_provider_zeus.model.size_bounds import MOST_TEXT
+from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.model.wire import member
+from airflow_provider_zeus.store.base import Unreadable
+from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
+from airflow_provider_zeus.store.rules import limits_left
+from airflow_provider_zeus.store.sql import schema
+from airflow_provider_zeus.store.sql.watchdog import alive
+
+Found = Trial | Unreadable  # a row as it was read
+
+RECENT = 256  # newest trials that are searched for power limits; a GPU unused for longer is read again
+
+_T = schema.trial
+SHOWN = [  # columns for pages; of a reason that is too long only the part that is shown
+    sa.func.substr(c, 1, MOST_TEXT + 1, type_=sa.Text).label(c.name) if c.name == "reason" else c for c in _T.c
+]
+_job: sa.BindParameter[Any] = sa.bindparam("job")
+_after: sa.BindParameter[Any] = sa.bindparam("after")
+_last: sa.BindParameter[Any] = sa.bindparam("last")
+_by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
+
+_ADD_JOB = sa.text("INSERT INTO zeus_job VALUES (:job, 0, 0) ON CONFLICT (job_id) DO NOTHING")
+_LOCK_JOB = sa.select(schema.job).where(schema.job.c.job_id == _job).with_for_update()
+_COUNT = (
+    sa.update(schema.job)
+    .where(schema.job.c.job_id == _job)
+    .values(told_seq=sa.bindparam("seq"), last_number=sa.bindparam("newest"))
+)
+_COUNTED = sa.select(
+    sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
+    sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
+).where(_T.c.job_id == _job)
+_JOBS = sa.select(schema.job.c.job_id).order_by(schema.job.c.job_id)
+_JOBS_OF_DAG = _JOBS.where(
+    sa.exists().where(_T.c.job_id == schema.job.c.job_id, _T.c.dag_id == sa.bindparam("dag")).correlate(schema.job)
+)
+_JOB_OF = sa.select(_T.c.job_id).where(*_by_key)
+_ONE = sa.select(_T).where(*_by_key)
+_LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T.c.ti_id == sa.bindparam("ti"))
+_OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.attempt)
+_OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value).order_by(_T.c.number)
+_LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
+_NEWEST = sa.select(_T).where(_T.c.job_id == _job).order_by(_T.c.number.desc()).limit(_last)
+_COMPLETE = (
+    sa.select(_T)
+    .where(
+        _T.c.job_id == _job,
+        _T.c.batch_size == sa.bindparam("size"),
+        _T.c.state.in_([s.value for s in State if s.kept_model]),
+    )
+    .order_by(_T.c.number.desc())
+    .limit(_last)
+)
+_RUN = (
+    sa.select(_T)
+    .where(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"))
+    .order_by(_T.c.job_id, _T.c.number)
+)
+_in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job)
+NEWEST_RUNS = (
+    sa.select(_T.c.run_id)
+    .where(*_in_dag)
+    .group_by(_T.c.run_id)
+    .order_by(sa.func.max(_T.c.number).desc())
+    .limit(_last)
+    .offset(sa.bindparam("skip"))
+)
+_RUNS = sa.select(*SHOWN).where(*_in_dag, _T.c.run_id.in_(NEWEST_RUNS)).order_by(_T.c.number)
+_ENDS = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number")).group_by(_T.c.dag_id, _T.c.job_id)
+_end = _ENDS.subquery()  # needs only an index
+_LATEST = (
+    sa.select(*SHOWN)
+    .join(
+        _end, sa.and_(_T.c.job_id == _end.c.job_id, _T.c.number > _end.c.number - _last, _T.c.dag_id == _end.c.dag_id)
+    )
+    .order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
+)
+_LIMITS = (
+    sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
+    .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
+    .order_by(_T.c.number)
+)
+_INSERT = sa.insert(_T)
+_DELETE = sa.delete(_T).where(*_by_key)
+_CHANGING = (  # columns that change after a trial was opened
+    *("state", "reason", "told_seq", "lease_until", "lease_s", "closed_at", "reasons"),
+    *OBSERVED,
+)
+_UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for name in _CHANGING})
+
+
+def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
+    """Lock the row of a job, and insert it first where it is missing; return its ``told_seq`` and last number."""
+    connection.execute(_ADD_JOB, {"job": job_id})
+    row = connection.execute(_LOCK_JOB, {"job": job_id}).one()
+    if not (isinstance(row.told_seq, int) and isinstance(row.last_number, int)):  # a damaged row: count again
+        row = connection.execute(_COUNTED, {"job": job_id}).one()
+    return row.told_seq or 0, row.last_number or 0
+
+
+def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) -> None:
+    """Write what :func:`lock_job` reads."""
+    connection.execute(_COUNT, {"job": job_id, "seq": seq, "newest": newest})
+
+
+def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
+    """Jobs in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
+    return list(connection.scalars(_JOBS) if dag_id is None else connection.scalars(_JOBS_OF_DAG, {"dag": dag_id}))
+
+
+def job_of(connection: sa.Connection, key: TrialKey) -> str | None:
+    """Job of a trial; None when the log does not hold it."""
+    return connection.scalar(_JOB_OF, {"ti": key.ti_id, "nth": key.attempt})
+
+
+def find(connection: sa.Connection, key: TrialKey) -> Found | None:
+    """The trial of a key."""
+    row = connection.execute(_ONE, {"ti": key.ti_id, "nth": key.attempt}).mappings().one_or_none()
+    return None if row is None else read_row(row)
+
+
+def of_task_instance(connection: sa.Connection, ti_id: str) -> list[Trial]:
+    """Each readable attempt of one try of a task, in order."""
+    return only_trials(_found(connection.execute(_OF_TI, {"ti": ti_id})))
+
+
+def last_attempt(connection: sa.Connection, ti_id: str) -> int:
+    """The highest attempt of one try of a task, of damaged rows too; 0 without one."""
+    return connection.scalar(_LAST_OF_TI, {"ti": ti_id}) or 0
+
+
+def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:
+    """Readable rows in state running, in order of number."""
+    return only_trials(_found(connection.execute(_OPEN, {"job": job_id})))
+
+
+def only_trials(found: Iterable[Found]) -> list[Trial]:
+    """The readable trials."""
+    return [trial for trial in found if isinstance(trial, Trial)]
+
+
+def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[Found]:
+    """Trials of a job with a higher number than ``after``, in order of number; read in portions."""
+    for row in connection.execute(
+        _LOG, {"job": job_id, "after": after}, execution_options={"yield_per": 500}
+    ).mappings():
+        alive(connection)
+        yield read_row(row)
+
+
+def newest(connection: sa.Connection, job_id: str, last: int) -> list[Found]:
+    """The ``last`` newest trials of a job, in order of number."""
+    return _found(connection.execute(_NEWEST, {"job": job_id, "last": last}))[::-1]
+
+
+def complete(connection: sa.Connection, job_id: str, batch_size: int, last: int) -> list[Found]:
+    """The ``last`` newest trials of one batch size that ended with a model, in order of number."""
+    return _found(connection.execute(_COMPLETE, {"job": job_id, "size": batch_size, "last": last}))[::-1]
+
+
+def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Found]:
+    """Trials of one DAG run, in order of job and number."""
+    return _found(connection.execute(_RUN, {"dag": dag_id, "run": run_id}))
+
+
+def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Found]:
+    """Trials that a job has in the newest ``last`` runs of one DAG behind ``skip`` newer ones, in order of number."""
+    return _found(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
+
+
+def latest(connection: sa.Connection, last: int) -> list[Found]:
+    """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number."""
+    return _found(connection.execute(_LATEST, {"last": last}))
+
+
+def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
+    return [read_row(row) for row in result.mappings()]
+
+
+def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:
+    """GPU uuid -> (power limit found, last set) [W], where the newest trial has not restored it."""
+    rows = connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT})
+    return limits_left((r.gpu_uuid, member(State, r.state), r.limit_found_w, r.power_limit_w) for r in rows)
+
+
+def insert(connection: sa.Connection, trial: Trial) -> None:
+    """Write a new row."""
+    connection.execute(_INSERT, to_row(trial))
+
+
+def delete(connection: sa.Connection, key: TrialKey) -> None:
+    """Delete a row and its power points."""
+    connection.execute(_DELETE, {"ti": key.ti_id, "nth": key.attempt})
+
+
+def update(connection: sa.Connection, trial: Trial) -> None:
+    """Write the columns of an existing row that may change."""
+    row = to_row(trial)
+    key = {"ti": trial.key.ti_id, "nth": trial.key.attempt}
+    connection.execute(_UPDATE, key | {name: row[name] for name in _CHANGING})

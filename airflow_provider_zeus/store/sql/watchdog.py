@@ -1,0 +1,105 @@
+"""A time limit for calls of a PostgreSQL driver that also works where the server is stopped but its host still answers.
+
+libpq waits for an answer without a limit, and TCP's time limits do not help while the server's kernel acknowledges
+packets. So each connection has a watch: a thread that shuts the connection's socket down after :data:`CALL_S` without
+activity. The waiting call then returns with an error.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import sqlalchemy as sa
+
+CALL_S = 10.0  # without activity of the server
+
+_WATCH = "zeus_watch"  # key of a connection's watch in its ``info``
+
+
+class Watch:
+    """Shuts a connection's socket down after :data:`CALL_S` seconds without :meth:`alive`.
+
+    It duplicates the descriptor, so it never closes another connection that reuses the number. Where no thread can be
+    started there is no watch, and nothing fails.
+    """
+
+    def __init__(self, fileno: int) -> None:
+        self.cut = False
+        self._socket = socket.socket(fileno=os.dup(fileno))
+        self._over = threading.Event()
+        self.alive()
+        try:
+            threading.Thread(target=self._run, name="zeus-watch", daemon=True).start()
+        except RuntimeError:
+            self._socket.close()
+
+    def alive(self) -> None:
+        """Restart the time limit: a statement begins or ends, or a row has arrived."""
+        self._until_s = time.monotonic() + CALL_S
+
+    def end(self) -> None:
+        """End the watch."""
+        self._over.set()
+
+    def _run(self) -> None:
+        with self._socket:
+            while (left_s := self._until_s - time.monotonic()) > 0:
+                if self._over.wait(left_s):
+                    return
+            self.cut = True
+            with suppress(OSError):  # the server has already closed it
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def watch_all(engine: sa.Engine) -> None:
+    """Give each new connection of an engine a watch."""
+    sa.event.listen(engine, "connect", _begin, insert=True)  # before SQLAlchemy uses the new connection
+    sa.event.listen(engine, "close", _end)
+    for name in ("begin", "commit", "rollback", "before_cursor_execute", "after_cursor_execute"):
+        sa.event.listen(engine, name, _alive)
+    sa.event.listen(engine, "handle_error", _explain)
+
+
+def alive(connection: sa.Connection) -> None:
+    """Restart the time limit of a connection; do nothing where it has no watch."""
+    if (watch := _watch_of(connection)) is not None:
+        watch.alive()
+
+
+def remove_time_limits(connection: sa.Connection) -> None:
+    """Remove the time limits of this transaction: a migration may take long."""
+    if (watch := _watch_of(connection)) is not None:
+        watch.end()
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(
+            "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
+        )
+
+
+def _begin(connection: Any, record: Any) -> None:
+    record.info[_WATCH] = Watch(connection.fileno())
+
+
+def _end(_connection: Any, record: Any) -> None:
+    if _WATCH in record.info:
+        record.info.pop(_WATCH).end()
+
+
+def _alive(connection: sa.Connection, *_: Any) -> None:
+    alive(connection)
+
+
+def _explain(context: Any) -> None:
+    """Replace the driver's guess about why the connection was closed."""
+    if context.connection is not None and (watch := _watch_of(context.connection)) is not None and watch.cut:
+        context.original_exception.args = (f"no answer for {CALL_S:g} s",)
+
+
+def _watch_of(connection: sa.Connection) -> Watch | None:
+    watch: Watch | None = None if connection.invalidated or connection.closed else connection.info.get(_WATCH)
+    return watch

@@ -1,0 +1,117 @@
+"""Airflow's Variables as a :class:`~airflow_provider_zeus.store.base.VariablePort`.
+
+In a task they come from the Execution API (``airflow.sdk.Variable``); in the api-server, the CLI and tests from the
+metadata database (``airflow.models.Variable``). Both also answer "not found" where a backend failed, so an absence is
+checked a second time in a way that shows errors: a log that only seems missing would be overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_provider_zeus.airflow_compat import supervisor
+from airflow_provider_zeus.errors import StoreError
+
+
+class AirflowVariables:
+    """Variables of this Airflow. Each method raises StoreError when they cannot be reached."""
+
+    def get(self, key: str) -> str | None:
+        """Text of a Variable; None only where it does not exist."""
+        with _errors(f"Variable {key!r} cannot be read"):
+            return _get_in_task(key) if supervisor() else _get_in_server(key)
+
+    def set(self, key: str, text: str) -> None:
+        """Write a Variable."""
+        with _errors(f"Variable {key!r} cannot be written"):
+            _variable().set(key, text)
+
+    def delete(self, key: str) -> None:
+        """Delete a Variable; do nothing where it does not exist."""
+        with _errors(f"Variable {key!r} cannot be deleted"):
+            _variable().delete(key)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Keys in the metadata database that begin with ``prefix``; in a task from Airflow 3.3 on, else StoreError."""
+        if not supervisor():
+            with _errors("Variables cannot be listed"):
+                return _keys_in_server(prefix)
+        variable = _variable()
+        if not hasattr(variable, "keys"):
+            raise StoreError(
+                "Variables cannot be listed by a task before Airflow 3.3: a pending result in a Variable "
+                "zeus-untold:... is stored by the job's next run that finds its trial in the log; else it stays there."
+            )
+        with _errors("Variables cannot be listed"):
+            return [str(key) for key in variable.keys(prefix=prefix)]
+
+
+def _variable() -> Any:
+    if supervisor():
+        from airflow.sdk import Variable
+
+        return Variable
+    from airflow_provider_zeus.airflow_compat import ServerVariable
+
+    return ServerVariable
+
+
+def _get_in_task(key: str) -> str | None:
+    from airflow.sdk import Variable
+
+    from airflow_provider_zeus.airflow_compat import GetVariable
+
+    text: str | None = Variable.get(key, default=None)
+    if text is None:
+        answer = asked_again(GetVariable(key=key), "VARIABLE_NOT_FOUND")
+        text = None if answer is None else answer.value
+    return text
+
+
+def asked_again(message: Any, absent: str) -> Any:
+    """Ask the supervisor itself: its answer, None where its error is ``absent``. Raises StoreError for any other."""
+    from airflow.sdk.exceptions import AirflowRuntimeError
+
+    try:
+        answer = supervisor().send(message)
+    except AirflowRuntimeError as error:
+        answer = error.error
+    code = getattr(getattr(answer, "error", None), "value", None)
+    if code == absent:
+        return None
+    if code is not None or answer is None:
+        raise StoreError(f"Airflow's API answered {code or 'nothing'}; see its api-server's log.")
+    return answer
+
+
+def _get_in_server(key: str) -> str | None:
+    from airflow_provider_zeus.airflow_compat import MetastoreBackend, ServerVariable
+
+    text: str | None = ServerVariable.get(key, default_var=None)
+    if text is None:
+        text = MetastoreBackend().get_variable(key)
+    return text
+
+
+def _keys_in_server(prefix: str) -> list[str]:
+    import sqlalchemy as sa
+
+    from airflow_provider_zeus.airflow_compat import ServerVariable, create_session
+
+    key = ServerVariable.key
+    found = sa.select(key).where(key.startswith(prefix, autoescape=True)).order_by(key)
+    with create_session() as session:
+        return list(session.scalars(found))
+
+
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise StoreError(f"{what}: {error}") from error
+    except Exception as error:  # of Airflow, of HTTP or of its database: callers handle one kind
+        said = f"{type(error).__name__}: {error}".split("\n")[0]  # without the statement
+        raise StoreError(f"{what} ({said}); see that Airflow's API and database can be reached.") from error

@@ -1,0 +1,161 @@
+"""JSON documents of the Variable store: the heartbeats of an open trial, and the log of a job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import few_samples
+from airflow_provider_zeus.model.trial import UNSAID_LEASE_S, ProfileSample, Trial, Where, summed_with_marks
+from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.store import rules
+from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.reported_figures import merged
+from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
+
+SCHEMA = 1
+KEPT_POINTS = 100  # of one trial: the whole log is written at each question
+
+
+def _dumped(data: Mapping[str, Any]) -> str:
+    """A document of this version."""
+    return json.dumps({"v": SCHEMA, **data}, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """Lease and sums of an open trial, in a Variable of their own: the log is not rewritten every 15 s."""
+
+    job_id: str
+    attempt: int
+    lease_until: float
+    lease_s: float = UNSAID_LEASE_S
+    report: Report
+
+    reads_newer: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, trial: Trial, before: Self | None = None) -> Self:
+        """The beat of an open trial, with the samples and points of the one ``before``."""
+        seen = trial.observation
+        report = replace(before.report, observation=seen) if before else Report(observation=seen)
+        return cls(
+            job_id=trial.job_id,
+            attempt=trial.key.attempt,
+            lease_until=trial.lease_until,
+            lease_s=trial.lease_s,
+            report=report,
+        )
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        return _dumped(encode(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises TypeError or ValueError."""
+        return decode(cls, parse(text, SCHEMA, nan=True))
+
+    def with_news(self, news: Report, now: float, lease_s: float) -> Self:
+        """The beat after one more heartbeat."""
+        old = self.report
+        report = Report(
+            observation=merged(old.observation, news.observation),
+            profile=few_samples(summed_with_marks((*old.profile, *news.profile))),
+            points=thinned([*old.points, *news.points], KEPT_POINTS),
+        )
+        until, length_s = rules.lease_after(self.lease_until, self.lease_s, now, lease_s)
+        return replace(self, lease_until=until, lease_s=length_s, report=report)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDocument:
+    """The log of one job. Its parts are read one by one, so that a damaged one does not lose the others."""
+
+    job_id: str
+    seq: int
+    newest: int
+    forgotten: int
+    specs: Sequence[Any]  # of the jobs that trials refer to by position
+    trials: Sequence[Any]  # see packed()
+    samples: Sequence[Any]  # see DeviceSamples
+    points: Sequence[Any]  # [trial number, power points as lists]
+
+    reads_newer: ClassVar[bool] = True
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        return _dumped({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises TypeError or ValueError."""
+        return decode(cls, parse(text, SCHEMA, nan=True))
+
+
+def packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
+    """A trial without what the log says elsewhere; ``specs`` grows by the job's spec where it is new."""
+    if trial.spec not in specs:
+        specs.append(trial.spec)
+    data = trial_to_dict(trial)
+    for name in ("job_id", "batch_size", "phase"):
+        del data[name]
+    decision, small = trial.decision, data["decision"]
+    small["attempts"] = [_without_none(attempt) for attempt in small["attempts"]]
+    if decision.stand_in is not None:
+        small["stand_in"] = _without_none(small["stand_in"])
+    data["spec"] = specs.index(trial.spec)
+    data["planned"] = (*decision.attempts, decision.stand_in).index(trial.planned)
+    return data
+
+
+def _without_none(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attempt.items() if value is not None}
+
+
+def unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Any]) -> Trial:
+    """Read what :func:`packed` wrote. Raises an error of :data:`~airflow_provider_zeus.store.rows.DAMAGE`."""
+    decision = data["decision"]
+    older = decision.get("peeks", ())  # of a log from before 0.1.0
+    planned = [*decision["attempts"], *older, decision.get("stand_in")][data["planned"]]
+    return trial_from_dict({**data, "job_id": job_id, "spec": specs[data["spec"]], "planned": planned})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSamples:
+    """What one version of a job measured on one device; stored as the list of its values."""
+
+    device_model: str
+    device_count: int
+    energy_source: str | None
+    samples: tuple[ProfileSample, ...]
+    job_version: str | None = None  # None: written before versions were stored
+
+    @property
+    def where(self) -> Where:
+        """Model, count and energy source."""
+        return self.device_model, self.device_count, self.energy_source
+
+    @classmethod
+    def of(cls, device: Where, version: str, samples: Iterable[ProfileSample]) -> Self:
+        """The samples of a device."""
+        model, count, source = device
+        return cls(
+            device_model=model,
+            device_count=count,
+            energy_source=source,
+            samples=tuple(samples),
+            job_version=version,
+        )
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> Self:
+        """Read what :meth:`to_list` wrote. Raises TypeError or ValueError."""
+        return decode(cls, dict(zip(cls.__slots__, values, strict=False)))  # a newer version may add values
+
+    def to_list(self) -> list[Any]:
+        """Plain JSON."""
+        return list(encode(self).values())

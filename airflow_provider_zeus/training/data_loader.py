@@ -1,0 +1,201 @@
+"""``run.data_loader()``: a torch loader of the chosen batch size that counts every step in the run handle."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
+from typing import Any, Protocol
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.training.ranks import Ranks
+
+log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Gets the events of a loader's passes: the run handle. Each call may raise a signal."""
+
+    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
+        """Begin a pass of so many samples; None when the loader does not know.
+
+        Returns a function to call when the loop is left early, with the samples of the last batch; it raises no signal.
+        """
+
+    def step(self, samples: int) -> None:
+        """Count a batch of so many samples that was trained on."""
+
+    def end_pass(self, waited_s: float, looped_s: float) -> None:
+        """End a pass that took ``looped_s`` seconds, ``waited_s`` of them spent waiting for batches."""
+
+
+class ZeusDataLoader:
+    """Iterates over a torch ``DataLoader``; each batch counts as one step when the next one is asked for."""
+
+    def __init__(self, loader: Any, listener: Listener, shared: Any = None) -> None:
+        self.loader = loader
+        self._listener = listener
+        self._shared, self._passes = shared, 0  # sampler of this process's share of the data; passes begun
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._shared is not None:
+            self._shared.set_epoch(self._passes)  # without it every pass has the same order
+            self._passes += 1
+        return _Pass(self.loader, self._listener)
+
+
+class _Pass:
+    """One pass. No generator: after a signal the next ``next()`` must raise it again, not end the loop."""
+
+    def __init__(self, loader: Any, listener: Listener) -> None:
+        self._loader, self._listener = loader, listener
+        self._batches: Iterator[Any] | None = None  # None before the first batch
+        self._pending = 0  # samples of the batch that the caller has now
+        self._over = False
+        self._fallback = _batch_size(loader) or 1
+        self._began_s = self._waited_s = 0.0
+
+    def __iter__(self) -> _Pass:
+        return self
+
+    def __next__(self) -> Any:
+        if self._over:
+            raise StopIteration
+        if self._pending:
+            pending, self._pending = self._pending, 0
+            self._listener.step(pending)
+        batches = self._batches
+        if batches is None:
+            self._leave = self._listener.start_pass(samples_per_pass(self._loader))
+            self._began_s = perf_counter()
+            self._batches = batches = iter(self._loader)
+        asked_s = perf_counter()
+        try:
+            batch = next(batches)
+        except StopIteration:
+            self._over = True
+            now_s = perf_counter()
+            self._listener.end_pass(self._waited_s, now_s - self._began_s)
+            raise
+        self._waited_s += perf_counter() - asked_s
+        self._pending = samples_in(batch, self._fallback)
+        return batch
+
+    def __del__(self) -> None:
+        """End a pass whose loop was left by ``break``: the loop drops its iterator."""
+        if self._batches is not None and not self._over:
+            with contextlib.suppress(Exception):
+                self._leave(self._pending)
+
+
+def run_loader(
+    data: Any, batch_size: int, options: Mapping[str, Any], listener: Listener, ranks: Ranks, *, seed: int
+) -> ZeusDataLoader:
+    """What ``run.data_loader()`` returns. Of several processes each gets a disjoint share of the data set.
+
+    :param batch_size: of this process [samples].
+    :param seed: for shuffling the shares, the same in all processes; each pass adds 1.
+
+    Raises what :func:`make_loader` raises.
+    """
+    shared: Any = None
+    if ranks.several and options.keys().isdisjoint(("sampler", "batch_sampler")) and _is_indexed(data):
+        from torch.utils.data import DistributedSampler
+
+        shuffle, drop_last = bool(options.get("shuffle")), bool(options.get("drop_last"))
+        how: dict[str, Any] = {"shuffle": shuffle, "drop_last": drop_last, "seed": seed % 2**32}
+        shared = DistributedSampler(data, ranks.size, ranks.rank, **how)
+        options = {**{name: value for name, value in options.items() if name != "shuffle"}, "sampler": shared}
+    loader = make_loader(data, batch_size, options)
+    if ranks.several and type(getattr(loader, "sampler", None)).__name__ in ("RandomSampler", "SequentialSampler"):
+        log.warning(
+            "Zeus: each of %d processes goes over all of the data: give run.data_loader() the data set, or a loader "
+            "with a DistributedSampler.",
+            ranks.size,
+        )
+    return ZeusDataLoader(loader, listener, shared)
+
+
+def _is_indexed(data: Any) -> bool:
+    """Whether a data set can be divided by index; an iterable one has to divide itself."""
+    try:
+        from torch.utils.data import DataLoader, IterableDataset
+    except ModuleNotFoundError:  # make_loader raises it
+        return False
+    return not isinstance(data, DataLoader | IterableDataset)
+
+
+def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
+    """A torch ``DataLoader`` over ``data`` (a data set), or ``data`` itself where it is one of this batch size.
+
+    Raises JobSpecError: another batch size in ``options`` or in the loader, options for a loader that is built
+    already; ModuleNotFoundError without torch.
+    """
+    try:
+        from torch.utils.data import DataLoader
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "run.data_loader() needs torch: install airflow-provider-zeus[torch], "
+            "or call run.step(samples) in your own loop for any other framework."
+        ) from error
+    if isinstance(data, DataLoader):
+        if options:
+            names = ", ".join(sorted(options))
+            problem = "the loader is built already and cannot take options"
+            raise JobSpecError.of("run.data_loader(): options", names, problem, "give its data set, or leave them out")
+    else:
+        data = DataLoader(data, **{**_default_size(batch_size, options), **options})
+    if _batch_size(data) != batch_size:
+        raise JobSpecError.of(
+            "run.data_loader(): batch_size",
+            _batch_size(data),
+            f"this attempt runs with batch size {batch_size}",
+            "leave batch_size out, or build the loader with run.batch_size (run.local_batch_size, where several "
+            "processes train together)",
+        )
+    return data
+
+
+def _default_size(batch_size: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    if options.get("batch_sampler") is not None:
+        return {}
+    if getattr(options.get("sampler"), "batch_size", None) is not None:
+        return {"batch_size": None}  # the sampler yields whole batches of indices
+    return {"batch_size": batch_size}
+
+
+def samples_per_pass(loader: Any) -> float | None:
+    """Samples of one pass over a torch loader; None for an iterable data set, whose length is unknown."""
+    try:
+        if loader.batch_size is None or not hasattr(loader.sampler, "__len__"):
+            samples = len(loader.dataset)
+        else:
+            samples = len(loader.sampler)  # it may sample only a part of the data set
+        return float(min(samples, len(loader) * (_batch_size(loader) or samples)))
+    except TypeError:
+        return None
+
+
+def samples_in(batch: Any, fallback: int) -> int:
+    """Samples in one batch: the length of the first tensor found in it; ``fallback`` where there is none."""
+    if isinstance(batch, Mapping):
+        batch = next(iter(batch.values()), None)
+    if isinstance(batch, tuple | list) and batch and not isinstance(batch[0], str) and hasattr(batch[0], "__len__"):
+        return samples_in(batch[0], fallback)
+    try:
+        return len(batch)
+    except TypeError:
+        return fallback
+
+
+def _batch_size(loader: Any) -> int | None:
+    """Batch size of a torch loader, also where its sampler yields whole batches of indices."""
+    for part in (loader, loader.batch_sampler, loader.sampler):
+        size = getattr(part, "batch_size", None)
+        if isinstance(size, int):
+            return size
+    return None

@@ -1,0 +1,208 @@
+"""One attempt of several processes that train together.
+
+Each process counts its own steps; the first process of a host measures the host. When an epoch begins, all processes
+exchange a :class:`.RankReport`. Each of them decides from the same reports whether the attempt goes on, so all leave it
+in the same epoch. Within an epoch nothing is exchanged: the training's own exchange of gradients keeps them in step.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from airflow_provider_zeus.model.cost import Rates, Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.target import Target
+from airflow_provider_zeus.model.trial import PlannedAttempt, State
+from airflow_provider_zeus.power.simulated.gpu import PREFIX
+from airflow_provider_zeus.training.attempt import LiveAttempt
+from airflow_provider_zeus.training.bound import Bound
+from airflow_provider_zeus.training.rank_report import (
+    ENERGIES,
+    ENERGY_SOURCES,
+    RankReport,
+    check_in_step,
+    device_of,
+    from_nan,
+    gathered,
+    or_nan,
+)
+from airflow_provider_zeus.training.ranks import Ranks
+from airflow_provider_zeus.training.signals import raise_again
+
+log = logging.getLogger(__name__)
+
+_NOT_GATHERED = "the loop was left before the other hosts reported their last epoch"
+
+
+class DistributedAttempt(LiveAttempt):
+    """A :class:`LiveAttempt` of several processes, each of which has one; they agree in :meth:`next_epoch`.
+
+    The reports of rank 0 count; the other ranks may call ``run.report()`` or not. Bounds are checked at the ends of
+    epochs. Sums across hosts are gathered there too, so the snapshot of a running epoch holds the sums of its begin.
+    """
+
+    def __init__(
+        self, planned: PlannedAttempt, number: int, job: ZeusJob, *args: Any, ranks: Ranks, **kwargs: Any
+    ) -> None:
+        self._ranks, self._job = ranks, job
+        self._reports: tuple[RankReport, ...] = ()  # of the last exchange
+        self._finished = self._no_data = False
+        super().__init__(planned, number, job, *args, **kwargs)
+        self.local_batch_size = ranks.share(self.planned.batch_size)
+
+    # ------------------------------------------------------------------ the loop
+    def next_epoch(self, target: Target) -> int | None:
+        """Begin the next epoch as in one process, once all agree. Raises RuntimeError where their epochs differ."""
+        raise_again(self.signal)
+        if self._finished:
+            return None
+        adopted = self._in_epoch and self._adoptable
+        if self._in_epoch and not adopted and self._ranks.rank:
+            self._end_epoch()
+        self._exchange(left=False)
+        if self._reports[0].unreported:
+            raise self._unreported_epoch(target, int(self._reports[0].epochs))
+        check_in_step(self._reports)
+        done = self.epochs_done + self._resumed
+        self._finished = self.reached or self.no_data or (done >= self._max_epochs and self.last)
+        if self._finished:
+            return None
+        if done >= self._max_epochs:
+            self._give_up(State.EXHAUSTED, self._exhausted)
+        self._check_bound(at_end_of_epoch=True)
+        if adopted:
+            self._adoptable = False
+        else:
+            self._begin_epoch()
+        return done
+
+    def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
+        """Begin a pass over this process's share of the data."""
+        return super().start_pass(None if expected_samples is None else expected_samples * self._ranks.size)
+
+    def step(self, samples: int) -> None:
+        """Count one optimizer step: ``samples`` in this process, as many in each of the others."""
+        super().step(samples * self._ranks.size)
+
+    def report(self, target: Target, metric: float) -> None:
+        """End an epoch. What follows is decided in :meth:`next_epoch`."""
+        raise_again(self.signal)
+        reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
+        self._end_epoch()
+        self.reached = self.reached or reached
+        self._metric, self._target_value = metric, target.value
+        self._refresh()
+
+    def leave(self) -> None:
+        """Exchange once more if the loop was left by ``break``; all processes must leave it in the same epoch.
+
+        If another process is gone by then, the model is kept. Raises RuntimeError: others go on.
+        """
+        if self._finished or self.signal is not None or not self._reports or not self._ranks.ready:
+            return
+        if self._in_epoch and self._ranks.rank:
+            self._end_epoch()
+        try:
+            self._exchange(left=True)
+        except Exception:  # of any kind that the transport raises: the function has returned, its model counts
+            log.exception("Zeus: the other processes do not answer; their energy of the last epoch is not known.")
+            return
+        check_in_step(self._reports)
+        self._finished = True
+
+    def stop(self) -> None:
+        """End the attempt. Across hosts the energy since the last exchange is not known."""
+        before = self.snapshot
+        super().stop()
+        if self._ranks.hosts == 1 or self._up_to_date:
+            return
+        if self._in_epoch and self._reports and self._reports[0].epochs:
+            self.snapshot = before
+            return
+        unknown = dict.fromkeys((*ENERGIES, "gpu_energy_j"))
+        reasons = {**self.snapshot.reasons, **dict.fromkeys(unknown, _NOT_GATHERED)}
+        self.snapshot = replace(self.snapshot, **unknown, reasons=reasons)  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------------ state
+    @property
+    def no_data(self) -> bool:
+        """Whether rank 0 had nothing to train on, as of the last exchange: the same on all ranks."""
+        return self._no_data
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that ended with a report of rank 0."""
+        return int(self._reports[0].epochs) if self._up_to_date else super().epochs_done
+
+    @property
+    def _up_to_date(self) -> bool:
+        """Whether nothing has happened in this process since the last exchange."""
+        if not self._reports or self._in_epoch:
+            return False
+        return self._meter.epochs_done == self._reports[self._ranks.rank].epochs
+
+    # ------------------------------------------------------------------ inside
+    def _leave_pass(self, number: int, samples: int) -> None:
+        super()._leave_pass(number, samples * self._ranks.size)
+
+    def _refresh(self) -> None:
+        before = self.snapshot if self._reports else None
+        super()._refresh()
+        if self._up_to_date:
+            seen = gathered(self.snapshot, self._reports)
+            self.snapshot = self._without_epochs(seen) if self._resumed else seen
+        elif before is not None and self._ranks.hosts > 1:
+            self.snapshot = before
+
+    def _exchange(self, *, left: bool) -> None:
+        self._reports = tuple(RankReport(*row) for row in self._ranks.exchange(self._own_report(left=left)))
+        first = self._reports[0]
+        self.reached, self._resumed = bool(first.reached), int(first.resumed)
+        self._no_data = self.passes > 0 and first.epochs > 0 and not first.samples
+        self._metric, self._target_value = from_nan(first.metric), from_nan(first.target_value)
+        self._refresh()
+        self._weights = Weights.of(self._job, device_of(self._reports))
+        self._bound = None if self.last else Bound(self.planned, self._weights)
+
+    def _own_report(self, *, left: bool) -> RankReport:
+        seen, ranks, info = self._meter.observation(), self._ranks, self._device.info
+        clock_compares = ranks.measures or not self._job.device.startswith(PREFIX)  # a simulated clock is virtual
+        return RankReport(
+            attempt=self.number,
+            epochs=self._meter.epochs_done,
+            left=left,
+            unreported=self._in_epoch and not self._adoptable,
+            reached=self.reached,
+            resumed=self._resumed,
+            metric=or_nan(self._metric),
+            target_value=or_nan(self._target_value),
+            samples=or_nan(seen.samples),
+            samples_per_epoch=or_nan(seen.samples_per_epoch),
+            profiled=self._profiled,
+            cost_per_sample=or_nan(self._sweep.cost_per_sample()),
+            measures=ranks.measures,
+            source=ENERGY_SOURCES.index(info.energy_source),
+            devices=info.count,
+            max_power_w=or_nan(info.max_power_w),
+            energy_j=or_nan(seen.energy_j),
+            rest_j=or_nan(seen.rest_j),
+            excess_j=or_nan(seen.excess_j),
+            time_s=or_nan(seen.time_s if clock_compares else None),
+            rest_s=or_nan(seen.rest_s if clock_compares else None),
+            excess_s=or_nan(seen.excess_s if ranks.rank == 0 else None),
+        )
+
+    def _check_bound(self, *, at_end_of_epoch: bool) -> None:
+        if at_end_of_epoch and self.epochs_done:
+            super()._check_bound(at_end_of_epoch=True)
+
+    def _epoch_cost(self, at_end_of_epoch: bool) -> float | None:
+        first, size = self._reports[0], self.snapshot.samples_per_epoch
+        if not math.isnan(first.cost_per_sample):
+            return first.cost_per_sample * size if size else None
+        rates = None if first.profiled else Rates.of(self.snapshot)
+        return rates.epoch_cost(size, self._weights) if rates else None

@@ -1,0 +1,228 @@
+"""Measures one attempt: energy, time, samples, epochs, power points, waiting for data."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from airflow_provider_zeus.model.power_points import MAX_POINTS, thinned
+from airflow_provider_zeus.model.trial import Observation, PowerPoint
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.meter import Reading, Span, edge, read
+from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0  # how often the sums of a running epoch are taken [s of the device's clock]
+_POINT_S = 1.0  # least time between two power points [s]
+_LAST_POINT_S = 0.5  # the same where a phase or a limit ends; a shorter part goes into the next point
+_PAUSE_STEPS = 2.0  # after so many step times without a step, the training steps have ended
+_INPUT_BOUND = 0.3  # share of waiting for data above which a power limit hardly matters
+_MIN_SHARE_S = 1.0  # of training, before that share means something
+_NOT_PROFILED = "the limit that would have been chosen is not measured yet"
+
+
+class AttemptMeter:
+    """Counts samples and epochs, and adds up energy and time: in all, in training steps, in profiling.
+
+    The device is synchronised at edges only: start and end of an epoch, of its training steps, of a profiling window.
+    """
+
+    def __init__(self, device: Device, sweep: Sweep, limit_found_w: float | None) -> None:
+        self.samples = 0  # trained so far
+        self.epochs_done = 0
+        self.training = False  # within the training steps of an epoch
+        self.due_s = 0.0  # when a step next calls take_due_readings() [s of the device's clock]
+        self.points: deque[PowerPoint] = deque()  # not yet sent
+        self._device, self._sweep, self._limit_found_w = device, sweep, limit_found_w
+        self._total, self._train = Span(), Span()
+        self._point: Span | None = None  # since the last power point; None before the first epoch
+        self._tick_s = 0.0  # when the sums are next taken
+        self._epoch_start: Reading | None = None
+        self._epoch_from = 0  # samples when the present epoch began
+        self._expected: float | None = 0.0  # samples of the present epoch, as its loaders announced them
+        self._bare = False  # a loop of steps without a loader: the end of the training steps is not announced
+        self._last_step: Reading | None = None  # after the last step, if one was taken
+        self._step_s = 0.0  # time between the last two of them
+
+    # ------------------------------------------------------------------ edges
+    def start_epoch(self) -> None:
+        """Begin an epoch. The first one starts the clock of the trial."""
+        self._epoch_start = reading = edge(self._device)
+        self._epoch_from, self._expected = self.samples, 0.0
+        if self._point is None:
+            self._total.open(reading)
+            self._point = Span(reading)
+        else:
+            self.advance(reading)
+
+    def expect(self, samples: float | None) -> None:
+        """Add the samples of a loader's pass to those of the epoch; None when the loader does not know."""
+        known = self._expected is not None and samples is not None
+        self._expected = (self._expected or 0.0) + (samples or 0.0) if known else None
+
+    def start_training(self, *, first_step_done: bool) -> None:
+        """Begin training steps. If the first one is already done, they began with the epoch."""
+        if not self.training:
+            reading = edge(self._device)
+            self.advance(reading, phase_ends=not first_step_done)
+            if first_step_done and self.samples == self._epoch_from:
+                reading = self._epoch_start or reading
+            self.training, self._bare = True, first_step_done
+            self._last_step = None
+            self._train.open(reading)
+            self._sweep.start(reading, self.samples)
+        self._tick_s = self._device.now_s() + TICK_S
+        self.due_s = 0.0 if self._sweep.needs_next_step else self._tick_s
+
+    def take_due_readings(self, now_s: float) -> bool:
+        """After a step at ``due_s`` or later: pass an edge of a profiling window, and every second take the sums.
+
+        Returns whether the sums are new.
+        """
+        sweep, reading, complete = self._sweep, None, False
+        if sweep.active and sweep.edge_due(now_s):
+            reading = edge(self._device)
+            self.advance(reading, phase_ends=True)
+            complete = sweep.pass_edge(reading, self.samples)
+        elif sweep.active and self._bare:
+            reading = read(self._device)
+        summed = complete or sweep.drift_check_pending or now_s >= self._tick_s
+        if summed:
+            self._tick_s = now_s + TICK_S
+            reading = read(self._device)
+            self.advance(reading)
+            sweep.check_drift(reading, self.samples)
+        step = reading if sweep.active and self._bare else None
+        self._step_s = step.time_s - self._last_step.time_s if step and self._last_step else 0.0
+        self._last_step = step
+        self.due_s = 0.0 if sweep.active else self._tick_s
+        return summed
+
+    def end_training(self) -> None:
+        """End the training steps of an epoch; what follows is validation."""
+        if not self.training:
+            return
+        reading, last = edge(self._device), self._last_step
+        if last is not None and reading.time_s - last.time_s > _PAUSE_STEPS * self._step_s:
+            reading = last  # what came after it was no step
+        self.advance(reading, phase_ends=True)
+        self._sweep.stop(reading, self.samples, bare=self._bare)
+        self._train.close(reading)
+        self.training = False
+
+    def end_epoch(self) -> None:
+        """Count an epoch as done after its report, with energy and time up to now."""
+        self.end_training()
+        self.advance(edge(self._device))
+        self.epochs_done += 1
+        self._epoch_from = self.samples
+
+    def advance(self, reading: Reading, *, phase_ends: bool = False) -> None:
+        """Count energy and time up to ``reading``. Adds a power point about once a second and at the end of a phase."""
+        self._total.advance(reading)
+        self._train.advance(reading)
+        self._sweep.advance(reading)
+        point = self._point
+        if point is None:
+            return
+        point.advance(reading)
+        if point.time_s < (_LAST_POINT_S if phase_ends else _POINT_S):
+            return
+        phase = "validate" if not self.training else "profile" if self._sweep.active else "train"
+        limit_w, at_s = self._device.limit_w(), self._total.time_s
+        self.points.append(PowerPoint(t_s=at_s, power_w=point.power_w, limit_w=limit_w, phase=phase))
+        if len(self.points) > 2 * MAX_POINTS:  # nothing sends them: thin them out
+            self.points.extend(thinned(drain(self.points)))
+        self._point = Span(reading)
+
+    # ------------------------------------------------------------------ sums
+    @property
+    def samples_per_epoch(self) -> float | None:
+        """Samples of one epoch: the mean of those done; in the first epoch, what its loaders announced."""
+        if self.epochs_done:
+            return self._epoch_from / self.epochs_done or None
+        return self._expected or None
+
+    @property
+    def epochs(self) -> float | None:
+        """Epochs done, with the fraction of the present one; None while the size of the first one is not known."""
+        begun, size = self.samples - self._epoch_from, self.samples_per_epoch
+        if begun and size is None and not self.epochs_done:
+            return None
+        return self.epochs_done + (min(begun / size, 1.0) if size else 0.0)
+
+    def observation(self) -> Observation:
+        """Sums up to the last reading. Fields that only the attempt knows (metric, target, ...) are left out."""
+        started, info, epochs = self._point is not None, self._device.info, self.epochs
+        total, train = self._total, self._train
+        excess_j, excess_s = self._sweep.excess(self.samples)
+        energy_j, each_j = total.energy_j, total.each_j
+        rest_j = None if energy_j is None or train.energy_j is None else energy_j - train.energy_j
+        if info.energy_source is None or not started:
+            energy_j = rest_j = excess_j = each_j = None
+        return Observation(
+            epochs=epochs,
+            samples=self.samples,
+            samples_per_epoch=self.samples_per_epoch,
+            energy_j=energy_j,
+            rest_j=rest_j,
+            excess_j=excess_j,
+            time_s=total.time_s if started else None,
+            rest_s=max(total.time_s - train.time_s, 0.0) if started else None,
+            excess_s=excess_s if started else None,
+            power_limit_w=self._device.limit_w(),
+            device_model=info.model,
+            device_count=info.count,
+            max_power_w=info.max_power_w,
+            energy_source=info.energy_source,
+            gpu_uuid=self._device.uuid,
+            gpu_energy_j=each_j,
+            limit_found_w=self._limit_found_w,
+            reasons=self._reasons(epochs, energy_j=energy_j, rest_j=rest_j, excess_j=excess_j, excess_s=excess_s),
+        )
+
+    def _reasons(self, epochs: float | None, **figures: float | None) -> dict[str, str]:
+        """Why a figure is missing. Without a reason, a reader keeps the reason of an earlier heartbeat."""
+        missing, reasons = self._device.missing, {}
+        if self._point is not None:
+            unread = missing.get("energy_j") or self._total.reason or self._train.reason
+            for name in (name for name, value in figures.items() if value is None):
+                reasons[name] = (unread if name.endswith("_j") else None) or _NOT_PROFILED
+        if epochs is None:
+            reasons["epochs"] = "the data loader cannot tell the size of an epoch, and none was completed"
+        if "limit_w" in missing:
+            reasons["power_limit_w"] = missing["limit_w"]
+        if "energy_j" in reasons and self._device.info.count > 1:
+            reasons["gpu_energy_j"] = reasons["energy_j"]
+        return reasons
+
+
+class DataWait:
+    """Adds up how long the loaders of an attempt waited for data."""
+
+    def __init__(self) -> None:
+        self._waited_s = self._looped_s = 0.0
+        self._warned = False
+
+    @property
+    def share(self) -> float | None:
+        """Share of the training time spent waiting for data; None below 1 s of training."""
+        return self._waited_s / self._looped_s if self._looped_s >= _MIN_SHARE_S else None
+
+    def add(self, waited_s: float, looped_s: float) -> None:
+        """Add a pass of ``looped_s`` seconds, ``waited_s`` of them spent waiting. Warn once when the share is high."""
+        self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
+        share = self.share
+        if share is not None and share > _INPUT_BOUND and not self._warned:
+            self._warned = True
+            log.warning(
+                "Zeus: %.0f %% of the training time is spent waiting for data: it is input-bound, and the power limit "
+                "hardly matters. More workers in run.data_loader(..., num_workers=n) may help.",
+                100 * share,
+            )
+
+    def log_share(self) -> None:
+        """Log the share at the end of an attempt."""
+        if self.share is not None:
+            log.info("Zeus: %.0f %% of this attempt's training time was spent waiting for data.", 100 * self.share)

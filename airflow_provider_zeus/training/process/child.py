@@ -1,0 +1,121 @@
+"""A training in a separate process under a supervisor, with its output and its result followed while it runs."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from airflow_provider_zeus.training.process import supervisor
+from airflow_provider_zeus.training.protocol.events import MOST_LINE_BYTES, ResultLine, read_lines
+from airflow_provider_zeus.untrusted_files import open_plain
+
+GRACE_S = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task, which has to store the cost, after 5 s
+_MAX_LINE = 64 * 1024  # characters of output shown as one line
+_MAX_READ = 2**24  # bytes of a result read at once
+
+_ENDS = re.compile("\r\n|\r|\n")  # a progress bar's carriage return ends a line too
+
+
+class Child:
+    """A command, started with ``environ`` in ``cwd``. It ends when this process ends, even by SIGKILL.
+
+    :param on_line: gets each line of output, stdout and stderr together.
+    :param grace_s: between SIGTERM and SIGKILL when the command is stopped [s].
+
+    Raises OSError where no process can be started. A command that does not exist ends with status 127, as in a shell.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        on_line: Callable[[str], None],
+        *,
+        cwd: str | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self.last_line = ""  # of the output, the last one that is not empty
+        self._on_line = on_line
+        self._rest = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._process = subprocess.Popen(  # noqa: S603  this package's own file, no shell
+            [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(grace_s), *command],
+            env=dict(environ),
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._output = self._process.stdin, self._process.stdout
+        self._poll = select.poll()
+        self._poll.register(self._output, select.POLLIN)
+
+    def follow(self, for_s: float) -> int | None:
+        """Pass output on for at most ``for_s`` seconds; return the exit status if the command has ended, else None."""
+        if self._poll.poll(for_s * 1000):
+            data = self._output.read(65536)
+            self._split(self._decoder.decode(data, final=not data), last=not data)
+            if not data:
+                return self._process.wait()
+            return None
+        return self._process.poll()  # a supervisor that was killed may leave a daemon that holds the output
+
+    def stop(self) -> int:
+        """End the command and all processes that it started, if it still runs; return its exit status."""
+        self._stdin.close()
+        while (status := self.follow(0.1)) is None:
+            pass
+        return status
+
+    def close(self) -> None:
+        """Close the pipes of a command that has ended."""
+        self._stdin.close()
+        self._output.close()
+
+    def _split(self, text: str, *, last: bool) -> None:
+        *lines, self._rest = _ENDS.split(self._rest + text)
+        if last or len(self._rest) > _MAX_LINE:
+            lines, self._rest = [*lines, self._rest], ""
+        for line in (each.replace("\0", "\ufffd") for each in lines):  # PostgreSQL, which may hold XComs, takes no NUL
+            if line.strip():
+                self.last_line = line
+                self._on_line(line)
+
+
+class Follower:
+    """Reads the lines that were appended to a result file since the last call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read = path, 0
+        self._invalid = False  # it is no result: nothing more is read
+
+    def news(self) -> list[ResultLine]:
+        """New whole lines; none while the file does not exist. Raises ValueError, once, where it is no result."""
+        if self._invalid:
+            return []
+        try:
+            with open(open_plain(self._path), "rb") as file:
+                file.seek(self._read)
+                data = file.read(_MAX_READ)
+        except FileNotFoundError:
+            return []
+        except ValueError:  # such as a pipe
+            self._invalid = True
+            raise
+        whole = data[: data.rfind(b"\n") + 1]
+        if not whole and len(data) > MOST_LINE_BYTES:
+            self._invalid = True
+            raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
+        self._read += len(whole)
+        return list(read_lines(io.BytesIO(whole)))

@@ -1,0 +1,91 @@
+"""The power profile of one batch size. :mod:`.search` decides what to measure next, :mod:`.sweep` measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.objective import Rate
+from airflow_provider_zeus.model.trial import ProfileSample, since_mark
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
+
+
+def limits_to_measure(job: ZeusJob, limits: LimitControl | None, weights: Weights) -> Sequence[float]:
+    """Limits to profile [W], highest first. Where only time counts, the highest alone: no lower limit is faster.
+
+    Raises JobSpecError: one of the job's limits is out of the device's range.
+    """
+    if limits is None or weights.time_alone or job.mode not in ("optimize", "observe"):
+        return ()
+    grid_w = limits.grid_w(job.power_limits_w)
+    if weights.fastest:
+        return grid_w[:1]
+    if job.mode == "observe" and limits.found_w is not None:  # training goes on at this limit: its rates are needed
+        return sorted({*grid_w, limits.found_w}, reverse=True)
+    return grid_w
+
+
+class Profiler:
+    """The profile of one batch size on one device. Samples of one limit add up, from all runs that measured it.
+
+    :param limits_w: limits that may be measured [W]; empty: nothing is measured.
+    :param known: samples of earlier runs on this device; those of other batch sizes and limits are left out.
+    :param min_s: least steady training of one window [s].
+    :param min_steps: least optimizer steps of one window.
+    """
+
+    def __init__(
+        self,
+        limits_w: Sequence[float],
+        known: Iterable[ProfileSample],
+        *,
+        batch_size: int,
+        weights: Weights,
+        min_s: float,
+        min_steps: int,
+    ) -> None:
+        self.batch_size, self.weights = batch_size, weights
+        self.min_s, self.min_steps = min_s, min_steps
+        self.limits_w = tuple(limits_w)
+        self._search = Search(self.limits_w, weights, min_s, min_steps)
+        self._measured = by_limit(
+            s for s in since_mark(known) if s.batch_size == batch_size and s.limit_w in self.limits_w
+        )
+        self._decide()
+
+    def add(self, sample: ProfileSample) -> None:
+        """Add a measured sample."""
+        self._measured.setdefault(sample.limit_w, LimitMeasurement()).add(sample)
+        self._decide()
+
+    def reset(self) -> ProfileSample:
+        """Forget all samples. Returns the mark that says so to readers of the stored samples."""
+        self._measured = {}
+        self._decide()
+        return ProfileSample.mark(self.batch_size)
+
+    @property
+    def walked(self) -> bool:
+        """Whether every limit that had to be is measured, and at most the best one is still being confirmed."""
+        return self._next is None or self._next.confirming
+
+    @property
+    def best_w(self) -> float | None:
+        """The best limit of those measured so far [W]; None before the first sample."""
+        return self._search.best_w(self._measured)
+
+    def rates_at(self, limit_w: float | None) -> Rate | None:
+        """(J per sample, s per sample) at a limit; None where it was not measured."""
+        measurement = self._measured.get(limit_w) if limit_w is not None else None
+        return measurement.rate if measurement and measurement.samples else None
+
+    def cost_at(self, limit_w: float | None) -> float | None:
+        """Cost per sample [J] of Eq. 2 at a limit; None where it was not measured."""
+        rates = self.rates_at(limit_w)
+        return self.weights.cost(*rates) if rates else None
+
+    def _decide(self) -> None:
+        self._next = self._search.next_limit(self._measured) if self.limits_w else None
+        self.next_limit_w = self._next.limit_w if self._next else None  # to measure now; None: the profile is complete

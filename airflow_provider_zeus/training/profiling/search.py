@@ -1,0 +1,250 @@
+"""Which power limit to measure next, and when a profile is complete (section 4.2). Pure: no clock, no device.
+
+Coarse to fine: every second limit of a grid (of a long grid, six), from the highest down, then limits beside the best
+one until its neighbours are measured. Cost against limit is unimodal in less than half of all measured trainings, so
+the walk does not stop at the first limit that is worse. Then the best limit is confirmed: limits that measurement noise
+does not tell apart are measured again, until they differ by more than that noise, or by too little to matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.objective import Rate, permitted
+from airflow_provider_zeus.model.trial import ProfileSample
+
+COARSE = 5  # parts into which the coarse walk divides a long grid
+HALF_WIDTH = 0.02  # half of the 95 % confidence interval of J and s per sample at one limit [relative]: aimed at,
+LONGEST = 3  # in at most so many windows
+CLEARLY = 3.0  # standard deviations by which a limit must be worse than the best to be left alone
+DOUBT = 1.65  # standard deviations by which a limit may be better than measured, one-sided 95 %
+IN_DOUBT = 8  # windows of a limit in doubt before the grid around the best one is refined
+ENOUGH = 0.003  # relative difference that is too little to matter
+MOST = 30  # windows of one limit, at most
+NOISE = 0.003  # least relative standard deviation of a window, however small its scatter is
+TICK_S = 0.1  # longest time between two refreshes of an energy counter (NVML: every 20 to 100 ms)
+
+
+class NextLimit(NamedTuple):
+    """The limit to train at now [W]. ``confirming``: every limit needed is measured, but the best one is in doubt."""
+
+    limit_w: float
+    confirming: bool = False
+
+
+@dataclass(slots=True)
+class LimitMeasurement:
+    """All samples of one limit. They may be added in any order."""
+
+    samples: int = 0
+    energy_j: float = 0.0
+    time_s: float = 0.0
+    steps: int = 0
+    pieces: int = 0
+    inverse_s: float = 0.0  # sum of 1 / s
+    j: float = 0.0  # sum of s x J/sample,
+    jj: float = 0.0  # of s x (J/sample)^2,
+    s: float = 0.0  # of s x s/sample,
+    ss: float = 0.0  # of s x (s/sample)^2
+
+    def add(self, piece: ProfileSample) -> None:
+        """Add one piece; one without samples or time is left out."""
+        if piece.samples <= 0 or piece.time_s <= 0:
+            return
+        t, rate_j, rate_s = piece.time_s, piece.energy_j / piece.samples, piece.time_s / piece.samples
+        self.samples, self.steps, self.pieces = self.samples + piece.samples, self.steps + piece.steps, self.pieces + 1
+        self.energy_j, self.time_s, self.inverse_s = (
+            self.energy_j + piece.energy_j,
+            self.time_s + t,
+            self.inverse_s + 1 / t,
+        )
+        self.j, self.jj = self.j + t * rate_j, self.jj + t * rate_j**2
+        self.s, self.ss = self.s + t * rate_s, self.ss + t * rate_s**2
+
+    @property
+    def rate(self) -> Rate:
+        """(J, s) per sample."""
+        return self.energy_j / self.samples, self.time_s / self.samples
+
+    def squares(self) -> tuple[float, float]:
+        """Relative squared deviations [s] of the pieces' J and s per sample from their means; 0 of one piece.
+
+        A GPU's energy counter advances in ticks, so a tick may fall into one window or the next. That spread says
+        nothing about the training and cancels out over windows: an upper bound of it is subtracted.
+        """
+        if self.pieces < 2:
+            return 0.0, 0.0
+        free = self.pieces - 1
+        most = 1 + 2 * math.sqrt(2 / free)  # how far the squares of so few pieces scatter themselves
+        ticks = most * TICK_S**2 / 6 * self.inverse_s * free / self.pieces
+        squares_j = self.jj * self.time_s / self.j**2 - 1 if self.j > 0 else 0.0
+        squares_s = self.ss * self.time_s / self.s**2 - 1
+        return max(squares_j * self.time_s - ticks, 0.0), max(squares_s * self.time_s, 0.0)
+
+    def half_width(self) -> float:
+        """Half of the 95 % confidence interval of J or s per sample, the wider one [relative]; 0 below three pieces."""
+        if self.pieces < 3:
+            return 0.0
+        free = self.pieces - 1
+        return 1.96 * (1 + 1.5 / free) * math.sqrt(max(self.squares()) / free / self.time_s)  # about Student's t
+
+
+@dataclass(frozen=True)
+class Search:
+    """Decisions about one profile. They depend only on the samples measured so far.
+
+    :param limits_w: limits that may be measured [W].
+    :param window_s: least steady training of one window [s].
+    :param window_steps: least optimizer steps of one window.
+    """
+
+    limits_w: tuple[float, ...]
+    weights: Weights
+    window_s: float
+    window_steps: int
+
+    def next_limit(self, measured: Mapping[float, LimitMeasurement]) -> NextLimit | None:
+        """The limit to measure now; None once the profile is complete."""
+        limits_w = sorted(set(self.limits_w), reverse=True)
+        whole = self.whole(measured)
+        rivals = self._rivals(whole)
+        for limit_w in coarse(limits_w):
+            if limit_w not in whole or self._too_wide(whole, limit_w):
+                return NextLimit(limit_w)
+        if not rivals:
+            return None
+        for limit_w in whole:
+            if self._too_wide(whole, limit_w):
+                return NextLimit(limit_w)
+        again = self._least_measured(whole, rivals, IN_DOUBT)
+        if again is not None:
+            return NextLimit(again)
+        beside = self._beside_best(limits_w, whole)
+        if beside is not None:
+            return NextLimit(beside)
+        again = self._least_measured(whole, rivals, MOST)
+        return None if again is None else NextLimit(again, confirming=True)
+
+    def whole(self, measured: Mapping[float, LimitMeasurement]) -> dict[float, LimitMeasurement]:
+        """Limits with at least one whole window, highest first."""
+        return {
+            w: measured[w]
+            for w in sorted(measured, reverse=True)
+            if w in self.limits_w
+            and self._windows(measured[w]) >= 1
+            and (measured[w].energy_j > 0 or self.weights.fastest)
+        }
+
+    def best_w(self, measured: Mapping[float, LimitMeasurement]) -> float | None:
+        """The best limit of those with a whole window, else of those with any sample [W]; None before the first."""
+        return self._best(self.whole(measured) or {w: one for w, one in measured.items() if one.samples})
+
+    # ------------------------------------------------------------------ inside
+    def _windows(self, one: LimitMeasurement) -> float:
+        return min(one.time_s / self.window_s, one.steps / self.window_steps) + 1e-9
+
+    def _best(self, measured: Mapping[float, LimitMeasurement]) -> float | None:
+        return self.weights.best_w({w: one.rate for w, one in measured.items()})
+
+    def _too_wide(self, whole: Mapping[float, LimitMeasurement], limit_w: float) -> bool:
+        """Whether to go on at this limit: its confidence interval is too wide, and it is not clearly worse."""
+        one = whole[limit_w]
+        if one.half_width() <= HALF_WIDTH or self._windows(one) >= LONGEST:
+            return False
+        best_w = self._best(whole)
+        return best_w is None or self._excess(whole, limit_w, best_w) <= CLEARLY * self._error(whole, limit_w, best_w)
+
+    def _rivals(self, whole: Mapping[float, LimitMeasurement]) -> set[float]:
+        """The best limit, and those that may be better by more than matters, given the noise."""
+        best_w = self._best(whole)
+        if best_w is None:
+            return set()
+        top_w, (_, sd_s), doubt = max(whole), self._noise(whole), dict[float, float]()
+        for w, one in whole.items():  # how much longer or shorter a sample may take than at the highest limit
+            off = DOUBT * sd_s * math.sqrt(1 / one.time_s + 1 / whole[top_w].time_s)
+            doubt[w] = off if off > ENOUGH else 0.0
+        rates = {w: one.rate for w, one in whole.items()}
+        most = permitted(rates, self.weights.objective, doubt)
+        least = permitted(rates, self.weights.objective, {w: -d for w, d in doubt.items()})
+        rivals = {
+            w
+            for w in most
+            if w == best_w or DOUBT * self._error(whole, w, best_w) - self._excess(whole, w, best_w) > ENOUGH
+        }
+        return rivals if rivals <= set(least) else rivals | {top_w}  # its time decides what is permitted
+
+    def _excess(self, whole: Mapping[float, LimitMeasurement], limit_w: float, best_w: float) -> float:
+        """By how much a limit is worse than the best one [relative]."""
+        value = self.weights.value
+        return value(*whole[limit_w].rate) / value(*whole[best_w].rate) - 1
+
+    def _error(self, whole: Mapping[float, LimitMeasurement], *limits_w: float) -> float:
+        """Standard deviation of the difference between limits [relative]."""
+        weights = self.weights
+        sd_j, sd_s = self._noise(whole)
+        variance = 0.0
+        for one in (whole[w] for w in limits_w):
+            share = 0.0 if weights.fastest else 1.0  # of energy in what is minimised
+            if weights.objective == "cost" and not weights.fastest:
+                share = weights.eta * one.rate[0] / weights.cost(*one.rate)
+            variance += ((share * sd_j) ** 2 + ((1 - share) * sd_s) ** 2) / one.time_s
+        return math.sqrt(variance)
+
+    def _noise(self, whole: Mapping[float, LimitMeasurement]) -> tuple[float, float]:
+        """Relative standard deviations of J and s per sample over 1 s, pooled over all limits."""
+        free = sum(one.pieces - 1 for one in whole.values())
+        least = NOISE * math.sqrt(self.window_s)
+        if free < 1:
+            return least, least
+        squares = [one.squares() for one in whole.values()]
+        sd_j, sd_s = (math.sqrt(math.fsum(each) / free) for each in zip(*squares, strict=True))
+        return max(sd_j, least), max(sd_s, least)
+
+    def _least_measured(
+        self, whole: Mapping[float, LimitMeasurement], rivals: set[float], windows: int
+    ) -> float | None:
+        """The rival with the fewest whole windows, below ``windows``; one with an unfinished window comes first."""
+        if len(rivals) < 2:
+            return None
+        done = {w: self._windows(whole[w]) for w in rivals}
+        waiting = [w for w in rivals if done[w] < windows]
+        return min(waiting, key=lambda w: (int(done[w]), int(done[w]) - done[w], -w), default=None)
+
+    def _beside_best(self, limits_w: Sequence[float], whole: Mapping[float, LimitMeasurement]) -> float | None:
+        """A limit half way between the best and the next one measured, on the better side first."""
+        best_w = self._best(whole)
+        if best_w is None:
+            return None
+        at = limits_w.index(best_w)
+        gaps: list[tuple[float, float]] = []
+        for step in (-1, 1):
+            end = at + step
+            while 0 <= end < len(limits_w) and limits_w[end] not in whole:
+                end += step
+            if abs(end - at) > 1:
+                inside = 0 <= end < len(limits_w)
+                far = self.weights.value(*whole[limits_w[end]].rate) if inside else math.inf
+                gaps.append((far, limits_w[at + step * (abs(end - at) // 2)]))
+        return min(gaps)[1] if gaps else None
+
+
+def by_limit(samples: Iterable[ProfileSample]) -> dict[float, LimitMeasurement]:
+    """Add up samples by limit [W]."""
+    measured: dict[float, LimitMeasurement] = defaultdict(LimitMeasurement)
+    for sample in samples:
+        measured[sample.limit_w].add(sample)
+    return measured
+
+
+def coarse(limits_w: Sequence[float]) -> list[float]:
+    """Limits of the coarse walk, highest first: every second one, about six of a long grid, and mostly the lowest."""
+    stride = max(2, round((len(limits_w) - 1) / COARSE))
+    chosen = list(limits_w[::stride])
+    if limits_w and 2 * ((len(limits_w) - 1) % stride) >= stride:
+        chosen.append(limits_w[-1])
+    return chosen

@@ -1,0 +1,271 @@
+"""Profiles a training: measures a window at each power limit, sets the best one, and checks that the profile holds."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from typing import TypeVar
+
+from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.limits.record import same_w
+from airflow_provider_zeus.power.meter import Reading, Span
+from airflow_provider_zeus.training.profiling.measurement_windows import MeasurementWindows
+from airflow_provider_zeus.training.profiling.profile_drift import MAX_DIFFERENCE, DriftDetector
+from airflow_provider_zeus.training.profiling.profiler import Profiler
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_MAX_FAILURES = 3  # pieces without energy after which profiling stops and the limit found is set
+
+
+class Sweep:
+    """Profiling within one attempt.
+
+    :param limits: None where limits are not to be set; nothing is profiled then.
+    :param observe: when the profile is complete, set the limit found instead of the best one.
+    """
+
+    def __init__(self, device: Device, limits: LimitControl | None, profiler: Profiler, *, observe: bool) -> None:
+        self.active = False  # profiling now
+        self.measured: list[ProfileSample] = []
+        self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
+        self._device, self._limits, self._profiler, self._observe = device, limits, profiler, observe
+        self._windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
+        self._spent, self._spent_samples = Span(), 0  # all of profiling, settling included
+        self._since_samples = 0  # samples trained when the open part of ``_spent`` began
+        self._drift = DriftDetector(profiler.min_s, profiler.min_steps * profiler.batch_size)
+        self._detects_drift = bool(profiler.limits_w) and not profiler.weights.fastest
+
+    # ------------------------------------------------------------------ edges
+    def start(self, reading: Reading, samples: int) -> None:
+        """Begin training steps, when ``samples`` were trained in all."""
+        self._detects_drift = self._detects_drift and self._may_set
+        if self._may_set and self._profiler.next_limit_w is not None:
+            self._start_profiling(reading, samples)
+        else:
+            self._set_chosen()
+
+    def stop(self, reading: Reading, samples: int, *, bare: bool = False) -> None:
+        """End training steps. The unfinished piece goes on in the next epoch.
+
+        :param bare: the end was not announced; it may lie before ``reading``, which then does not count for drift.
+        """
+        if self.active:
+            self._windows.pause(reading, samples)
+            self._stop_profiling(reading, samples)
+        elif bare:
+            self._drift.pause()
+        else:
+            self.check_drift(reading, samples, pauses=True)
+
+    @property
+    def needs_next_step(self) -> bool:
+        """Whether it needs a reading after the next step, not only once a second."""
+        return self.active or self.drift_check_pending
+
+    @property
+    def drift_check_pending(self) -> bool:
+        """Whether training at the chosen limit is to be compared with the profile from the next step on."""
+        return self._detects_drift and not self.active and not self._drift.is_open
+
+    def edge_due(self, now_s: float) -> bool:
+        """Count a step made while profiling; return whether an edge of a piece is due."""
+        return self._windows.edge_due(now_s)
+
+    def pass_edge(self, reading: Reading, samples: int) -> bool:
+        """Open a piece, or close it and go on to the next one, the next limit or the chosen limit.
+
+        Returns whether the profile has become complete.
+        """
+        windows, was_open = self._windows, self._windows.is_open
+        if was_open:
+            windows.close(reading, samples)
+        if not was_open or not windows.counter_moved:
+            windows.open(reading, samples)
+            return False
+        before_w = windows.limit_w
+        self.keep(at_end=False)
+        next_w = self._profiler.next_limit_w
+        if self._may_set and next_w is not None:
+            if next_w == before_w and self._in_force(next_w):
+                windows.open(reading, samples)
+            else:
+                self._set_next(reading, samples)
+            return False
+        self._stop_profiling(reading, samples)
+        self._set_chosen()
+        self._log_result()
+        return next_w is None
+
+    def check_drift(self, reading: Reading, samples: int, *, pauses: bool = False) -> None:
+        """Compare training at the chosen limit with the profile; where it drifted, measure it again, once per attempt.
+
+        :param pauses: training steps end here.
+        """
+        chosen_w = self._chosen_w
+        rates = self._profiler.rates_at(chosen_w)
+        if self.active or not self._detects_drift or rates is None or not self._in_force(chosen_w):
+            return
+        if not self._drift.drifted(reading, samples, rates[0], pauses=pauses):
+            return
+        log.warning(
+            "Zeus: a sample at batch size %d no longer draws the %.3g J of its power profile, by over %.0f %%: the "
+            "profile is measured again.",
+            self._profiler.batch_size,
+            rates[0],
+            100 * MAX_DIFFERENCE,
+        )
+        self._detects_drift = False
+        self._record(self._profiler.reset())
+        self._windows.unsettle()
+        if not pauses:
+            self._start_profiling(reading, samples)
+
+    def keep(self, *, at_end: bool = True) -> None:
+        """Add the finished pieces to the profile. ``at_end`` of the attempt a part of a piece counts too."""
+        if not self._in_force(self._windows.limit_w):
+            self._windows.drop()
+            return
+        for sample in self._windows.take(at_end=at_end):
+            self._profiler.add(sample)
+            self._record(sample)
+
+    def advance(self, reading: Reading) -> None:
+        """Count what profiling spends up to now."""
+        self._spent.advance(reading)
+
+    # ------------------------------------------------------------------ figures
+    def take_unsent(self) -> tuple[ProfileSample, ...]:
+        """Return the samples since the last call, added up, behind the mark of a reset. Any thread may call."""
+        return summed_with_marks(drain(self.unsent))
+
+    def excess(self, samples: int) -> tuple[float | None, float | None]:
+        """(J, s) that profiling spent beyond the same samples at the chosen limit; 0 where nothing was profiled."""
+        profiled = self._spent_samples + (samples - self._since_samples if self.active else 0)
+        if profiled == 0:
+            return 0.0, 0.0
+        rates = self._profiler.rates_at(self._chosen_w)
+        if rates is None:
+            return None, None
+        spent_j = self._spent.energy_j
+        return None if spent_j is None else spent_j - profiled * rates[0], self._spent.time_s - profiled * rates[1]
+
+    def cost_per_sample(self) -> float | None:
+        """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
+        return self._profiler.cost_at(self._chosen_w) if self._profiler.walked and self._may_set else None
+
+    def missed_savings(self, samples: int) -> dict[str, float]:
+        """In mode ``observe``: what these samples would have saved at the best limit; empty where it is not known."""
+        best_w = self._profiler.best_w
+        best, found = self._profiler.rates_at(best_w), self._profiler.rates_at(self._chosen_w)
+        if not self._observe or best_w is None or best is None or not found or not all(found) or samples <= 0:
+            return {}
+        return {
+            "optimum_w": best_w,
+            "optimum_saves_j": samples * (found[0] - best[0]),
+            "optimum_saves_s": samples * (found[1] - best[1]),
+            "optimum_saves_energy": 1 - best[0] / found[0],
+            "optimum_saves_time": 1 - best[1] / found[1],
+        }
+
+    def log_missed_savings(self, samples: int) -> None:
+        """Log :meth:`missed_savings`, if there are any."""
+        missed = self.missed_savings(samples)
+        if not missed:
+            return
+        log.info(
+            "Zeus observed: at %g W instead of %g W these %d samples would have saved %+.4g J (%+.1f %%) and %+.4g s "
+            "(%+.1f %%).%s",
+            missed["optimum_w"],
+            self._chosen_w,
+            samples,
+            missed["optimum_saves_j"],
+            100 * missed["optimum_saves_energy"],
+            missed["optimum_saves_s"],
+            100 * missed["optimum_saves_time"],
+            "" if self._profiler.walked else " The profile is not complete yet.",
+        )
+
+    # ------------------------------------------------------------------ inside
+    @property
+    def _may_set(self) -> bool:
+        return self._limits is not None and self._limits.can_set and self._windows.failures < _MAX_FAILURES
+
+    @property
+    def _chosen_w(self) -> float | None:
+        return self._limits.found_w if self._observe and self._limits else self._profiler.best_w
+
+    def _in_force(self, limit_w: float | None) -> bool:
+        present_w = self._device.limit_w()
+        return limit_w is not None and present_w is not None and same_w(limit_w, present_w)
+
+    def _start_profiling(self, reading: Reading, samples: int) -> None:
+        self.active = True
+        self._spent.open(reading)
+        self._since_samples = samples
+        self._set_next(reading, samples)
+
+    def _stop_profiling(self, reading: Reading, samples: int) -> None:
+        self._spent.close(reading)
+        self._spent_samples += samples - self._since_samples
+        self.active = False
+
+    def _set_next(self, reading: Reading, samples: int) -> None:
+        """Set the limit that is to be measured now."""
+        limit_w = self._profiler.next_limit_w
+        if limit_w is None or self._limits is None:
+            return
+        if not self._in_force(limit_w):
+            if not self._limits.set_w(limit_w):
+                self._stop_profiling(reading, samples)
+                return
+            self._windows.unsettle()
+        self._windows.begin(reading, limit_w)
+
+    def _set_chosen(self) -> None:
+        """Set the best limit of a complete profile; to observe, or where energy cannot be measured, the limit found."""
+        if self._limits is None:
+            return
+        if self._windows.failures >= _MAX_FAILURES:
+            if self._limits.can_set and self._limits.found_w is not None:
+                self._limits.set_w(self._limits.found_w)
+        elif self._profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
+            self._limits.set_w(self._chosen_w)
+
+    def _record(self, sample: ProfileSample) -> None:
+        self.measured.append(sample)
+        self.unsent.append(sample)
+
+    def _log_result(self) -> None:
+        profiler = self._profiler
+        if self._windows.failures >= _MAX_FAILURES:
+            log.warning("Zeus gives up profiling: the energy counter of this device does not move or cannot be read.")
+            return
+        best_w, first_w = profiler.best_w, profiler.limits_w[0]
+        best, first = profiler.rates_at(best_w), profiler.rates_at(first_w)
+        if best is None or first is None:
+            return
+        log.info(
+            "Zeus power profile at batch size %d: %g W is best by %s; per sample %+.1f %% energy, %+.1f %% time "
+            "against %g W.%s",
+            profiler.batch_size,
+            best_w,
+            profiler.weights.objective,
+            100 * (best[0] / first[0] - 1),
+            100 * (best[1] / first[1] - 1),
+            first_w,
+            " The limit found is set again: mode is 'observe'." if self._observe else "",
+        )
+
+
+def drain(queue: deque[T]) -> tuple[T, ...]:
+    """Remove and return everything in a queue. Another thread may be appending."""
+    items: list[T] = []
+    with contextlib.suppress(IndexError):
+        while True:
+            items.append(queue.popleft())
+    return tuple(items)

@@ -1,0 +1,212 @@
+"""Environment variables of a process that is started with a plan: where the plan is and where its result goes.
+
+- ``ZEUS_PLAN``: the plan's path, or its JSON.
+- ``ZEUS_RESULT``: a file to which the result's lines are appended. In a folder (a path that ends in ``/``, or an
+  existing folder) each start writes a new file, so no line is lost when a process dies.
+- ``ZEUS_XCOM``: where the result is written as one JSON document for the task's XCom when the training ends; by
+  default ``/airflow/xcom/return.json`` where that folder exists, as in a pod whose XCom Airflow collects.
+- ``ZEUS_BATCH_SIZE``: batch size of the plan's first attempt, for a process that does not import this package.
+- ``ZEUS_TRY``: number of the task's try that started the process.
+- ``ZEUS_ATTEMPT_ROOT``: ``[zeus] attempt_root`` of the host that trains, if it differs from the plan's.
+- ``ZEUS_POWER_SOCKET``: ``[zeus] power_socket`` of the host that trains, if it differs from the plan's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_OID, uuid4, uuid5
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.factory import device_of
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.none import NoneDevice
+from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter
+from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.sender import Sink, folded
+from airflow_provider_zeus.training.ranks import Ranks
+from airflow_provider_zeus.untrusted_files import opened_folder, read_plain, write_whole
+
+PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
+BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
+ATTEMPT_ROOT = "ZEUS_ATTEMPT_ROOT"
+RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
+
+_MAX_NOTE = 2**16  # bytes of the line that another process writes when it is out of memory
+_POD_XCOM = Path("/airflow/xcom/return.json")
+
+log = logging.getLogger(__name__)
+
+
+def plan_of(environ: Mapping[str, str]) -> Plan:
+    """Read the plan. Raises JobSpecError: none is given, it cannot be read, it has another version."""
+    plan = environ.get(PLAN, "")
+    if not plan:
+        raise JobSpecError.of(
+            PLAN,
+            None,
+            "is not set: this process was not started with a plan",
+            "start it by an operator of this package, or use ZeusRun.from_plan(path)",
+        )
+    return Plan.from_json(plan) if plan.lstrip().startswith("{") else Plan.read(Path(plan))
+
+
+def device_of_plan(plan: Plan, job: ZeusJob, state_dir: str | os.PathLike[str], ranks: Ranks) -> Device:
+    """Open the device that a plan's job measures. Raises JobSpecError for an unknown one."""
+    if not ranks.measures:
+        return NoneDevice(job.max_power_w, why="the first process of this host measures it for all")
+    return device_of(
+        job,
+        state_dir,
+        cpu_watts=plan.cpu_watts,
+        read_only=plan.power_read_only,
+        power_socket=os.environ.get(POWER_SOCKET, plan.power_socket),
+        gpu_lock_wait_s=plan.gpu_lock_wait_s,
+        gpus_held=plan.gpus_held,
+        processes=ranks.local_size,
+        hosts=ranks.hosts,
+    )
+
+
+def limits_of_plan(plan: Plan, job: ZeusJob, state_dir: str, device: Device, ranks: Ranks) -> LimitControl | None:
+    """The control of that device's power limits, not yet entered; None where this process sets no limits."""
+    if job.mode not in ("optimize", "observe") or ranks.rank or device.limit_range() is None:
+        return None
+    if ranks.hosts > 1:
+        log.warning("Zeus sets no power limits: this training runs on %d hosts; they are measured.", ranks.hosts)
+        return None
+    return LimitControl(device, state_dir, found_earlier_w=plan.limits_found_w.get(device.uuid or ""))
+
+
+def try_of(environ: Mapping[str, str]) -> int | None:
+    """The task's try number; None where it is not set."""
+    text = environ.get(TRY, "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+class Results:
+    """Sink of a started process: writes its lines to each place that the environment names.
+
+    A place that cannot be written is logged once and left out: the training goes on.
+
+    :param ti_id: of the plan, where several processes train: the notes of :class:`OtherRank` are then looked for.
+    """
+
+    def __init__(self, environ: Mapping[str, str], ti_id: str = "") -> None:
+        self._environ, self._ti_id = environ, ti_id
+        self._sinks: list[Sink] = []
+        self._document: Document | None = None
+        if result := environ.get(RESULT):
+            try:
+                self._sinks.append(
+                    ResultWriter(Path(result) / f"{uuid4().hex}.jsonl" if _is_folder(result) else Path(result))
+                )
+            except (OSError, ValueError) as error:
+                log.error("Zeus: %s=%s cannot be written (%s): the cost of this run is lost.", RESULT, result, error)
+        path = Path(environ[XCOM]) if environ.get(XCOM) else _POD_XCOM
+        if environ.get(XCOM) or path.parent.is_dir():
+            self._document = Document(path)
+            self._sinks.append(self._document)
+
+    def __call__(self, line: ResultLine) -> None:
+        """Write one line. Raises OSError where a file cannot be written."""
+        line = with_memory_of_others(line, self._environ.get(RESULT), self._ti_id)
+        for sink in self._sinks:
+            sink(line)
+
+    def hand_over(self, value: Any) -> None:
+        """Write the value of the kept attempt's function."""
+        if self._document is not None:
+            self._document.hand_over(value)
+
+
+class OtherRank:
+    """Sink of a process other than rank 0. It drops all lines but the end of an attempt that ran out of memory.
+
+    That line is written to a file beside the result, where rank 0 and the starter of the processes on this host read
+    it. Otherwise rank 0 would only see that a process is gone.
+    """
+
+    def __init__(self, environ: Mapping[str, str], ti_id: str, rank: int) -> None:
+        self._result, self._ti_id, self._rank = environ.get(RESULT), ti_id, rank
+
+    def __call__(self, line: ResultLine) -> None:
+        """Write the line of an attempt out of memory. Raises OSError where the file cannot be written."""
+        if self._result and line.kind == "end" and line.observation is not None and line.observation.out_of_memory:
+            note = replace(line, reason=f"rank {self._rank}: {line.reason}", notes={})
+            note = replace(note, observation=Observation(out_of_memory=True), profile=(), points=())
+            folder, name = _note_place(self._result, self._ti_id, line.attempt)
+            write_whole(folder / name, note.to_json())
+
+
+def with_memory_of_others(line: ResultLine, result: str | None, ti_id: str) -> ResultLine:
+    """Mark the end of a failed attempt as out of memory where another of its processes was; return other lines as is.
+
+    The note of :class:`OtherRank` must be a result line of the same attempt. In a folder of results it must belong to
+    the folder's owner, beside a file to this process's user.
+    """
+    seen = line.observation
+    if not (result and ti_id and line.kind == "end" and line.state is State.FAILED) or seen is None:
+        return line
+    try:
+        path, name = _note_place(result, ti_id, line.attempt)
+        with opened_folder(path) as folder:
+            owner = os.fstat(folder).st_uid if _is_folder(result) else os.geteuid()
+            note = ResultLine.from_json(read_plain(name, _MAX_NOTE, folder=folder, owners={owner}).decode())
+    except (OSError, ValueError):
+        return line
+    if note.observation is None or not note.observation.out_of_memory or note.attempt != line.attempt:
+        return line
+    return replace(line, reason=note.reason, observation=replace(seen, out_of_memory=True))
+
+
+class Document:
+    """The result as one JSON document, ``{"zeus": {"lines": [...]}, "value": ...}``, written whole when it is final."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: list[ResultLine] = []
+        self._value: Any = None
+
+    def __call__(self, line: ResultLine) -> None:
+        """Keep one line; the final one writes the document. Raises OSError."""
+        self._lines = folded([*self._lines, line])
+        self._lines[-1] = replace(self._lines[-1], points=tuple(thinned(self._lines[-1].points)))
+        if line.kind == "final":
+            self._write()
+
+    def hand_over(self, value: Any) -> None:
+        """Write the document again with the function's value. A value that is no JSON is left out, with a warning."""
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            log.warning("Zeus: the value that the training returned is no JSON (%s): XCom gets null instead.", error)
+            return
+        self._value = value
+        try:
+            self._write()
+        except OSError as error:
+            log.error("Zeus: %s cannot be written: %s.", self._path, error)
+
+    def _write(self) -> None:
+        lines = [json.loads(line.to_json()) for line in self._lines]
+        write_whole(self._path, json.dumps({RESULT_KEY: {"lines": lines}, "value": self._value}))
+
+
+def _note_place(result: str, ti_id: str, attempt: int | None) -> tuple[Path, str]:
+    """Folder and name of the note that an attempt's process was out of memory."""
+    folder = Path(result) if _is_folder(result) else Path(result).parent
+    return folder, f"memory-{uuid5(NAMESPACE_OID, ti_id).hex}-{attempt}"
+
+
+def _is_folder(result: str) -> bool:
+    return result.endswith(os.sep) or Path(result).is_dir()

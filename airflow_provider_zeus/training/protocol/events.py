@@ -1,0 +1,154 @@
+"""The result: the reports of a training process. JSON lines; the last one is ``final``."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal, Self
+
+from airflow_provider_zeus.model.size_bounds import bounded, brief, few_points, few_samples
+from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
+from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.untrusted_files import open_plain
+
+SCHEMA = 1
+MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
+MOST_LINES = 500_000  # of a result: a line every 15 s for three months
+_MOST_NOTES = 100
+Kind = Literal["start", "attempt", "beat", "end", "final"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultLine:
+    """One line of a result.
+
+    ``start``: a process took the plan (``start_id`` is random: two starts under one key are two observations).
+    ``attempt``: an attempt begins. ``beat``: partial sums, new profile samples, power points. ``end``: that attempt is
+    over in ``state``. ``final``: ``attempt`` is the kept one, None when no model was kept; nothing follows it.
+    A line has a limited size: texts are cut, only the newest samples stay, points are thinned.
+    """
+
+    kind: Kind
+    start_id: str
+    try_number: int | None = None  # in ``start``: of the task that started the process, where known
+    attempt: int | None = None  # attempt number under the plan's ti_id
+    batch_size: int | None = None
+    state: State | None = None
+    reason: str | None = None
+    observation: Observation | None = None
+    profile: tuple[ProfileSample, ...] = ()  # new since the last line
+    points: tuple[PowerPoint, ...] = ()  # new since the last line
+    notes: Mapping[str, float] = field(default_factory=dict)  # in ``end``: further figures
+
+    def __post_init__(self) -> None:
+        seen = self.observation
+        small = {
+            "reason": None if self.reason is None else brief(self.reason),
+            "observation": None if seen is None else bounded(seen),
+            "profile": few_samples(self.profile),
+            "points": few_points(self.points),
+        }
+        for name, value in small.items():
+            object.__setattr__(self, name, value)
+
+    def to_json(self) -> str:
+        """One line of JSON, without the line feed."""
+        data = {name: value for name, value in encode(self).items() if value not in (None, [], {})}
+        if self.observation is not None:
+            data["observation"] = {name: value for name, value in data["observation"].items() if value is not None}
+        return json.dumps({"v": SCHEMA, **data}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read one line. Raises ValueError when it is not a line of this version.
+
+        The error does not repeat the text, which may come from any file.
+        """
+        if len(text) > MOST_LINE_BYTES:
+            raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
+        try:
+            data = parse(text, SCHEMA)
+            notes = list(data.get("notes", {}).items())[:_MOST_NOTES]
+            line = decode(cls, {**data, "notes": {brief(name): float(value) for name, value in notes}})
+            if line.state is State.RUNNING:
+                raise ValueError("running does not end an attempt")
+            return line
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            raise ValueError(f"not a result line of version {SCHEMA}") from None
+
+
+class ResultWriter:
+    """Appends lines to a result file, without a buffer: written lines survive the death of the process.
+
+    First removes an incomplete last line of an earlier process. Appends to an existing file only where this user or the
+    owner of the folder owns it, and it is no link. Raises OSError, ValueError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._file = self._opened()
+        self._file.truncate(_end_of_lines(self._file.fileno()))
+
+    def __call__(self, line: ResultLine) -> None:
+        """Write one line. Raises OSError when it does not fit, and then leaves no part of it and no empty file."""
+        if self._file.closed:
+            self._file = self._opened()
+        data, before = line.to_json().encode() + b"\n", os.fstat(self._file.fileno()).st_size
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except BaseException:
+            self._file.truncate(before)
+            if not before:
+                self._file.close()
+                self._path.unlink(missing_ok=True)
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _opened(self) -> io.FileIO:
+        owners = {os.geteuid(), self._path.parent.stat().st_uid}
+        return io.FileIO(open_plain(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, owners=owners), "ab+")
+
+
+def read_result(path: Path) -> Iterator[ResultLine]:
+    """Lines of a result file, without an incomplete last line. Raises OSError, ValueError."""
+    with open(open_plain(path), "rb") as file:
+        yield from read_lines(file)
+
+
+def read_lines(file: BinaryIO) -> Iterator[ResultLine]:
+    """Lines of an open result file, without an incomplete last line.
+
+    Raises ValueError, without any text of the file: a line is invalid or too long, or there are too many.
+    """
+    for number in range(1, MOST_LINES + 2):
+        text = file.readline(MOST_LINE_BYTES + 1)
+        if not text.endswith(b"\n"):
+            if len(text) > MOST_LINE_BYTES:
+                raise ValueError(f"line {number} is longer than {MOST_LINE_BYTES} bytes")
+            return
+        if number > MOST_LINES:
+            raise ValueError(f"it has more than {MOST_LINES} lines")
+        try:
+            line = ResultLine.from_json(text.decode())
+        except ValueError:
+            raise ValueError(f"line {number} is no result line of version {SCHEMA}") from None
+        yield line
+
+
+def _end_of_lines(descriptor: int) -> int:
+    """End of the last complete line of a file [bytes]. Raises ValueError where the file is no result."""
+    size = os.fstat(descriptor).st_size
+    begin = max(size - MOST_LINE_BYTES, 0)
+    end = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1
+    if begin and not end:
+        raise ValueError("the file exists and is no result")
+    return begin + end

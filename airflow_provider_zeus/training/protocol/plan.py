@@ -1,0 +1,96 @@
+"""The plan: the input of a training process without a database. One JSON document."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
+from airflow_provider_zeus.model.wire import OMIT_EMPTY, decode, encode, parse
+from airflow_provider_zeus.untrusted_files import read_plain
+
+SCHEMA = 1
+MOST_BYTES = 2**24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The attempts of one decision, and what the job's earlier runs measured about power."""
+
+    job_id: str
+    ti_id: str
+    number: int  # of the trial that runs the first attempt
+    first_attempt: int  # attempt number of attempts[0] under ``ti_id``
+    spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
+    attempts: tuple[PlannedAttempt, ...]
+    stand_in: PlannedAttempt | None = field(default=None, metadata=OMIT_EMPTY)
+    # replaces the last attempt where that does not fit into memory; older versions do not read it
+    second_chance: bool = field(default=False, metadata=OMIT_EMPTY)  # replaces it also where it ends below its target
+    seed: int = 0
+    profile: tuple[ProfileSample, ...] = ()
+    limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    # gpu uuid -> (limit found, limit last set) [W] of an earlier trial that died without restoring it
+    heartbeat_s: float = 15.0
+    state_dir: str | None = None
+    restarts: bool = False  # the parent process starts a new process for each attempt
+    attempt_root: str | None = None  # of ``run.attempt_dir``; None: the folder for temporary files
+    cpu_watts: float | None = None  # of one busy CPU core [W], for an estimate where nothing measures
+    power_read_only: bool = False  # never set a limit on a real GPU
+    power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training sets them
+    gpu_lock_wait_s: float = 3600.0  # how long to wait for GPUs that another training uses
+    gpus_held: tuple[str, ...] = ()  # UUIDs of GPUs that the parent process has locked
+
+    @property
+    def in_order(self) -> tuple[PlannedAttempt, ...]:
+        """The attempts, then the stand-in of the last one."""
+        return self.attempts if self.stand_in is None else (*self.attempts, self.stand_in)
+
+    def exploratory(self, index: int) -> bool:
+        """Whether attempt ``index`` (from 0) is exploratory: the best known batch size follows it."""
+        return index + 1 < len(self.attempts)
+
+    def followed(self, index: int) -> bool:
+        """Whether another attempt follows where attempt ``index`` (from 0) does not reach its target."""
+        return index + 1 < len(self.in_order if self.second_chance else self.attempts)
+
+    def last_alone(self) -> Self:
+        """The plan of a retry under the same decision: only the last attempt, which ends with a model."""
+        first = self.first_attempt + len(self.attempts) - 1
+        return replace(self, attempts=self.attempts[-1:], first_attempt=first)
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        return json.dumps({"v": SCHEMA, **encode(self)}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises JobSpecError when it is not a plan of this version."""
+        try:
+            plan = decode(cls, parse(text, SCHEMA))
+            if not plan.attempts:
+                raise ValueError("no attempts")
+            if plan.heartbeat_s <= 0 or any(attempt.batch_size < 1 for attempt in plan.in_order):
+                raise ValueError("a heartbeat or a batch size below 1")
+            return plan
+        except (ValueError, TypeError, RecursionError) as error:
+            raise JobSpecError.of(
+                "plan",
+                f"{len(text)} characters",
+                f"not a plan of version {SCHEMA} ({error})",
+                "use the same package version on both sides",
+            ) from error
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the plan in a file. Raises JobSpecError: unreadable, not a plan of this version, above 16 MiB."""
+        try:
+            text = read_plain(os.path.realpath(path), MOST_BYTES).decode()  # a ConfigMap's files are links
+        except (OSError, ValueError) as error:
+            problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+            raise JobSpecError.of("plan", str(path)[:200], problem, "give the path of a plan") from error
+        return cls.from_json(text)

@@ -1,0 +1,165 @@
+"""The attempts of one run: which one is under way, and what the result says of each."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.training.attempt import LiveAttempt
+from airflow_provider_zeus.training.attempt_dir import AttemptDir
+from airflow_provider_zeus.training.distributed_attempt import DistributedAttempt
+from airflow_provider_zeus.training.protocol.environment import ATTEMPT_ROOT
+from airflow_provider_zeus.training.protocol.events import Kind
+from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
+from airflow_provider_zeus.training.ranks import Ranks
+from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
+
+log = logging.getLogger(__name__)
+
+_NOT_TRIED = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
+
+
+class RunAttempts:
+    """Begins and ends the attempts of a plan, and writes both into the result.
+
+    The user's handle (:mod:`.run`) and the loop over attempts (:mod:`.runner`) work on this object.
+
+    :param try_number: of the task, written into the result's first line; None: not known.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        job: ZeusJob,
+        device: Device,
+        limits: LimitControl | None,
+        sink: Sink,
+        ranks: Ranks,
+        *,
+        try_number: int | None,
+    ) -> None:
+        self.plan, self.job, self.ranks = plan, job, ranks
+        self.device, self.limits = device, limits
+        self.profile = list(plan.profile)  # profile samples of this device, with those of the attempts that ended
+        self.live: LiveAttempt | None = None  # the present attempt, once one has begun
+        self.killed: TrainingKilled | None = None  # the signal that stops the training, once it has come
+        self.loop_only = False  # no train() around: the end of the loop is the end of the run
+        self.finished = False  # the "final" line is written
+        self.learning_rate: float | None = None  # of the present attempt, as run.scale_lr() returned it
+        self._kept = False
+        self._folder: AttemptDir | None = None  # of the present attempt, once it is used
+        self._pid = os.getpid()
+        self._sender = ResultSender(sink)
+        self._send("start", try_number=try_number)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the one that trains. Such a child writes nothing."""
+        return os.getpid() != self._pid
+
+    @property
+    def present(self) -> LiveAttempt:
+        """The present attempt; begins one where none has begun. Raises TrainingKilled once the run is killed.
+
+        Outside of ``train()`` it is the plan's last attempt, since no other can follow it; the first one, where
+        another process runs the next attempt.
+        """
+        raise_again(self.killed)
+        return self.live or self.begin(0 if self.plan.restarts else len(self.plan.attempts) - 1, loop_only=True)
+
+    @property
+    def number(self) -> int:
+        """Number of the present attempt, from 1; before one begins, of the plan's last attempt."""
+        return self.live.number if self.live else self.plan.first_attempt + len(self.plan.attempts) - 1
+
+    def begin(self, index: int, *, loop_only: bool = False) -> LiveAttempt:
+        """Begin attempt ``index`` (from 0) of the plan.
+
+        :param loop_only: there is no ``train()`` around the loop: the attempts before this one never run.
+
+        Raises TrainingKilled, and JobSpecError where one of the job's power limits is out of range.
+        """
+        raise_again(self.killed)
+        self.drop_folder()
+        for earlier in range(index if loop_only else 0):
+            log.warning("Zeus: batch size %d is not tried: %s.", self.plan.attempts[earlier].batch_size, _NOT_TRIED)
+            self.never_ran(earlier, f"not run: {_NOT_TRIED}")
+        planned, number = self.plan.in_order[index], self.plan.first_attempt + index
+        last = (loop_only and not self.plan.restarts) or not self.plan.followed(index)
+        kind = partial(DistributedAttempt, ranks=self.ranks) if self.ranks.several else LiveAttempt
+        live = kind(planned, number, self.job, self.device, self.limits, self.profile, last=last)
+        if self.live is not None:
+            live.epochs_before = self.live.epochs_done
+        self.loop_only, self.live = loop_only, live
+        self.learning_rate = self.learning_rate if loop_only else None
+        self._send("attempt", live)
+        return live
+
+    def end(self, state: State, reason: str | None = None, *, out_of_memory: bool = False) -> None:
+        """Write the end of the present attempt, which must have begun."""
+        live = self.live
+        assert live is not None
+        try:
+            live.stop()
+        except Exception:  # of the device: the sums so far are kept
+            log.exception("Zeus could not measure the end of attempt %d.", live.number)
+        self.profile += live.measured
+        observation = replace(live.snapshot, out_of_memory=out_of_memory, learning_rate=self.learning_rate)
+        self._send("end", live, state=state, reason=reason, observation=observation)
+
+    def never_ran(self, index: int, reason: str) -> None:
+        """Write that attempt ``index`` (from 0) of the plan does not run."""
+        number, size = self.plan.first_attempt + index, self.plan.in_order[index].batch_size
+        end: dict[str, Any] = {"state": State.FAILED, "reason": reason, "observation": Observation()}
+        self._send("end", attempt=number, batch_size=size, **end)
+
+    def finish(self, *, kept: bool) -> None:
+        """Write that the process is done with this plan. ``kept``: the present attempt's model is kept."""
+        self.finished, self._kept = True, kept
+        self._send("final", attempt=self.number if kept else None)
+        self._keep_folder()
+
+    def beat(self) -> None:
+        """Send the newest partial sums. The heartbeat's thread calls it; it never touches the device.
+
+        Also restarts the guardian of a changed power limit where it has died.
+        """
+        if self.limits is not None:
+            self.limits.keep_guarded()
+        live = self.live
+        if live is not None:
+            self._send("beat", live, observation=replace(live.snapshot, learning_rate=self.learning_rate))
+
+    def close(self) -> None:
+        """Log what the sink did not take; nothing is sent after that."""
+        self._sender.close()
+
+    def folder(self) -> Path:
+        """The folder for the files of the present attempt; made at the first call. Raises JobSpecError."""
+        if self._folder is None:
+            self._folder = AttemptDir(os.environ.get(ATTEMPT_ROOT) or self.plan.attempt_root)
+            self._keep_folder()  # after the loop the model is kept already
+        return self._folder.path
+
+    def drop_folder(self) -> None:
+        """Remove the folder of an attempt whose model is not kept."""
+        if self._folder is not None and not self._folder.kept and not self.forked:
+            self._folder.remove()
+            self._folder = None
+
+    def _keep_folder(self) -> None:
+        if self._kept and self._folder is not None and not self.ranks.rank and not self.forked:
+            self._folder.keep()
+
+    def _send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
+        if not self.forked:
+            self._sender.send(kind, live, **fields)

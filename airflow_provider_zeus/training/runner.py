@@ -1,0 +1,209 @@
+"""Runs the attempts of a plan one after the other, until the model of one is kept."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import re
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from airflow_provider_zeus.errors import BelowTargetError, ReportError
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.training.attempt import LiveAttempt
+from airflow_provider_zeus.training.run_attempts import RunAttempts
+from airflow_provider_zeus.training.signals import raise_again
+from airflow_provider_zeus.training.traceback_hints import swallowing_except
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_STEER_AIRFLOW = (  # by name: Airflow is not imported where a training runs without it
+    "AirflowSkipException",
+    "AirflowFailException",
+    "AirflowRescheduleException",
+    "DagRunTriggerException",
+    "DownstreamTasksSkipped",
+    "TaskDeferred",
+)
+_NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
+
+
+def train(run: RunAttempts, fn: Callable[[], T]) -> T:
+    """Call ``fn`` once per attempt and return the value of the attempt whose model is kept.
+
+    After out of memory the next attempt runs, or the fallback of the last one. After any other error the next attempt
+    runs if the failed one was exploratory and the job is not ``strict``. A value that is returned after ``AttemptOver``
+    was swallowed is dropped.
+
+    Raises what ``fn`` raises; TrainingKilled; BelowTargetError when the job requires its target; ReportError when
+    nothing was reported.
+    """
+    for index in range(len(run.plan.in_order)):
+        if index:
+            clean_process(run.plan.seed + index)
+        live = run.begin(index)
+        log.info("Zeus attempt %d: batch size %d. %s", live.number, live.planned.batch_size, live.planned.why)
+        kept, value = _run_attempt(run, live, fn)
+        if kept:
+            return value  # type: ignore[return-value]
+    raise AssertionError("the last attempt of a plan is never followed")
+
+
+def end_unfinished(run: RunAttempts, *, error_before: BaseException | None) -> None:
+    """Write the end of a run that is closed before its attempt has ended: without ``train()``, or at exit.
+
+    An attempt whose loop is left right after a report was stopped early by its author: its model is kept.
+
+    :param error_before: ``sys.last_value`` when the run began, such as the error of an earlier notebook cell.
+    """
+    live, kept = run.live, False
+    error = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
+    if error is error_before:
+        error = None
+    if live is None:
+        run.never_ran(0, "the process ended before it began to train")
+    elif not live.ended:
+        stopped = error or live.signal or run.killed  # a swallowed signal ends the attempt too
+        kept = run.loop_only and live.left_after_report and stopped is None
+        reason = error_text(error) if error else "the process left the loop before its end"
+        over = kept or live.signal is not None
+        no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt
+        run.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory)
+    run.finish(kept=kept)
+
+
+def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T | None]:
+    """Call ``fn`` for one attempt; return whether the model is kept, and the function's value."""
+    try:
+        value = fn()
+    except BaseException as error:
+        if run.forked or not _next_follows(run, live, error):
+            raise
+        drop_frames(error)
+        return False, None
+    if run.forked:  # the parent's own call decides
+        return True, value
+    if run.killed is not None:
+        run.end(State.FAILED, f"killed: {run.killed}")
+        raise_again(run.killed)
+    if live.signal is not None:
+        log.error(
+            "Zeus: this attempt was given up, but %s swallowed it and the function went on. Its return value is "
+            "dropped; what it saved is of a model that is not kept. Remedy: catch Exception, which AttemptOver is not.",
+            swallowing_except(live.signal),
+        )
+        _end_given_up(run, live)
+        drop_frames(live.signal)
+        return False, None
+    _keep(run, live)
+    return True, value
+
+
+def _next_follows(run: RunAttempts, live: LiveAttempt, error: BaseException) -> bool:
+    """Write the end of an attempt that ``error`` left; return whether the next attempt runs."""
+    if run.killed is not None:
+        run.end(State.FAILED, f"killed: {run.killed}")
+        if error is not run.killed:
+            raise run.killed from error
+        return False
+    if live.signal is not None and (error is live.signal or isinstance(error, Exception)):
+        if error is not live.signal:
+            log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
+        _end_given_up(run, live)
+        return True
+    no_memory, index = out_of_memory(error), live.number - run.plan.first_attempt
+    run.end(State.FAILED, error_text(error), out_of_memory=no_memory and index == 0)
+    if run.ranks.several:  # the other processes wait for this one and cannot follow it
+        return False
+    size = live.planned.batch_size
+    if no_memory and index + 1 < len(run.plan.in_order):
+        log.warning("Zeus: batch size %d is out of memory here; the next attempt runs.", size)
+        return True
+    if run.plan.exploratory(index) and not run.job.strict and may_be_due_to_batch_size(error):
+        log.warning("Zeus: batch size %d failed and is given up; the next attempt runs.", size, exc_info=error)
+        return True
+    return False
+
+
+def _keep(run: RunAttempts, live: LiveAttempt) -> None:
+    """Write that this attempt's model is kept.
+
+    Raises BelowTargetError where the job requires its target; ReportError where nothing was reported, so that neither
+    the model's quality nor its epochs are known.
+    """
+    live.leave()
+    if not live.epochs_done and not live.no_data:
+        error = ReportError(
+            f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
+            "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
+        )
+        run.end(State.FAILED, str(error))
+        run.finish(kept=False)
+        raise error
+    state, reason = live.outcome
+    run.end(state, reason)
+    run.finish(kept=True)
+    if state is State.CONVERGED:
+        return
+    log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
+    if run.job.require_target and not live.reached and not live.no_data:
+        raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
+
+
+def _end_given_up(run: RunAttempts, live: LiveAttempt) -> None:
+    state, reason = live.outcome
+    log.info("Zeus attempt %d (batch size %d) is given up: %s.", live.number, live.planned.batch_size, reason)
+    run.end(state, reason)
+
+
+def may_be_due_to_batch_size(error: BaseException) -> bool:
+    """Whether the batch size may have caused an error: any ``Exception`` except those by which a task steers Airflow.
+
+    ``sys.exit`` with an error status counts as a failure too.
+    """
+    if isinstance(error, SystemExit):
+        return bool(error.code)
+    names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
+    return isinstance(error, Exception) and names.isdisjoint(_STEER_AIRFLOW)
+
+
+def drop_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks of an exception and of those that caused it: their frames hold the model in memory."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        earlier = error.__cause__ or error.__context__
+        for name in ("__traceback__", "__cause__", "__context__"):
+            BaseException.__setattr__(error, name, None)  # an exception may be frozen
+        error = earlier
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted."""
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+        return True
+    return isinstance(error, Exception) and _NO_MEMORY.search(error_text(error)) is not None
+
+
+def error_text(error: BaseException) -> str:
+    """Kind and text of an error, even if its ``__str__`` fails; at most 500 characters."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "its text cannot be read"
+    return f"{type(error).__name__}: {text}"[:500]
+
+
+def clean_process(seed: int) -> None:
+    """Free the memory of an earlier attempt, and seed the generators in use so that attempts do not correlate."""
+    gc.collect()
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed % 2**32)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(seed)
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()

@@ -1,0 +1,295 @@
+"""What each constant of the policies changes: ``python -m benchmarks.constants --traces DIR [--series DIR]``.
+
+Replays every workload of the folder with each constant of ``optimizer/`` halved and doubled, 2 |B| |P| recurrences per
+seed, with common random numbers, and prints the table of ``docs/knowledge-gradient.md``: the change of the expected
+regret [C*], mean over the pairs of workload and GPU, with 95 % intervals over the seeds. Constants of ``thompson/`` are
+replayed under the policy ``zeus``, all others under ``knowledge_gradient``. Integers stay at least 1; all points of a
+grid are scaled. The policy was tuned on these traces: the table does not show what suits other jobs.
+
+``--series`` replays the retraining series of a folder, too; the table then shows the change of their total cost [%],
+mean over series and default batch sizes. Every figure is simulated; nothing is trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import math
+import os
+import pkgutil
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+from airflow_provider_zeus import optimizer
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.model.trial import Decision
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid
+from airflow_provider_zeus.optimizer.policy import choose
+from airflow_provider_zeus.simulation import driver
+from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.cores import on_all_cores
+from benchmarks.paper import chosen_traces, positive, table
+from benchmarks.replays import mean_ci
+from benchmarks.series_scenarios import Series, series_in
+
+FACTORS = {"halved": 0.5, "doubled": 2.0}
+AT = 20  # recurrences after which regret is compared, beside the end
+KG = "knowledge_gradient"
+
+
+class Constant(NamedTuple):
+    """One constant of ``optimizer/``: where it is, what it means, and where its value comes from."""
+
+    module: str  # below optimizer
+    name: str
+    meaning: str
+    source: str
+    highest: float = math.inf  # largest value that has a meaning
+
+    @property
+    def home(self) -> ModuleType:
+        """The module that defines it."""
+        return importlib.import_module(f"{optimizer.__name__}.{self.module}")
+
+    @property
+    def value(self) -> Any:
+        """Its present value."""
+        return getattr(self.home, self.name)
+
+    @property
+    def policy(self) -> str:
+        """The policy under which it is replayed."""
+        return "zeus" if self.module.startswith("thompson.") else KG
+
+    def scaled(self, factor: float) -> Any:
+        """The value times ``factor``."""
+        if isinstance(self.value, NormalGrid):
+            return NormalGrid.of(self.value.z * factor)
+        if isinstance(self.value, np.ndarray):
+            return self.value * factor
+        return (
+            max(1, int(self.value * factor)) if isinstance(self.value, int) else min(self.value * factor, self.highest)
+        )
+
+    def __str__(self) -> str:
+        points = self.value.z if isinstance(self.value, NormalGrid) else self.value
+        if isinstance(points, np.ndarray):
+            return f"{len(points)} points, {points[0]:g} to {points[-1]:g}"
+        return f"{points:g}"
+
+
+_GP, _EC, _CA = f"{KG}.gp", f"{KG}.epoch_cost", f"{KG}.candidates"
+_AQ, _DC = f"{KG}.acquisition", f"{KG}.decision_context"
+_TUNED = "tuned on these traces"
+_DRIFT = "tuned on drift scenarios"
+CONSTANTS = (
+    Constant(_GP, "SLOPE", "KG-2: prior d log Epochs / d log b above the default", _TUNED),
+    Constant(_GP, "TREND_SD", "KG-3: sd of the linear trend, per octave", _TUNED),
+    Constant(_GP, "SMOOTH_SD", "KG-3: sd of the smooth part", _TUNED),
+    Constant(_GP, "LENGTH_OCTAVES", "KG-3: its length scale [octaves]", _TUNED),
+    Constant(_GP, "OWN_SD", "KG-3: sd of a size's deviation from its neighbours", _TUNED),
+    Constant(_GP, "LEVEL_SD", "KG-3: sd of the level", "convention: vague prior"),
+    Constant(_GP, "NOISE_SD", "KG-4: prior run-to-run sd", _TUNED),
+    Constant(_GP, "NOISE_RUNS", "KG-4: runs that this prior counts as", _TUNED),
+    Constant(_GP, "POOLED_SHARE", "KG-4: share of it that is common to all sizes", _TUNED, 1.0),
+    Constant(_GP, "P_FAIL", "KG-9, KG-18: a complete run misses by chance", _TUNED, 0.99),
+    Constant(_EC, "R_SHARE", "KG-14: expected r / default where no power is known", _TUNED),
+    Constant(_EC, "R_SD", "KG-11: sd of log r", _TUNED),
+    Constant(_EC, "IDLE_LOAD", "KG-13: share of MAXPOWER drawn while waiting", "measured: V100 .15, A40 .28"),
+    Constant(_EC, "FULL_LOAD", "KG-13: share drawn while always working", "measured .47 to .8; then " + _TUNED),
+    Constant(_EC, "MIN_WORK", "KG-13: least share of a step that is work", _TUNED),
+    Constant(_EC, "MAX_WORK", "KG-13: greatest share of a step that is work", _TUNED, 0.99),
+    Constant(_EC, "TREND_SD", "KG-12: sd of a trend around the curve, per octave", _TUNED),
+    Constant(_EC, "TREND_ELSEWHERE_SD", "KG-15: the same around another GPU's curve", "judgement"),
+    Constant(_EC, "SMOOTH_SD", "KG-12: sd of the smooth deviation", _TUNED),
+    Constant(_EC, "LENGTH_OCTAVES", "KG-12: its length scale [octaves]", _TUNED),
+    Constant(_EC, "OWN_SD", "KG-12: sd of a size's own deviation", _TUNED),
+    Constant(_EC, "LEVEL_SD", "KG-12: sd of the level", "convention: vague prior"),
+    Constant(_EC, "_R_GRID", "KG-11: grid of log r [sd]", "convention: ± 4 sd"),
+    Constant(_AQ, "HORIZON", "KG-20: recurrences that will use an answer", _TUNED),
+    Constant(_AQ, "RECHECK_FACTOR", "KG-20: factor on it at a recheck", _TUNED + " and static scenarios"),
+    Constant(_AQ, "FIRST_RECHECK_AT", "KG-20: recurrence of the first recheck", _TUNED),
+    Constant(_AQ, "_OUTCOMES", "KG-21: grid of the log cost of a run [sd]", "convention: ± 3 sd"),
+    Constant(_AQ, "_EPOCH_COSTS", "KG-26: grid of the unmeasured log EpochCost [sd]", "convention: ± 1.5 sd"),
+    Constant(_AQ, "BISECTION_WIDTH", "KG-27: log EpochCost searched on each side", "convention"),
+    Constant(_AQ, "BISECTION_STEPS", "KG-27: halvings of that interval", "precision: 2 / 2^5 = 6 %"),
+    Constant(_CA, "OCTAVES", "KG-16: distance of a candidate from a converged size", _TUNED),
+    Constant(_CA, "BEYOND_FACTOR", "KG-17: cost factor where one more run is needed", "tuned on static scenarios"),
+    Constant(_DC, "RELIABILITY_RUNS", "KG-18: newest complete runs that count", "judgement"),
+    Constant(_DC, "NEAR_FACTOR", "return: cost ratio up to which a size is near", _DRIFT),
+    Constant(_DC, "NEAR_AFTER", "return: converged runs after which one is due", _DRIFT),
+    Constant(_DC, "UNTRIED_SD", "KG-32: how much dearer a size never run may seem [sd]", "tuned on static scenarios"),
+    Constant(_DC, "RETURN_BOUND", "KG-31: bound of a dear return, x the incumbent's cost", "judgement"),
+    Constant(_DC, "RETURN_DEAR", "KG-31: cost ratio above which a return is dear", "judgement"),
+    Constant(f"{KG}.policy", "HARD", "epoch ratio from which a slice is called hard", "words only"),
+    Constant("changepoint", "JUMP", "KG-6, KG-30: prior sd of a jump of log Epochs", _DRIFT),
+    Constant("changepoint", "LOG_BAYES_FACTOR", "KG-30: evidence needed", _DRIFT),
+    Constant("changepoint", "MISS", "KG-29: sd that a miss counts at most", "derived: 1 miss < evidence < 2 misses"),
+    Constant("changepoint", "SURPRISES", "KG-30: newest surprises that may show a change", _DRIFT),
+    Constant("changepoint", "CHANGES", "KG-6: newest changes remembered", "convention: bounded memory"),
+    Constant("learn", "KNOWN_RUNS", "KG-29: converged runs before a size can show a change", "judgement"),
+    Constant("belief", "STOPPED_USED", "KG-8: newest stopped runs used", "convention: bounded time"),
+    Constant("belief", "RATES_KEPT", "newest trials whose rates are averaged", "convention: bounded memory"),
+    Constant("strikes", "STRUCK_FOR", "recurrences for which an error bars a size", "judgement"),
+    Constant("strikes", "FAILURES_KEPT", "failures remembered", "convention: bounded memory"),
+    Constant("thompson.arms", "RELATIVE_SD", "relative run-to-run sd before any is seen", "paper, section 3.2: 14 %"),
+    Constant("thompson.pruning", "ROUNDS", "rounds of pruning exploration", "paper, Algorithm 3, line 2"),
+)
+
+
+class Variant(NamedTuple):
+    """Replays of one policy with one constant scaled; ``constant`` None: with all values as they are."""
+
+    traces: Path
+    gpus: tuple[str, ...]
+    workloads: tuple[str, ...]
+    series: Path | None
+    seeds: int
+    policy: str
+    constant: Constant | None = None
+    factor: float = 1.0
+
+
+class Outcome(NamedTuple):
+    """Figures of one variant, one entry per seed."""
+
+    regret_20: list[float]  # [C*], mean over the pairs
+    regret_end: list[float]
+    series_cost: list[float]  # mean over the series of the logarithm of the total cost
+    decisions: str  # digest of every decision, sentences left out
+
+
+@contextmanager
+def patched(constant: Constant, value: object) -> Iterator[None]:
+    """Give a constant another value, in the modules that import it, too. Restores it; clears caches at both ends."""
+    names = [m.name for m in pkgutil.walk_packages(optimizer.__path__, f"{optimizer.__name__}.")]
+    modules = [importlib.import_module(name) for name in names]
+    others = [c.home for c in CONSTANTS if c.name == constant.name and c.module != constant.module]
+    old = {m: vars(m)[constant.name] for m in modules if constant.name in vars(m) and m not in others}
+    caches = [f for m in modules for f in vars(m).values() if hasattr(f, "cache_clear")]
+    try:
+        for module in old:
+            setattr(module, constant.name, value)
+        for f in caches:
+            f.cache_clear()
+        yield
+    finally:
+        for module, before in old.items():
+            setattr(module, constant.name, before)
+        for f in caches:
+            f.cache_clear()
+
+
+def outcome_of(variant: Variant) -> Outcome:
+    """Replay one variant."""
+    pairs, series = _jobs(*variant[:4])
+    found, digest, constant = Outcome([], [], [], ""), hashlib.sha256(), variant.constant
+    with patched(constant, constant.scaled(variant.factor)) if constant else nullcontext():
+        for seed in range(variant.seeds):
+            curves = [_replay((pair,), variant.policy, seed, digest).expected_regret() for pair in pairs]
+            found.regret_20.append(statistics.fmean(c[min(AT, len(c)) - 1] for c in curves))
+            found.regret_end.append(statistics.fmean(c[-1] for c in curves))
+            costs = [math.fsum(_replay(slices, variant.policy, seed, digest).expected_cost) for slices in series]
+            found.series_cost.append(statistics.fmean(map(math.log, costs)) if costs else 0.0)
+    return found._replace(decisions=digest.hexdigest())
+
+
+def _replay(truths: Series, policy: str, seed: int, digest: Any) -> Log:
+    """Replay a pair, or the slices of a series. Every decision is added to ``digest``."""
+    job, recurrences = truths[0].job(policy=policy), len(truths) if len(truths) > 1 else truths[0].pair.recurrences
+
+    def recorded(*args: Any, **kwargs: Any) -> Decision:
+        decision = choose(*args, **kwargs)
+        for a in decision.chances:
+            bounds = (a.bound_cost, a.bound_epochs, a.max_epoch_cost)  # equal but for rounding is equal
+            digest.update(repr((a.batch_size, a.phase, *(b and f"{b:.9g}" for b in bounds))).encode())
+        return decision
+
+    with patch.object(driver, "choose", recorded):
+        return driver.replay(truths[0], job, recurrences, seed, dict(enumerate(truths)))
+
+
+@cache
+def _jobs(
+    traces: Path, gpus: tuple[str, ...], workloads: tuple[str, ...], series: Path | None
+) -> tuple[list[Scenario], list[Series]]:
+    pairs = [Scenario(pair) for pair in Traces(traces).pairs(gpus, workloads)]
+    return pairs, series_in(series) if series else []
+
+
+def rows_of(outcomes: Mapping[tuple[Constant | str, float], Outcome], *, series: bool) -> list[list[str]]:
+    """Rows of the table. ``outcomes``: by constant and factor; with the present values by policy and 1."""
+    rows = []
+    for c in CONSTANTS:
+        now, cells, equal = outcomes[c.policy, 1.0], [], []
+        for name, factor in FACTORS.items():
+            then = outcomes[c, factor]
+            if then.decisions == now.decisions:
+                cells += ["="] * (3 if series else 2)
+                equal.append(name)
+                continue
+            cells += [_change(now.regret_20, then.regret_20), _change(now.regret_end, then.regret_end)]
+            if series:
+                percent = [100 * math.expm1(b - a) for a, b in zip(now.series_cost, then.series_cost, strict=True)]
+                cells.append("{:+.1f} ± {:.1f} %".format(*mean_ci(percent)))
+        module = c.module.removeprefix(f"{KG}.")
+        rows.append([f"`{c.name}`", f"`{module}`", str(c), c.meaning, c.source, *cells, ", ".join(equal)])
+    return rows
+
+
+def _change(now: Sequence[float], then: Sequence[float]) -> str:
+    return "{:+.2f} ± {:.2f}".format(*mean_ci([b - a for a, b in zip(now, then, strict=True)]))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    args = _parser().parse_args(arguments)
+    try:
+        chosen_traces(args)
+        base = Variant(args.traces, tuple(args.gpus), tuple(args.workloads), args.series, args.seeds, "")
+        pairs, series = _jobs(*base[:4])
+        policies = list(dict.fromkeys(c.policy for c in CONSTANTS))
+        variants = [base._replace(policy=policy) for policy in policies]
+        variants += [base._replace(policy=c.policy, constant=c, factor=f) for c in CONSTANTS for f in FACTORS.values()]
+        found = on_all_cores(outcome_of, variants, args.jobs)
+        outcomes = {(v.constant or v.policy, v.factor): o for v, o in zip(variants, found, strict=True)}
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"Mean over {len(pairs)} pairs{f' and {len(series)} series' if series else ''}, {args.seeds} seeds.")
+    for policy in policies:
+        at_20, at_end = (mean_ci(figure) for figure in outcomes[policy, 1.0][:2])
+        print(f"{policy}: regret {at_20[0]:.2f} C* after {AT} recurrences, {at_end[0]:.2f} C* at the end")
+    figures = [f"at {AT}", "end", *(["series"] if series else [])]
+    head = ["constant", "module", "value", "meaning", "source"]
+    head += [*(f"{name}: {figure}" for name in FACTORS for figure in figures), "no effect here"]
+    print("\n".join(["", *table(head, rows_of(outcomes, series=bool(series)))]))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    traces = os.environ.get("ZEUS_TRACES")
+    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
+    parser.add_argument("--gpus", nargs="+", default=[], help="default: every GPU in the folder")
+    parser.add_argument("--workloads", nargs="+", default=[], help="default: every workload in the folder")
+    parser.add_argument("--series", type=Path, help="folder of retraining series; default: none")
+    parser.add_argument("--seeds", type=positive, default=5)
+    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,209 @@
+"""The replay benchmarks: what ``benchmarks.paper`` and ``benchmarks.upstream`` write."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks import paper, upstream
+from benchmarks.cores import on_all_cores, progress
+from benchmarks.epoch_cost import Miss, known_sets, row_of
+from benchmarks.replays import NAMES, Replays, geomean, mean_ci
+from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
+
+FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
+COUNTS = ("runs_without_model", "runs_below_target", "attempts")
+PICTURES = ["ablation", "beta", "gpus"]
+PER_GPU = ["batch-size", "eta", "pareto", "power-limit", "regret", "savings", "search"]
+
+
+def check_form(folder: Path, pairs: set[str], policies: set[str]) -> None:
+    """Form of ``report.json``: figures are [mean, half of ci95], counts whole numbers, ratios to upstream positive."""
+    report = json.loads((folder / "report.json").read_text())
+    assert set(report["pairs"]) == pairs
+    for found in report["pairs"].values():
+        assert set(found) == policies
+        for figures in found.values():
+            for name in FIGURES:
+                mean, half = figures[name]
+                assert math.isfinite(mean)
+                assert half >= 0
+            assert all(isinstance(figures[name], int) for name in COUNTS)
+        assert found["upstream"]["expected_regret_end"][0] > 0
+    for name in ("geomean_vs_upstream", "worst_vs_upstream"):
+        assert set(report[name]) == policies
+        assert report[name]["upstream"] == 1
+        assert all(ratio > 0 for ratio in report[name].values())
+    assert "| policy |" in (folder / "report.md").read_text()
+
+
+def test_numbers_alone_on_one_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path)
+    out = tmp_path / "out"
+    arguments = ["--traces", str(tmp_path), "--seeds", "3", "--out", str(out), "--jobs", "1", "--no-pictures"]
+    assert paper.main([*arguments, "--policies", "zeus", "default"]) == 0
+    check_form(out, {"bert_qa/toy"}, {"zeus", "default", "upstream"})
+    default = json.loads((out / "report.json").read_text())["pairs"]["bert_qa/toy"]["default"]
+    assert default["regret_end"] == [pytest.approx(12 * 680 / 4000), 0], "680 J above C* in each of 12 recurrences"
+    assert default["eta_last5"] == [1, 0]
+    assert "x upstream's regret" in capsys.readouterr().out
+    assert not list(out.glob("*.png"))
+
+
+def test_what_cannot_be_run_is_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ZEUS_TRACES", raising=False)
+    for main in (paper.main, upstream.main):
+        assert main([]) == 2
+        assert main(["--traces", str(tmp_path)]) == 2
+        error = capsys.readouterr().err.splitlines()
+        assert len(error) == 2
+        assert "ZEUS_TRACES" in error[0]
+        assert "summary_power_<gpu>.csv" in error[1]
+
+
+def test_what_is_not_installed_is_said_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert paper.main(["--traces", str(write(tmp_path)), "--out", str(tmp_path / "out")]) == 2
+    assert "--no-pictures" in capsys.readouterr().err
+    assert upstream.main(["--traces", str(tmp_path)]) == 2
+    assert "installed = 'zeus': " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bar_only_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(progress(iter("abc"), 3)) == ["a", "b", "c"]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert list(progress(iter("ab"), 2)) == ["a", "b"]
+    shown = capsys.readouterr().err
+    assert "] 1/2" in shown
+    assert f"[{'#' * 30}] 2/2" in shown
+    assert shown.endswith("\n")
+
+
+def test_seeds_must_be_positive(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        paper.main(["--seeds", "0"])
+    assert "0 is not a positive number" in capsys.readouterr().err
+
+
+def test_upstreams_own_simulator_agrees_where_nothing_is_left_to_chance(tmp_path: Path) -> None:
+    """Size 64 misses in half of its runs, so only what comes before it is compared: 32 is run, then 16."""
+    pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
+    scenario = tiny(tmp_path)
+    theirs = upstream.upstream_regret(scenario, tmp_path, 2, 0)
+    ours = upstream.literal(scenario, 2, 0).regret()
+    assert ours == pytest.approx(theirs)
+    first = (3 * 1560 + (1740 - 1560) / 2) / 4000 - 1
+    assert ours == pytest.approx([first, first + (2 * 2000 + (3000 - 2000) / 2) / 4000 - 1]), "profiling is paid"
+
+
+@pytest.mark.slow
+def test_the_comparison_with_upstream_has_the_speeds_of_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
+    train = [f"{row}3" if row.endswith(",") else row for row in train_rows()]  # upstream's stops where all miss
+    write(tmp_path, [TRAIN_HEAD, *train])
+    out = tmp_path / "out"
+    assert upstream.main(["--traces", str(tmp_path), "--seeds", "6", "--jobs", "2", "--out", str(out)]) in (0, 1)
+    report = json.loads((out / "upstream.json").read_text())
+    assert set(report["regret_end"]["bert_qa/toy"]) == {"upstream", *upstream.SWITCHES}, "speeds are no part of it"
+    speeds = report["recurrences_per_cpu_s"]
+    assert list(speeds) == ["upstream", "all off", "all on", "zeus", "knowledge_gradient"]
+    assert speeds["upstream"]["x_upstream"] == 1
+    assert speeds["all off"]["x_upstream"] > 3, "upstream filters a table in every run"
+    printed, written = capsys.readouterr().out, (out / "upstream.md").read_text()
+    for name, said in upstream.SPEEDS.items():
+        assert f"{speeds[name]['x_upstream']:.2f} x" in next(line for line in printed.splitlines() if said in line)
+        assert f"| {said} |" in written
+
+
+def test_where_upstreams_simulator_stops_one_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("zeus._legacy.simulate", reason="upstream is not installed: pip install zeus==0.16.0")
+    write(tmp_path)  # size 64 misses in half of its runs; some seeds miss with all
+    assert upstream.main(["--traces", str(tmp_path), "--seeds", "30", "--jobs", "1", "--out", str(tmp_path / "o")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "bert_qa/toy" in line
+    assert "upstream's own simulator" in line
+    assert "--workloads" in line
+
+
+def test_speeds_by_hand() -> None:
+    spent = dict.fromkeys(upstream.SPEEDS, (2.0, 100)) | {"zeus": (0.5, 100)}
+    assert upstream.speeds_of(spent)["zeus"] == {"per_s": 200, "x_upstream": 4}
+    assert upstream.speeds_of(spent)["all off"] == {"per_s": 50, "x_upstream": 1}
+
+
+def test_means_by_hand() -> None:
+    assert mean_ci([1.0, 3.0]) == [2.0, pytest.approx(1.96)]
+    assert mean_ci([5.0]) == [5.0, 0.0]
+    assert geomean([1.0, 4.0]) == pytest.approx(2.0)
+    whole = Replays(seconds=1.0, recurrences=10, regret=[[1.0]], attempts=2)
+    whole.join(Replays(seconds=2.0, recurrences=20, regret=[[2.0]], attempts=1))
+    assert (whole.seconds, whole.recurrences, whole.regret, whole.attempts) == (
+        3,
+        30,
+        [[1.0], [2.0]],
+        2,
+    )
+
+
+@pytest.mark.slow
+def test_numbers_and_pictures_of_every_gpu(tmp_path: Path) -> None:
+    write(tmp_path)
+    write(tmp_path, gpu="other")
+    out = tmp_path / "out"
+    assert paper.main(["--traces", str(tmp_path), "--seeds", "2", "--out", str(out)]) == 0
+    policies = set(paper.DEFAULT_POLICIES)
+    assert policies <= set(NAMES)
+    check_form(out, {"bert_qa/toy", "bert_qa/other"}, policies)
+    pictures = {p.stem for p in out.glob("*.png")}
+    assert pictures == {*PICTURES, *(f"{name}-{gpu}" for name in PER_GPU for gpu in ("toy", "other"))}
+    assert all(p.read_bytes()[:4] == b"\x89PNG" and p.stat().st_size > 5_000 for p in out.glob("*.png"))
+
+
+@pytest.mark.slow
+def test_numbers_on_the_papers_traces(tmp_path: Path) -> None:
+    if "ZEUS_TRACES" not in os.environ:
+        pytest.skip("the paper's traces are not here: set ZEUS_TRACES to their folder")
+    arguments = ["--workloads", "bert_sa", "--seeds", "2", "--out", str(tmp_path), "--no-pictures"]
+    assert paper.main(arguments) == 0
+    check_form(tmp_path, {"bert_sa/v100", "bert_sa/a40"}, set(paper.DEFAULT_POLICIES))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["pairs"]["bert_sa/v100"]["upstream"]["regret_end"][0] == pytest.approx(1.69, abs=0.05)
+    assert sum(p["zeus"]["runs_without_model"] for p in report["pairs"].values()) == 0
+
+
+@pytest.mark.timeout(60)
+def test_work_is_shared_by_processes_that_inherit_no_handler_and_no_lock() -> None:
+    """A process of ours may hold threads and handle signals: forks of it ended in nothing but being waited for."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert list(on_all_cores(abs, [-3, 2, -1], jobs=2)) == [3, 2, 1]
+        with pytest.raises(TypeError):
+            list(on_all_cores(abs, [1, "one", 2], jobs=2))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_what_is_known_in_the_cases_of_epoch_cost() -> None:
+    assert [sizes for _, sizes in known_sets((8, 16, 32), 32)] == [(32,), (16, 32), (8, 16), (16, 32), (8, 16, 32)]
+    assert dict(known_sets((8, 16, 32), 32))["two neighbours"] == (16, 32)
+    larger = [name for name, sizes in known_sets((8, 16, 32), 8) if sizes == (8, 16)]
+    assert any("larger" in name for name in larger)
+
+
+def test_a_line_of_epoch_cost_by_hand() -> None:
+    """Three predictions of two cases: one case asked for one size, the other for two."""
+    found = [Miss(0.1, 0.2, 1.0), Miss(-0.3, 0.2, 0.5), Miss(0.5, 0.2, 0.5)]
+    assert row_of("a case", found) == ["a case", "3", "0.300", "0.200", "0.50", "0.75"]

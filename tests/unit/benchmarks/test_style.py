@@ -1,0 +1,56 @@
+"""``benchmarks.style`` counts what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.style import main, style_of
+
+
+def write(folder: Path, **modules: str) -> Path:
+    for name, text in modules.items():
+        path = folder / f"{name.replace('__DOT__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_functions_importers_and_circles_are_counted(tmp_path: Path) -> None:
+    package = write(
+        tmp_path / "house",
+        __init__="",
+        one="from house import two\ndef a():\n    def inner():\n        pass\n    return inner\n",
+        two="def b():\n    import house.one\n    return house.one\n",
+        three="from .two import b\nclass C:\n    def method(self):\n        return b\n",
+        room__DOT____init__="from ..three import C\n",
+        room__DOT__four="from . import five\n",
+        room__DOT__five="",
+    )
+    style = style_of(package)
+    assert (style.modules, style.functions) == (7, 4)
+    assert style.circles == 2, "one and two import each other"
+    assert style.one_importer == 3, "one by two, three by room, five by four"
+    assert (style.function_most, style.function_median) == (4, 2.5)
+    assert style.per_1000_lines == pytest.approx(1000 * 4 / 14)
+
+
+def test_migrations_and_tests_are_left_out(tmp_path: Path) -> None:
+    package = write(tmp_path / "house", one="x = 1\n", migrations__DOT__two="def f(): pass\n", tests__DOT__t="")
+    assert (style_of(package).modules, style_of(package).functions) == (1, 0)
+
+
+def test_a_folder_without_modules_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
+        style_of(tmp_path)
+
+
+def test_the_command_shows_this_package_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("this package", "optuna 5.0.0", "astronomer-cosmos", "zeus 0.16.0"))
+    main(["--rooms"])
+    assert {"model", "optimizer", "training", "store"} <= {
+        line.split()[0] for line in capsys.readouterr().out.split("\n")[2:-1]
+    }

@@ -1,0 +1,179 @@
+"""The weather replay against totals reckoned by hand, and its table against the example that it was measured with.
+
+At eta 0.5 and MAXPOWER 250 W, an epoch of 100 samples at batch size 10:
+
+=====  ====  =====  =========
+limit  time  power  cost
+=====  ====  =====  =========
+100 W  12 s   80 W  1980 J  (best)
+200 W  10 s  150 W  2000 J
+=====  ====  =====  =========
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.simulation.traces import PowerMeasurement
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.run import ZeusRun
+from benchmarks import weather, weather_measure
+from benchmarks import weather_table as wt
+from benchmarks.weather_replay import Profile, Trainings, baselines, replay, truths_of
+from benchmarks.weather_table import Week
+
+WEEKS = [Week("A", 100, {10: (2.0,), 20: (math.inf,)}), Week("B", 200, {10: (3.0,), 20: (math.inf,)})]
+
+
+def points(batch_size: int, samples: int) -> tuple[PowerMeasurement, ...]:
+    """Twice the batch size takes two thirds of the time."""
+    factor = samples / 100 * (1.0 if batch_size == 10 else 2 / 3)
+    return PowerMeasurement(100.0, 12.0 * factor, 80.0), PowerMeasurement(200.0, 10.0 * factor, 150.0)
+
+
+def job(*sizes: int, policy: str = "knowledge_gradient", steps: int = 1) -> ZeusJob:
+    return ZeusJob(
+        batch_sizes=sizes,
+        default_batch_size=10,
+        target="rmse <= runtime",
+        max_epochs=60,
+        window=26,
+        profile_s=2.0,
+        profile_steps=steps,
+        policy=policy,
+    )
+
+
+def test_the_baselines_cost_what_the_hand_says() -> None:
+    found = baselines(WEEKS, job(10), 0, points)
+    assert [run.spent.cost for run in found["full power"]] == pytest.approx([2 * 2000, 3 * 4000])
+    assert [run.spent.cost for run in found["best limit"]] == pytest.approx([2 * 1980, 3 * 3960])
+    assert [run.spent.energy_j for run in found["full power"]] == pytest.approx([3000, 9000])
+    assert [run.spent.time_s for run in found["best limit"]] == pytest.approx([24, 72])
+
+
+@pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
+def test_a_single_batch_size_costs_its_epochs_and_its_profiling(policy: str) -> None:
+    """3 s at 200 W (0.3 epochs, 450 J), 3 s at 100 W (0.25 epochs, 240 J): 162 J more and 0.6 s less than at best."""
+    log = replay(WEEKS, job(10, policy=policy), 0, points)
+    profiling = 0.5 * 162 - 125 * 0.6
+    assert [weather.total(runs).cost for runs in log] == pytest.approx([2 * 1980 + profiling, 3 * 3960])
+    held = weather.totals(
+        [weather.total(runs) for runs in log], [r.spent for r in baselines(WEEKS, job(10), 0, points)["full power"]]
+    )
+    assert held.ratios[0] == pytest.approx((3960 + 6 + 11880) / 16000)
+    assert held.even_from == 1
+
+
+def test_profiling_goes_on_where_the_run_before_ended() -> None:
+    at = points(10, 100)
+    weights = Weights(0.5, 200.0)
+    profile = Profile(at, 10, job(10), weights)
+    assert profile.epochs_left(at) == pytest.approx(3 / 10 + 3 / 12)
+    assert profile.walk(at, 0.2) == pytest.approx((0.2, 300, 2))  # 1 s to settle, 1 s measured
+    assert {w: seen.time_s for w, seen in profile.seen.items()} == pytest.approx({200.0: 1.0})
+    assert profile.walk(at, 60)[2] == pytest.approx(2 + 3)
+    assert profile.walk(at, 60) == (0.0, 0.0, 0.0)
+    slow = Profile(at, 10, job(10, steps=4), weights)
+    assert slow.walk(at, 60)[2] == pytest.approx(1 + 4.0 + 1 + 4.8)
+
+
+@pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
+def test_what_is_given_up_is_charged_and_every_week_ends_with_a_model(policy: str) -> None:
+    weeks, both = WEEKS * 10, job(10, 20, policy=policy)
+    log = replay(weeks, both, 0, points)
+    tries = [run for runs in log for run in runs if run.planned.batch_size == 20]
+    assert tries, "20 looks cheaper per epoch: it must be tried"
+    assert all(runs[-1].reached and runs[-1].planned.batch_size == 10 for runs in log)
+    assert weather.one_seed(weeks, both, 0, points).given_up == len(tries)
+    paid = math.fsum(weather.total(runs).cost for runs in log)
+    excess = math.fsum(run.excess.cost for runs in log for run in runs if run.reached)
+    assert paid == pytest.approx(10 * (2 * 1980 + 3 * 3960) + excess + math.fsum(run.spent.cost for run in tries))
+
+
+def test_a_replayed_run_is_charged_what_the_same_real_run_was(tmp_path: Path) -> None:
+    """The example's own training on its simulated GPU, profiling and all; within 5 %, as luck has it."""
+    example, planned = weather_measure.example_job(), PlannedAttempt(batch_size=256, phase=Phase.EXPLORE, why="first")
+    from weather import forecast
+
+    plan = Plan(
+        job_id="j",
+        ti_id="ti",
+        number=1,
+        first_attempt=1,
+        spec=example.to_dict(),
+        attempts=(planned,),
+        seed=3,
+        state_dir=str(tmp_path),
+    )
+    lines: list[ResultLine] = []
+    device = open_device(example.device, state_dir=tmp_path)
+    ZeusRun.from_plan(plan, device=device, sink=lines.append).train(forecast.retrain, "2013-W30")
+    seen = next(line.observation for line in lines if line.kind == "end")
+    assert seen is not None
+    week = Week("2013-W30", round(seen.samples_per_epoch or 0), {256: (seen.epochs or 0.0,)})
+    mine = replace(example, batch_sizes=(256,), default_batch_size=256)
+    truth = truths_of([week], mine)[0]
+    run = Trainings(mine, 0).attempt(week, truth, planned)
+    assert run.spent.time_s == pytest.approx(seen.time_s, rel=0.05)
+    assert run.spent.energy_j == pytest.approx(seen.energy_j, rel=0.05)
+    cost = {p.limit_w: truth.weights.cost(p.energy_j, p.time_s) for p in truth.pair.points[256]}
+    assert cost[seen.power_limit_w] == pytest.approx(cost[run.limit_w], rel=0.01), "or one that is as good"
+
+
+def test_luck_is_the_slices_own_whoever_trains_it() -> None:
+    weeks = [Week(f"W{i}", 100, {10: (2.0, 3.0, 5.0)}) for i in range(30)]
+    ours = [runs[-1].epochs for runs in replay(weeks, job(10), 4, points)]
+    assert ours == [run.epochs for run in baselines(weeks, job(10), 4, points)["full power"]]
+    assert set(ours) == {2.0, 3.0, 5.0}
+    assert ours != [run.epochs for run in baselines(weeks, job(10), 5, points)["full power"]]
+
+
+def test_even_from_is_the_week_after_the_last_one_behind() -> None:
+    def epochs(*costs: float) -> list[weather.Epoch]:
+        return [weather.Epoch(c, c, c) for c in costs]
+
+    assert weather.totals(epochs(3, 1, 1), epochs(2, 2, 2)).even_from == 2
+    assert weather.totals(epochs(1, 1, 5), epochs(2, 2, 2)).even_from == math.inf
+
+
+def test_the_table_holds_every_cell_of_the_example() -> None:
+    rows, example = wt.read(wt.TABLE), weather_measure.example_job()
+    assert sorted(row.cell for row in rows) == sorted(weather_measure.all_cells())
+    assert (tuple(example.batch_sizes), example.max_epochs, example.eta) == (wt.BATCH_SIZES, wt.MAX_EPOCHS, wt.ETA)
+    assert example.device == f"simulated:{wt.GPU}/{wt.LOAD}"
+    for row in rows:
+        again = wt.row_of(
+            row.cell, reached=bool(row.reached), epochs=row.epochs, samples_per_epoch=row.samples_per_epoch
+        )
+        assert row == again
+        assert row.reached or row.epochs == wt.MAX_EPOCHS
+
+
+@pytest.mark.slow
+def test_measuring_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    path, cells = tmp_path / "table.csv", [("2013-W13", 512, 0), ("2013-W13", 512, 1)]
+    done = wt.row_of(cells[0], reached=True, epochs=7, samples_per_epoch=4858)
+    wt.write(path, [done], ["kept"])
+    assert weather_measure.measure(path, 1, cells) == 1
+    rows = wt.read(path)
+    assert rows[0] == done
+    assert (rows[1].cell, rows[1].samples_per_epoch, rows[1].reached) == (cells[1], 4858, 1)
+    assert weather_measure.measure(path, 1, cells) == 0
+
+
+def test_a_broken_line_of_the_table_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    wt.write(path, [], [])
+    path.write_text(path.read_text() + "2013-W13,16,x,1,6,4858,100,11.7,529.3\n")
+    with pytest.raises(ValueError, match="'seed': 'x'"):
+        wt.read(path)

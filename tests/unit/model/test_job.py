@@ -1,0 +1,307 @@
+"""``ZeusJob``: valid fields, and the errors of invalid ones."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.model.job import ZeusJob, is_deferred
+
+GOOD: dict[str, Any] = {
+    "batch_sizes": [16, 32, 64],
+    "default_batch_size": 32,
+    "target": "accuracy >= 0.84",
+    "max_epochs": 30,
+}
+
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+class XComLike:
+    """A value that Airflow resolves when the task runs."""
+
+    def resolve(self, context: object) -> object:
+        return context
+
+    def __repr__(self) -> str:
+        return "XComLike()"  # without an address: it is part of test names, which must be the same in every worker
+
+
+def error_of(call: Callable[[], object]) -> str:
+    with pytest.raises(JobSpecError) as caught:
+        call()
+    return str(caught.value)
+
+
+def refused(**fields: Any) -> str:
+    return error_of(lambda: ZeusJob(**{**GOOD, **fields}))
+
+
+BAD = [
+    ("batch_sizes", []),
+    ("batch_sizes", 32),
+    ("batch_sizes", "16"),
+    ("batch_sizes", None),
+    ("batch_sizes", [0, 32]),
+    ("batch_sizes", [-16, 32]),
+    ("batch_sizes", [16.5, 32]),
+    ("batch_sizes", [True, 32]),
+    ("batch_sizes", ["16", 32]),
+    ("batch_sizes", [16, 32, 16]),
+    ("default_batch_size", 48),
+    ("default_batch_size", 32.0),
+    ("default_batch_size", None),
+    ("eta", -0.1),
+    ("eta", 1.01),
+    ("eta", float("nan")),
+    ("eta", "half"),
+    ("eta", True),
+    ("beta", 1),
+    ("beta", 0.5),
+    ("beta", float("inf")),
+    ("beta", None),
+    ("window", 5),
+    ("window", 0),
+    ("window", 9.5),
+    ("target", "accuracy > 0.84"),
+    ("target", "accuracy >= much"),
+    ("target", 0.84),
+    ("max_epochs", None),
+    ("max_epochs", 0),
+    ("max_epochs", 2.5),
+    ("policy", "ucb"),
+    ("device", "tpu"),
+    ("gpu_lock", "steal"),
+    ("device", "simulated:v100"),
+    ("device", None),
+    ("mode", "on"),
+    ("job_id", ""),
+    ("job_version", 2),
+    ("data_slice", 7),
+    ("power_limits_w", []),
+    ("power_limits_w", [150, -1]),
+    ("gpus", 0),
+    ("gpus", 1.5),
+    ("max_power_w", 0),
+    ("power_objective", "speed"),
+    ("power_objective", "max_slowdown=0.9"),
+    ("power_objective", "max_slowdown=much"),
+    ("power_objective", 1.05),
+    ("profile_s", 0),
+    ("profile_steps", 0),
+    ("learn_from", ["weekly"]),
+    ("learn_from", []),
+    ("require_target", "yes"),
+    ("strict", 1),
+    ("seed", -1),
+]
+
+
+def test_bad_input_is_named_by_field_value_and_remedy() -> None:
+    """The messages are compared whole with ``snapshots/job_errors.txt``."""
+    said = [refused(**{field: value}) for field, value in BAD]
+    for (field, value), text in zip(BAD, said, strict=True):
+        shown = "weekly" if value == ["weekly"] else value  # of a list of names the wrong one
+        assert text.startswith(f"ZeusJob.{field} = {shown!r}: ")
+    said += [
+        error_of(lambda: ZeusJob(batch_sizes=[32], default_batch_size=32, target="acc >= 1")),
+        error_of(lambda: ZeusJob(**{**GOOD, "eta": "{{ params.eta }}"}).check(rendered=True)),
+        error_of(lambda: ZeusJob.from_dict({**GOOD, "eta_knob": 0.5})),
+        error_of(lambda: ZeusJob.from_dict({"target": "acc >= 1"})),
+        error_of(lambda: ZeusJob.from_dict(3)),  # type: ignore[arg-type]
+        error_of(lambda: ZeusJob.from_dict("{{ params.job }}")),  # type: ignore[arg-type]
+    ]
+    assert "\n".join(said) + "\n" == (Path(__file__).parent / "snapshots" / "job_errors.txt").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_leaving_max_epochs_out_is_an_error_of_that_field() -> None:
+    with pytest.raises(JobSpecError, match=r"^ZeusJob\.max_epochs = None: "):
+        ZeusJob(batch_sizes=[32], default_batch_size=32, target="acc >= 1")
+
+
+def test_a_bad_job_can_be_caught_as_ours_and_as_a_value_error() -> None:
+    with pytest.raises(ZeusError):
+        ZeusJob(**{**GOOD, "eta": 7})
+    with pytest.raises(ValueError, match="eta"):
+        ZeusJob(**{**GOOD, "eta": 7})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"eta": 0},
+        {"eta": 1},
+        {"beta": 1.01},
+        {"window": 6},
+        {"batch_sizes": (32,), "window": 2},
+        {"target": "rmse <= runtime"},
+        {"device": "none", "mode": "off"},
+        {"device": "simulated:v100/shufflenet", "power_limits_w": [100, 150.5]},
+        {"power_objective": "energy"},
+        {"power_objective": "max_slowdown=1.05"},
+        {"max_power_w": 300, "job_id": "daily", "data_slice": "2024-01", "learn_from": ["test"]},
+    ],
+)
+def test_good_jobs_pass_and_survive_json(fields: dict[str, Any]) -> None:
+    job = ZeusJob(**{**GOOD, **fields})
+    assert job.check(rendered=True) is job
+    assert ZeusJob.from_dict(json.loads(json.dumps(job.to_dict(), allow_nan=False))) == job
+
+
+def test_a_job_keeps_its_own_copy_of_a_list() -> None:
+    sizes = [16, 32, 64]
+    job = ZeusJob(**{**GOOD, "batch_sizes": sizes})
+    sizes.append(-1)
+    assert list(job.batch_sizes) == [16, 32, 64]
+    job.to_dict()["batch_sizes"].append(-1)
+    assert list(job.batch_sizes) == [16, 32, 64]
+
+
+@pytest.mark.parametrize("field", sorted(ZeusJob(**GOOD).to_dict()))
+@pytest.mark.parametrize("later", ["{{ params.value }}", "{% if x %}1{% endif %}", XComLike()], ids=repr)
+def test_every_field_may_be_a_template_until_it_is_rendered(field: str, later: Any) -> None:
+    job = ZeusJob(**{**GOOD, field: later})
+    assert is_deferred(job.to_dict()[field])
+    assert error_of(lambda: job.check(rendered=True)).startswith(f"ZeusJob.{field} = {later!r}: ")
+
+
+@pytest.mark.parametrize(("field", "value"), [("eta", 3), ("default_batch_size", "big")])
+def test_a_literal_next_to_a_template_is_checked(field: str, value: object) -> None:
+    said = refused(**{"batch_sizes": "{{ params.sizes }}", field: value})
+    assert said.startswith(f"ZeusJob.{field} = {value!r}: ")
+
+
+RENDERED = {
+    "batch_sizes": "[16, 32, 64]",
+    "default_batch_size": "32",
+    "target": "accuracy >= 0.84",
+    "max_epochs": "30",
+    "eta": "0.25",
+    "beta": "3",
+    "window": "40",
+    "gpus": "2",
+    "max_power_w": "250",
+    "power_limits_w": "100, 150.5",
+    "profile_s": "2.5",
+    "profile_steps": "4",
+    "learn_from": "['scheduled', 'test']",
+    "require_target": "True",
+    "strict": "false",
+    "seed": "7",
+}
+
+
+def test_rendered_text_becomes_what_the_field_holds() -> None:
+    job = ZeusJob.from_dict(RENDERED).check(rendered=True)
+    assert job == ZeusJob(
+        **{
+            **GOOD,
+            "eta": 0.25,
+            "beta": 3.0,
+            "window": 40,
+            "gpus": 2,
+            "max_power_w": 250.0,
+            "power_limits_w": (100.0, 150.5),
+            "profile_s": 2.5,
+            "profile_steps": 4,
+            "learn_from": ("scheduled", "test"),
+            "require_target": True,
+            "seed": 7,
+        }
+    )
+
+
+@pytest.mark.parametrize("text", ["16,32,64", "(16, 32, 64)", " [16,32, 64] "])
+def test_rendered_lists_are_read_in_every_usual_form(text: str) -> None:
+    assert ZeusJob.from_dict({**GOOD, "batch_sizes": text}).batch_sizes == (16, 32, 64)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("eta", "high"),
+        ("eta", "nan"),
+        ("eta", ""),
+        ("batch_sizes", "16, many"),
+        ("batch_sizes", ""),
+        ("batch_sizes", "0, 32"),
+        ("max_epochs", "None"),
+        ("default_batch_size", "32.0"),
+        ("strict", "perhaps"),
+        ("learn_from", "weekly"),
+    ],
+)
+def test_rendered_text_that_does_not_fit_is_refused_by_field(field: str, text: str) -> None:
+    with pytest.raises(JobSpecError, match=rf"^ZeusJob\.{field} = "):
+        ZeusJob.from_dict({**GOOD, field: text})
+
+
+def test_a_template_passes_from_dict_and_keeps_its_place() -> None:
+    job = ZeusJob(**{**GOOD, "eta": "{{ params.eta }}"})
+    spec = job.to_dict()
+    assert ZeusJob.from_dict(spec) == job
+    assert ZeusJob.from_dict({**spec, "eta": "0.75"}).check(rendered=True).eta == 0.75
+
+
+def test_an_unknown_field_is_named_with_those_that_exist() -> None:
+    said = error_of(lambda: ZeusJob.from_dict({**GOOD, "eta_knob": 0.5}))
+    assert said.startswith("ZeusJob.eta_knob = 0.5: ")
+    assert ", ".join(sorted(ZeusJob(**GOOD).to_dict())) in said
+
+
+@pytest.mark.parametrize("field", ["batch_sizes", "default_batch_size", "target", "max_epochs"])
+def test_a_missing_field_is_named(field: str) -> None:
+    spec = {name: value for name, value in GOOD.items() if name != field}
+    with pytest.raises(JobSpecError, match=rf"^ZeusJob\.{field} = None: is missing"):
+        ZeusJob.from_dict(spec)
+
+
+def test_live_settings_change_eta_and_are_checked() -> None:
+    job = ZeusJob(**GOOD)
+    assert job.with_settings({"eta": 0.9, "pause_exploration": True}).eta == 0.9
+    assert job.with_settings({"pin_batch_size": 16}) == job
+    second = job.with_settings({"job_version": "2"})
+    assert second.job_version == "1+2"
+    assert second.with_settings({"job_version": "2"}) == second
+    with pytest.raises(JobSpecError, match=r"ZeusJob\.eta = 9"):
+        job.with_settings({"eta": 9})
+
+
+@pytest.mark.parametrize("peek", [True, False])
+def test_peek_is_accepted_with_a_warning_and_has_no_effect(peek: bool) -> None:
+    with pytest.warns(DeprecationWarning, match=r"ZeusJob\(peek=\.\.\.\)"):
+        job = ZeusJob(**GOOD, peek=peek)
+    assert job == ZeusJob(**GOOD)
+    assert "peek" not in job.to_dict()
+
+
+@pytest.mark.parametrize("peek", [True, "False", "{{ params.peek }}", None])
+def test_the_spec_of_an_old_row_with_peek_is_read_without_a_warning(peek: object) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        job = ZeusJob.from_dict({**ZeusJob(**GOOD).to_dict(), "peek": peek})
+        assert replace(job, eta=0.75).eta == 0.75
+    assert job == ZeusJob(**GOOD)
+
+
+def test_importing_a_job_loads_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; import airflow_provider_zeus.model.job, airflow_provider_zeus.optimizer.policy;"
+        "print([m for m in ('numpy', 'torch', 'airflow', 'sqlalchemy', 'pynvml') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

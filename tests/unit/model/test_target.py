@@ -1,0 +1,88 @@
+"""Targets: which texts are valid, when a target is reached, which reports are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.model.target import Target
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("accuracy >= 0.84", Target("accuracy", True, 0.84)),
+        ("  rmse<=1.5e-3 ", Target("rmse", False, 0.0015)),
+        ("val/top-1 >= 1", Target("val/top-1", True, 1.0)),
+        ("loss <= -2", Target("loss", False, -2.0)),
+        ("rmse <= runtime", Target("rmse", False, None)),
+    ],
+)
+def test_good_targets(text: str, target: Target) -> None:
+    assert Target.parse(text) == target
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "accuracy",
+        "accuracy > 0.8",
+        "accuracy == 1",
+        ">= 0.8",
+        "0.8 <= accuracy",
+        "a >= 1 2",
+        "a >=",
+        None,
+        0.8,
+        ["a"],
+    ],
+)
+def test_the_error_of_an_invalid_target_shows_a_valid_one(text: Any) -> None:
+    with pytest.raises(JobSpecError) as caught:
+        Target.parse(text)
+    said = str(caught.value)
+    assert said.startswith(f"target = {text!r}: ")
+    assert '"accuracy >= 0.84"' in said
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "high", "Runtime"])
+def test_a_value_must_be_a_finite_number(value: str) -> None:
+    with pytest.raises(JobSpecError, match=rf"^target = 'accuracy >= {value}': its value '{value}' "):
+        Target.parse(f"accuracy >= {value}")
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "reached"),
+    [("acc >= 0.9", 0.9, True), ("acc >= 0.9", 0.89, False), ("rmse <= 1", 1.0, True), ("rmse <= 1", 1.01, False)],
+)
+def test_a_target_is_reached_at_its_value(text: str, metric: float, reached: bool) -> None:
+    assert Target.parse(text).reached(metric) is reached
+
+
+def test_a_target_without_a_value_says_what_to_call() -> None:
+    with pytest.raises(ReportError, match=r'^target "rmse <= runtime" .* run\.set_target\(value\) '):
+        Target.parse("rmse <= runtime").reached(1.0)
+
+
+def test_the_metric_of_the_target_is_picked() -> None:
+    assert Target.parse("acc >= 1").pick({"loss": 3.0, "acc": 0.5}) == 0.5
+    assert Target.parse("acc >= 1").pick({"acc": "0.5"}) == 0.5  # type: ignore[dict-item]
+
+
+def test_a_report_without_the_metric_names_both() -> None:
+    with pytest.raises(ReportError) as caught:
+        Target.parse("acc >= 1").pick({"loss": 3.0, "f1": 0.2})
+    said = str(caught.value)
+    assert all(name in said for name in ("['f1', 'loss']", "'acc'", "run.report(acc=value)"))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "good"])
+def test_a_metric_that_is_no_finite_number_is_refused(value: Any) -> None:
+    with pytest.raises(ReportError) as caught:
+        Target.parse("acc >= 1").pick({"acc": value})
+    said = str(caught.value)
+    assert said.startswith(f"run.report(acc={value!r}): ")
+    assert "smaller learning rate" in said

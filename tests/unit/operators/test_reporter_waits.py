@@ -1,0 +1,355 @@
+"""A store that does not answer: no beat waits for it, ends wait within one budget, and none is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter, stops_the_task
+from airflow_provider_zeus.operators.store_thread import QueuedLine
+from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.pending import drain
+from airflow_provider_zeus.store.sql.store import SqlStore
+from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.signals import AttemptOver, TrainingKilled
+from tests.unit.operators.test_result_reporter import JOB_ID, settled, two_attempts
+from tests.unit.store.store_kit import JOB, DictPort, began_alone, request, run, seen
+
+ROOM_S = 15.0  # for a busy host, where a promise is a time
+
+
+class Hangs:
+    """A store that does not answer while ``over`` is not set; ``lost``: it is done all the same, the answer is not."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.over = store, threading.Event()
+        self.lost = False
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            self.over.wait()
+            value = getattr(self.store, name)(*args, **options)
+            if self.lost:
+                raise StoreError("no answer", passing=True, unsure=True)
+            return value
+
+        return call
+
+
+class HangingPort(DictPort):
+    """Variables whose API does not answer."""
+
+    def __init__(self, over: threading.Event) -> None:
+        super().__init__()
+        self.over = over
+
+    def set(self, key: str, text: str) -> None:
+        self.over.wait()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SqlStore:
+    return SqlStore(f"sqlite:///{tmp_path / 'zeus.db'}", create=True)
+
+
+@pytest.fixture
+def hangs(store: SqlStore) -> Iterator[Hangs]:
+    hanging = Hangs(store)
+    yield hanging
+    hanging.over.set()
+
+
+@pytest.fixture
+def first(store: SqlStore) -> Trial:
+    return two_attempts(store)
+
+
+def reporter_of(
+    store: Hangs | None, first: Trial, folder: Path, port: DictPort | None = None, **options: Any
+) -> ResultReporter:
+    return ResultReporter(
+        cast(Any, store), port or DictPort(), first, lease_s=90, state_dir=folder / "state", **options
+    )
+
+
+def beat(first: Trial, n: int, **fields: Any) -> ResultLine:
+    """The n-th beat of the first attempt, with a profile sample and a power point."""
+    size = first.decision.attempts[0].batch_size
+    sample = ProfileSample(batch_size=size, limit_w=200.0, samples=10, energy_j=1.0, time_s=1.0)
+    point = PowerPoint(t_s=float(n), power_w=100.0, limit_w=200.0, phase="profile")
+    observation = seen(size, energy_j=100.0 * n, epochs=float(n))
+    news: dict[str, Any] = {"observation": observation, "profile": (sample,), "points": (point,)}
+    return ResultLine(**{"kind": "beat", "start_id": "s", "attempt": first.key.attempt, **news, **fields})
+
+
+def end(first: Trial, n: int = 9, **fields: Any) -> ResultLine:
+    return beat(first, n, **{"kind": "end", "state": State.CONVERGED, "profile": (), "points": (), **fields})
+
+
+def profiled(store: Store, first: Trial) -> tuple[int, list[float]]:
+    """(samples in the profile, times of the power points of the first attempt)."""
+    device = seen().where
+    assert device is not None
+    found = store.profile(JOB_ID, device, JOB.job_version)
+    return sum(s.samples for s in found), [p.t_s for p in store.points(first.key)]
+
+
+def taking_s(call: Callable[[], object]) -> float:
+    begun_s = time.monotonic()
+    call()
+    return time.monotonic() - begun_s
+
+
+# --- waiting
+
+
+def test_no_beat_waits_and_none_is_lost(store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path) -> None:
+    reporter = reporter_of(hangs, first, tmp_path)
+    for n in range(1, 6):
+        reporter(beat(first, n))
+    assert reporter._left_s == RUN_S
+    hangs.over.set()
+    settled(reporter)
+    assert profiled(store, first) == (50, [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert store.trials(JOB_ID)[-1].observation.energy_j == 500.0
+
+
+def test_an_end_waits_for_half_of_what_is_left_then_it_is_remembered(
+    store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path
+) -> None:
+    port = DictPort()
+    reporter = reporter_of(hangs, first, tmp_path, port, left_s=0.8)
+    reporter(beat(first, 1))
+    reporter(beat(first, 2))
+    reporter(end(first))
+    assert reporter._left_s < 0.5
+    assert reporter.cost_xcom()["attempts"][0]["untold"] == f"Variable zeus-untold:{first.key.ti_id}:1"
+    hangs.over.set()
+    settled(reporter)  # now the store has it too
+    assert drain(store, port, JOB_ID) == 1
+    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (State.CONVERGED, (20, [1.0, 2.0]))
+
+
+def test_all_ends_of_a_run_wait_no_longer_than_its_budget(hangs: Hangs, first: Trial, tmp_path: Path) -> None:
+    over = hangs.over
+    reporter = reporter_of(hangs, first, tmp_path, HangingPort(over), left_s=1.0)
+
+    def whole_run() -> None:
+        for number in (1, 2, 3, 4):
+            reporter(ResultLine(kind="attempt", start_id="s", attempt=number, batch_size=32))
+            reporter(end(first, attempt=number))
+
+    assert taking_s(whole_run) < 1.0 + ROOM_S
+    assert reporter._left_s >= 0.0
+    assert len(list((tmp_path / "state").glob("zeus-untold-*.json"))) == 4, "no API either: files"
+
+
+def test_the_whole_budget_is_thirty_seconds_and_a_stopped_task_has_one() -> None:
+    assert (RUN_S, STOPPED_S) == (30.0, 1.0)
+
+
+# --- a task that is being stopped
+
+
+def test_a_stopped_task_keeps_its_end_in_a_file_at_once(
+    store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path
+) -> None:
+    port = DictPort()
+    reporter = reporter_of(hangs, first, tmp_path, port)
+    reporter(beat(first, 1))
+    reporter.hurry()
+    reporter.hurry()
+    assert taking_s(lambda: reporter(end(first))) < STOPPED_S + ROOM_S
+    assert reporter._left_s == pytest.approx(0.0, abs=0.5)
+    assert port.data == {}, "no API is asked"
+    (file,) = (tmp_path / "state").iterdir()
+    hangs.over.set()
+    settled(reporter)
+    assert drain(store, port, JOB_ID, state_dir=tmp_path / "state") == 1
+    assert not file.exists()
+    assert profiled(store, first) == (10, [1.0])
+
+
+@pytest.mark.parametrize(
+    ("error", "stops"),
+    [
+        (TrainingKilled("Airflow stopped the task"), True),
+        (KeyboardInterrupt(), True),
+        (AttemptOver("too dear"), False),
+        (ValueError("of the training"), False),
+        (None, False),
+    ],
+)
+def test_what_is_on_its_way_out_says_whether_the_task_is_stopped(error: BaseException | None, stops: bool) -> None:
+    assert stops_the_task(error) is stops
+
+
+def test_an_end_on_the_way_out_of_a_time_limit_is_not_waited_for(hangs: Hangs, first: Trial, tmp_path: Path) -> None:
+    class TimeLimit(BaseException):
+        pass
+
+    reporter = reporter_of(hangs, first, tmp_path)
+    try:
+        raise TimeLimit
+    except TimeLimit:
+        assert taking_s(lambda: reporter(end(first, state=State.FAILED))) < STOPPED_S + ROOM_S
+    assert reporter.stopped
+    assert len(list((tmp_path / "state").iterdir())) == 1
+
+
+def test_a_signal_ends_a_wait_at_once(
+    hangs: Hangs, first: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Signalled(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise TrainingKilled("Airflow stopped the task")
+
+    reporter = reporter_of(hangs, first, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(reporter._thread, "put", lambda line: QueuedLine(line, Signalled()))
+        with pytest.raises(TrainingKilled):
+            reporter(end(first))
+    assert reporter.stopped
+    reporter(end(first))  # as the sender sends it again
+    assert len(list((tmp_path / "state").iterdir())) == 1
+    assert len(reporter.cost_xcom()["attempts"]) == 1
+
+
+def test_without_a_thread_the_store_is_asked_here(
+    store: SqlStore, first: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    reporter = reporter_of(cast(Any, store), first, tmp_path)
+    reporter(beat(first, 1))
+    reporter(end(first))
+    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (State.CONVERGED, (10, [1.0]))
+
+
+# --- answers that are lost
+
+
+@pytest.mark.parametrize("lost", [(2,), (2, 3), (1, 2, 4)])
+def test_what_a_beat_brought_counts_once_though_its_answer_was_lost(
+    store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path, lost: tuple[int, ...]
+) -> None:
+    reporter = reporter_of(hangs, first, tmp_path)
+    hangs.over.set()
+    for n in range(1, 5):
+        hangs.lost = n in lost
+        reporter(beat(first, n))
+        settled(reporter)
+    hangs.lost = False
+    reporter(end(first))
+    assert profiled(store, first) == (40, [1.0, 2.0, 3.0, 4.0])
+
+
+def test_it_counts_once_where_the_end_is_told_by_the_next_run(
+    store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path
+) -> None:
+    port = DictPort()
+    reporter = reporter_of(hangs, first, tmp_path, port, left_s=0.4)
+    reporter(beat(first, 1))  # under way when the end is remembered
+    reporter(end(first))
+    assert len(port.data) == 1
+    hangs.store, kept = cast(Any, Only(store, "heartbeat")), port  # the beat is stored, the end is not
+    hangs.over.set()
+    settled(reporter)
+    assert profiled(store, first) == (10, [1.0])
+    assert drain(store, kept, JOB_ID) == 1
+    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (State.CONVERGED, (10, [1.0]))
+
+
+class Only:
+    """A store that takes one kind of call."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._name = store, name
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._name:
+            raise StoreError("no database")
+        return getattr(self._store, name)
+
+
+def test_news_with_the_sums_of_the_beat_before_wait_for_others(store: SqlStore, first: Trial, tmp_path: Path) -> None:
+    """Else it is unknown whether they are stored."""
+    reporter = reporter_of(cast(Any, store), first, tmp_path)
+    for n in (1, 2):
+        reporter(replace(beat(first, n), observation=seen(first.batch_size)))
+        settled(reporter)
+    assert profiled(store, first) == (10, [1.0])
+    reporter(beat(first, 3))
+    settled(reporter)
+    assert profiled(store, first) == (30, [1.0, 2.0, 3.0])
+
+
+# --- a run that began without its store
+
+
+def test_a_run_that_began_alone_is_adopted_at_the_first_beat_that_gets_through(store: SqlStore, tmp_path: Path) -> None:
+    run(store, 0)
+    alone, tries = began_alone(1, opened_at=500.0), []
+
+    def reopen() -> Store:
+        tries.append(1)
+        if len(tries) < 2:
+            raise StoreError("no database")
+        return store
+
+    reporter = reporter_of(None, alone, tmp_path, reopen=reopen)
+    reporter(ResultLine(kind="attempt", start_id="s", attempt=1, batch_size=32))
+    for n in range(1, 4):
+        reporter._rows._reopen_at_s = 0.0  # its pause is over
+        reporter(beat(alone, n))
+        settled(reporter)
+    mine = store.trials(JOB_ID)[-1]
+    assert (mine.key, mine.number, mine.state) == (TrialKey("ti-1"), 2, State.RUNNING)
+    assert (mine.observation.energy_j, profiled(store, alone)) == (300.0, (30, [1.0, 2.0, 3.0]))
+    assert len(tries) == 2
+    reporter(end(alone))
+    assert [t.state for t in store.trials(JOB_ID)] == [State.CONVERGED] * 2
+    assert reporter.cost_xcom()["attempts"][0]["untold"] is None
+
+
+def test_the_store_is_opened_again_after_pauses_that_grow_but_at_an_end_at_once(tmp_path: Path) -> None:
+    from airflow_provider_zeus.operators.run_rows import RunRows
+
+    now_s, tries = 0.0, []
+
+    def reopen() -> Store:
+        tries.append(now_s)
+        raise StoreError("no database")
+
+    alone = began_alone(1, opened_at=500.0)
+    rows = RunRows(None, alone, lease_s=90, reopen=reopen, clock=lambda: now_s)
+    for second in range(200):
+        now_s = float(second)
+        with pytest.raises(StoreError):
+            rows.take(beat(alone, second))
+    assert tries == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]
+    with pytest.raises(StoreError):
+        rows.take(end(alone))
+    assert tries[-1] == 199.0
+
+
+def test_a_run_whose_answer_was_lost_leaves_one_open_trial(store: SqlStore, tmp_path: Path) -> None:
+    run(store, 0)
+    store.ask(request(1))  # committed, and the answer was lost
+    alone = began_alone(1, opened_at=500.0)
+    reporter = reporter_of(None, alone, tmp_path, reopen=lambda: store)
+    reporter(beat(alone, 1))
+    settled(reporter)
+    assert [t.state for t in store.trials(JOB_ID)[1:]] == [State.ABANDONED, State.RUNNING]
+    assert store.trials(JOB_ID)[-1].planned == alone.planned
+    store.tell(store.trials(JOB_ID)[-1].key, State.FAILED, Report(observation=Observation()))

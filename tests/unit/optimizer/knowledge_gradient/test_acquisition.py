@@ -1,0 +1,342 @@
+"""Policy ``"knowledge_gradient"``: what it tries, when it gives up, and what a change of the data does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airflow_provider_zeus.model.trial import DeviceInfo, Phase, State
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import NEAR_AFTER
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import fit
+from airflow_provider_zeus.optimizer.policy import learn
+from airflow_provider_zeus.optimizer.run_stats import Runs, RunStats
+from tests.strategies import CPU, V100
+from tests.unit.optimizer.world import NEVER, World, job_of
+
+NEEDS = {16: 12.0, 32: 10.0, 64: 11.0, 128: 14.0, 256: 30.0}
+EPOCH_S = {16: 40.0, 32: 20.0, 64: 12.0, 128: 9.0, 256: 8.0}  # costs 480, 200, 132, 126, 240: 128 is best
+
+
+def runs(took: dict[int, dict[float, int]]) -> Runs:
+    return {b: RunStats.of(times) for b, times in took.items()}
+
+
+def world(*, default: int = 32, needs: dict[int, float] = NEEDS, device: DeviceInfo = V100, **fields: Any) -> World:
+    sizes = sorted(needs)
+    job = job_of(*sizes, default=default, policy="knowledge_gradient", **fields)
+    return World(job, needs, EPOCH_S, device)
+
+
+def test_it_settles_on_the_cheapest_size_after_few_runs() -> None:
+    w = world()
+    assert w.runs(1) == [32], "the default comes first"
+    tried = w.runs(11)
+    assert tried[-1] in (64, 128), "within 5 % of the best"
+    assert tried.count(16) + tried.count(256) <= 2, "each costs twice as much"
+    assert sum(t.state is State.GIVEN_UP for t in w.log) <= 4
+
+
+def test_an_attempt_is_bounded_and_the_incumbent_after_it_is_not() -> None:
+    w = world()
+    w.run()
+    first, last = w.decide().attempts
+    assert first.bounded
+    assert first.max_epoch_cost is not None
+    assert (last.batch_size, last.bounded, last.phase) == (32, False, Phase.INCUMBENT)
+
+
+def test_a_size_that_never_reaches_the_target_is_given_up_and_not_tried_again() -> None:
+    w = world(needs={**NEEDS, 64: NEVER, 128: NEVER, 256: NEVER})
+    w.runs(20)
+    failed = [t for t in w.log if t.batch_size >= 64]
+    assert 1 <= len(failed) <= 4
+    assert all(t.state is State.GIVEN_UP for t in failed)
+    assert w.runs(3) == [32] * 3
+
+
+def test_where_the_default_fails_its_neighbours_run_without_a_bound() -> None:
+    w = world(default=256, needs={**NEEDS, 256: NEVER, 128: NEVER})
+    decisions = [w.run() for _ in range(4)]
+    assert [len(d.attempts) for d in decisions[:3]] == [1, 1, 1]
+    assert [d.attempts[0].batch_size for d in decisions[:3]] == [256, 128, 64]
+    assert not any(d.attempts[0].bounded for d in decisions[:3])
+    assert w.log[2].state is State.CONVERGED
+
+
+def test_where_the_incumbent_misses_its_target_the_next_cheapest_runs_once_in_the_same_recurrence() -> None:
+    w = world()
+    w.runs(12)
+    before = w.decide(settings={"pause_exploration": True})
+    (best,), second = before.attempts, before.stand_in
+    assert second is not None
+    assert (before.second_chance, second.bounded, second.phase) == (True, False, Phase.INCUMBENT)
+    assert str(best.batch_size) in second.why
+    assert {best.batch_size, second.batch_size} == {64, 128}, "both have reached it"
+    w.epochs = {**w.epochs, best.batch_size: NEVER}
+    w.run(settings={"pause_exploration": True})
+    assert [(t.batch_size, t.state) for t in w.log[-2:]] == [
+        (best.batch_size, State.EXHAUSTED),
+        (second.batch_size, State.CONVERGED),
+    ]
+    assert w.decide(settings={"pause_exploration": True}).attempts[0].batch_size == second.batch_size
+
+
+def test_where_no_other_size_is_likely_to_reach_the_target_none_runs_after_the_incumbent() -> None:
+    w = world(needs={**NEEDS, 64: NEVER, 128: NEVER, 16: NEVER, 256: NEVER})
+    w.runs(20)
+    alone = w.decide()
+    assert [a.batch_size for a in alone.attempts] == [32]
+    assert not alone.second_chance
+    hard = world()
+    hard.runs(12)
+    hard.epochs = dict.fromkeys(NEEDS, NEVER)
+    paused = {"pause_exploration": True}
+    tries = [len(hard.decide(settings=paused).chances) for _ in range(6) if hard.run(settings=paused)]
+    assert tries[-3:] == [1, 1, 1], "a target that nothing reaches any more is paid for once a recurrence"
+
+
+def test_no_exploration_while_paused_or_while_another_run_explores() -> None:
+    w = world()
+    w.run()
+    explored = w.decide()
+    for phase in (Phase.EXPLORE, Phase.SAMPLE):  # a further try of a batch size that has converged explores, too
+        planned = replace(explored.attempts[0], phase=phase)
+        running = replace(w.add(planned.batch_size, State.RUNNING), planned=planned)
+        (held,) = w.decide(running=[running]).attempts
+        assert (held.batch_size, held.phase) == (32, Phase.INCUMBENT)
+        assert f"explores {planned.batch_size} now" in held.why
+    running = replace(running, planned=held)
+    assert w.decide(running=[running]).attempts == explored.attempts, "a run of the incumbent blocks nothing"
+    (paused,) = w.decide(settings={"pause_exploration": True}).attempts
+    assert paused.batch_size == 32
+    (backfill,) = w.decide(run_type="backfill").attempts
+    assert "does not teach" in backfill.why
+    (pinned,) = w.decide(settings={"pin_batch_size": 16}).attempts
+    assert (pinned.batch_size, pinned.phase) == (16, Phase.PINNED)
+
+
+def test_the_run_after_a_death_takes_the_incumbent() -> None:
+    w = world()
+    w.run()
+    w.died(64)
+    assert [a.batch_size for a in w.decide().attempts] == [32]
+
+
+def test_a_size_out_of_memory_is_not_tried_again() -> None:
+    w = world()
+    w.run()
+    w.add(64, State.FAILED, 0.0, phase=Phase.EXPLORE, out_of_memory=True)
+    assert 64 not in w.runs(10)
+
+
+def test_without_an_energy_source_cost_is_time() -> None:
+    w = world(device=CPU)
+    tried = w.runs(12)
+    assert tried[-1] in (64, 128)
+    assert " s" in w.decide().attempts[0].why or len(w.decide().attempts) == 1
+
+
+def test_a_jump_of_the_data_is_detected_and_starts_a_new_era() -> None:
+    w = world()
+    w.runs(12)
+    assert w.belief.era == 0, "no false alarm"
+    shift = w.number
+    w.epochs = {b: 2.5 * e for b, e in NEEDS.items()}
+    w.runs(6)
+    assert w.belief.era >= shift
+    (change,) = w.belief.changes
+    assert change.jump == pytest.approx(np.log(2.5), abs=0.2)
+    assert w.belief.rates, "EpochCosts survive"
+    steady = w.belief.era
+    w.runs(6)
+    assert w.belief.era == steady
+
+
+def test_the_reasons_after_a_jump_name_its_trial() -> None:
+    w = world()
+    w.runs(12)
+    w.epochs = {b: 2.5 * e for b, e in NEEDS.items()}
+    reasons = [w.run().attempts[0].why for _ in range(20)]
+    since = w.belief.changes[0].since
+    mentions = [why for why in reasons if f"at trial {since}:" in why]
+    assert 1 <= len(mentions) <= 12, "for a while"
+    assert "x the epochs predicted" in mentions[0]
+    assert reasons[-1] not in mentions
+
+
+def test_the_shape_survives_a_small_jump_but_not_a_large_one() -> None:
+    old = runs({16: {12.0: 3}, 32: {10.0: 3}, 64: {20.0: 3}})
+    small, large, none = (
+        fit((16, 32, 64), 32, runs({32: {13.0: 1}}), [], before) for before in ([(old, 0.25**2)], [(old, 2.0**2)], ())
+    )
+    worse = [float(s.mean[2] - s.mean[1]) for s in (small, large, none)]
+    assert worse[0] > 0.4, "of the log 2 that was seen"
+    assert worse[0] > worse[1] > worse[2]
+    assert float(np.exp(small.mean[1])) == pytest.approx(13.0, rel=0.1), "at the level of today"
+    assert small.cov[2, 2] < large.cov[2, 2] < none.cov[2, 2]
+
+
+def test_one_diverged_run_does_not_end_the_use_of_the_best_size() -> None:
+    w = world(needs={32: 20.0, 64: 10.0, 128: 20.0})
+    w.epoch_s = {}
+    w.runs(12)
+    w.add(64, State.EXHAUSTED, 100.0)  # max_epochs, below the target
+    w.runs(4)
+    assert w.runs(6).count(64) >= 5
+
+
+def test_a_size_behind_an_infeasible_one_is_in_reach() -> None:
+    w = world(default=32, needs={32: 20.0, 48: 18.0, 128: 8.0})
+    w.runs(2)
+    w.add(48, State.FAILED, 0.0, phase=Phase.EXPLORE, out_of_memory=True)
+    assert 128 in w.runs(6)
+
+
+def test_without_any_epoch_cost_a_size_that_converged_runs() -> None:
+    """As on a shared GPU, where neither joules nor seconds are learned."""
+    w = world(needs={32: NEVER, 64: 10.0, 128: 5.0})
+    unmeasured = {"time_s": None, "energy_j": None}
+    w.add(32, State.EXHAUSTED, 100.0, phase=Phase.EXPLORE, **unmeasured)
+    w.add(64, phase=Phase.EXPLORE, **unmeasured)
+    w.add(128, phase=Phase.EXPLORE, **unmeasured)
+    (attempt,) = w.decide().attempts
+    assert (attempt.batch_size, attempt.phase) == (128, Phase.INCUMBENT), "it needed fewest epochs"
+    assert "No EpochCost is known" in attempt.why
+    w.add(32, epochs=90.0, phase=Phase.INCUMBENT, **unmeasured)
+    assert w.decide().attempts[0].batch_size == 32, "the default, once it has converged"
+
+
+def test_the_same_trial_twice_counts_once() -> None:
+    w = world()
+    w.runs(12)
+    assert learn(w.belief, w.log[5]).surrogate.mean == pytest.approx(w.belief.surrogate.mean)
+
+
+def test_a_size_nearly_as_cheap_returns_before_a_window_has_passed() -> None:
+    """Its epochs fall, and no current run shows it: those of the incumbent do not change."""
+    w = world(default=64, needs={32: 10.0, 64: 10.0, 128: 10.6})
+    w.epoch_s = {32: 20.0, 64: 10.0, 128: 10.0}
+    w.runs(70)
+    w.epochs = {**w.epochs, 32: 7.0, 128: 7.0}
+    tried = [w.run() for _ in range(56)]  # until the next recheck
+    (returned,) = [d.attempts[0] for d in tried if d.attempts[0].phase is Phase.RETURN]
+    assert returned.batch_size == 128, "32 costs twice as much"
+    assert "the last 6" in returned.why
+    assert w.runs(3) == [128] * 3
+    assert not w.belief.window_start(), "the window is not full"
+
+
+def test_a_size_never_run_that_may_be_cheaper_is_tried_when_no_other_was_new_lately() -> None:
+    costs = {8: 106.0, 12: 103.7, 16: 104.0, 24: 104.9, 32: 110.0, 48: 114.1, 56: 116.9}
+    w = world(default=24, needs=dict.fromkeys(costs, 4.0))
+    w.epoch_s = {b: cost / 4.0 for b, cost in costs.items()}
+    for b, epochs in ((24, 4.0), (48, 5.0), (12, 4.0), (8, 4.0), (8, 5.0), (12, 5.0)):
+        w.add(b, epochs=epochs)
+    w.add(16, State.ABANDONED, 0.1, phase=Phase.EXPLORE)  # it measured its EpochCost
+    for i in range(NEAR_AFTER + 10):
+        w.add(24, epochs=4.0 + (i % 5 == 0))
+    tried = w.decide().attempts[0]
+    assert (tried.batch_size, tried.phase, tried.bounded) == (16, Phase.EXPLORE, True)
+    assert "16 has never run" in tried.why
+    w.add(56, epochs=5.0)
+    assert w.decide().attempts[0].batch_size == 12, "56 was new: one at a time"
+
+
+def test_a_size_that_has_not_run_for_a_window_returns_and_is_found_better() -> None:
+    w = world(window=20)
+    w.power_w = 60.0  # of 250: it waits, so larger sizes are tried
+    best = w.runs(20)[-1]
+    assert best in (64, 128)
+    w.epochs = {**NEEDS, 16: 2.0}  # a cost of 80: no current run shows it
+    tried = [w.run() for _ in range(50)]
+    returned = [d.attempts[0] for d in tried if d.attempts[0].phase is Phase.RETURN]
+    assert 16 in {a.batch_size for a in returned}
+    assert all(a.bounded for a in returned)
+    assert "the last 20" in returned[0].why
+    assert w.runs(3) == [16] * 3
+    again = [a.batch_size for a in returned]
+    assert all(again.count(b) <= 5 for b in again), "not over and over"
+
+
+def test_a_size_given_up_on_a_hard_slice_is_believed_better_than_on_a_usual_one() -> None:
+    def excess(beside: float) -> float:
+        w = world()
+        for _ in range(4):
+            w.add(32, epochs=10.0)
+        w.add(64, State.GIVEN_UP, 15.0, phase=Phase.EXPLORE, data_slice="tuesday")
+        w.add(32, epochs=beside, phase=Phase.INCUMBENT, data_slice="tuesday")
+        mean = w.belief.surrogate.mean
+        return float(mean[2] - mean[1])
+
+    assert excess(beside=16.0) < excess(beside=10.0) - 0.05
+
+
+def test_the_reason_names_a_hard_slice() -> None:
+    w = world()
+    for _ in range(4):
+        w.add(32, epochs=10.0)
+    w.add(64, State.GIVEN_UP, 9.0, phase=Phase.EXPLORE, data_slice="tuesday")
+    w.add(32, epochs=16.0, phase=Phase.INCUMBENT, data_slice="tuesday")
+    first = w.decide().attempts[0]
+    assert first.batch_size == 64
+    assert "hard slice" in first.why
+    assert "32 took 1." in first.why
+
+
+def test_a_size_that_never_reached_the_target_is_tried_less_after_a_change_too() -> None:
+    w = world(needs={**NEEDS, 64: NEVER, 128: NEVER, 256: NEVER, 16: NEVER}, max_epochs=15)
+    w.add(64, State.EXHAUSTED, 15.0, phase=Phase.EXPLORE)
+    w.runs(6)
+    w.epochs = {**w.epochs, 32: 4.0}
+    w.runs(8)
+    assert w.belief.changes
+    assert sum(t.batch_size == 64 for t in w.log) <= 3
+
+
+def test_no_attempt_may_cost_more_than_beta_times_the_incumbent() -> None:
+    w = world(beta=1.5)
+    w.run()
+    incumbent = NEEDS[32] * w.epoch_cost(32)
+    attempt = w.decide().attempts[0]
+    assert attempt.bound_cost is not None
+    assert attempt.bound_cost <= 1.5 * incumbent
+
+
+def test_slices_of_another_size_are_no_jump() -> None:
+    w = world()
+    w.runs(10)
+    w.samples *= 5
+    w.runs(6)
+    assert w.belief.era == 0
+
+
+def test_a_single_batch_size_always_runs() -> None:
+    w = world(default=64, needs={64: 11.0})
+    assert w.runs(5) == [64] * 5
+
+
+class TestGaussianProcess:
+    def test_a_neighbour_informs_less_the_farther_it_is(self) -> None:
+        s = fit((16, 32, 64, 128), 32, runs({32: {10.0: 3}}), [])
+        sd = np.sqrt(s.cov.diagonal())
+        assert sd[1] < sd[0]
+        assert sd[1] < sd[2] < sd[3]
+        assert float(np.exp(s.mean[1])) == pytest.approx(10.0, rel=0.02)
+
+    def test_a_stopped_run_raises_what_is_expected_there_and_nearby(self) -> None:
+        before, after = (fit((16, 32, 64), 32, runs({32: {10.0: 1}}), stopped) for stopped in ([], [(64, 30.0, ())]))
+        assert after.mean[2] > before.mean[2] + 0.5
+        assert after.mean[1] > before.mean[1]
+        assert after.cov[2, 2] < before.cov[2, 2]
+
+    def test_a_run_stopped_early_changes_nothing(self) -> None:
+        before, after = (fit((16, 32, 64), 32, runs({32: {10.0: 1}}), stopped) for stopped in ([], [(64, 0.5, ())]))
+        assert after.mean == pytest.approx(before.mean)
+
+    def test_repeated_runs_determine_the_noise(self) -> None:
+        calm, wild = (fit((32, 64), 32, runs({32: epochs}), []) for epochs in ({10.0: 8}, {5.0: 4, 20.0: 4}))
+        assert calm.noise[0] < 0.25**2 < wild.noise[0]
+        assert calm.noise[0] < calm.noise[1], "half of it is its own"

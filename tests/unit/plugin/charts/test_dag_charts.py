@@ -1,0 +1,133 @@
+"""The chart's option: data, not drawing."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin.charts import dag_charts
+from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
+from airflow_provider_zeus.plugin.views import costs
+from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak
+from airflow_provider_zeus.plugin.views.models import RunRow
+from tests.unit.plugin.kit import JOB, trial
+
+
+def rows(*trials: Trial) -> list[RunRow]:
+    return costs.rows_of(trials, JOB)
+
+
+def chart(*trials: Trial, **more: Any) -> dict[str, Any]:
+    option = dag_charts.cost_chart(rows(*trials), **more).option
+    assert option is not None
+    return json.loads(json.dumps(option, allow_nan=False))
+
+
+def dots(option: dict[str, Any]) -> dict[str, list[Any]]:
+    return {s["name"]: s["data"] for s in option["series"] if s["type"] == "scatter" and s["name"]}
+
+
+def test_a_point_per_run_oldest_first_grouped_by_batch_size() -> None:
+    option = chart(trial(1, "a", 32, energy_j=1000.0), trial(2, "b", 64), trial(3, "c", 32))
+    assert option["xAxis"]["data"] == ["slice a", "slice b", "slice c"]
+    assert option["yAxis"]["name"] == "cost [kJ]"
+    assert {name: [p["value"][0] for p in points] for name, points in dots(option).items()} == {"32": [0, 2], "64": [1]}
+    assert dots(option)["32"][0]["value"][1] == pytest.approx((0.5 * 1000 + 0.5 * 300 * 9) / 1000)
+    assert option["legend"]["data"] == ["32", "64"]
+    assert option["tooltip"]["renderMode"] == "richText", "a strict Content-Security-Policy allows no other"
+
+
+def test_given_up_and_kept_differ_by_more_than_colour() -> None:
+    option = chart(trial(1, "a", 64, State.GIVEN_UP), trial(2, "a", 32), trial(3, "b", 32, State.FAILED))
+    assert [p["symbol"] for p in dots(option)["32"]] == ["diamond", "triangle"]
+    assert [p["label"]["formatter"] for p in dots(option)["32"] if "label" in p] == ["32"], "where it changes"
+
+
+def test_nothing_to_draw() -> None:
+    assert dag_charts.cost_chart([]).option is None
+    running = dag_charts.cost_chart(rows(trial(1, "a", state=State.RUNNING)))
+    assert running.option is None
+    assert "1 run still running" in running.note
+
+
+def test_what_does_not_compare_is_left_out_and_said() -> None:
+    log = rows(
+        trial(1, "a", energy_j=None, energy_source=None),
+        trial(2, "b"),
+        trial(3, "c", energy_j=None),
+        trial(4, "d", state=State.RUNNING),
+    )
+    assert [r.run_id for r in dag_charts.charted(log)] == ["b"]
+    left_out = dag_charts.left_out(log)
+    assert "1 run still running" in left_out
+    assert "2 runs whose cost" in left_out
+
+
+def test_sources_have_lines_of_their_own() -> None:
+    option = chart(trial(1, "a"), trial(2, "b", energy_source="rapl"), trial(3, "c"))
+    lines = [[p[0] for p in s["data"]] for s in option["series"] if s["type"] == "line"]
+    assert lines == [[0, 2], [1]]
+    assert set(dots(option)) == {"32 (simulated)", "32 (CPU counter)"}
+
+
+def test_time_alone_is_drawn_in_time() -> None:
+    log = [trial(1, "a", energy_j=None, energy_source=None, time_s=90.0)]
+    assert chart(*log)["yAxis"]["name"] == "cost [min]"
+    assert dots(chart(*log))["32"][0]["value"] == [0, 1.5]
+
+
+def test_explored_and_exploited_differ_by_more_than_colour() -> None:
+    option = chart(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b", 32, phase=Phase.INCUMBENT))
+    explored, exploited = dots(option)["32"]
+    assert (explored["itemStyle"]["color"], "itemStyle" in exploited) == ("transparent", False)
+    table = dag_charts.cost_chart(rows(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b"))).table
+    assert table is not None
+    assert [row[table.columns.index("Explored")] for row in table.rows] == ["exploited", "explored"]
+
+
+def test_what_is_forgotten_is_marked_where_it_is_forgotten() -> None:
+    mark = HistoryBreak(("b", "train", -1), "data {changed}", "The data changed.")
+    gone = HistoryBreak(("nowhere", "train", -1), "x", "Not on this page.")
+    option = chart(trial(1, "a"), trial(2, "b"), breaks=[mark, gone])
+    (line,) = [s["markLine"]["data"] for s in option["series"] if "markLine" in s]
+    assert line == [{"xAxis": 1, "label": {"formatter": "data (changed)"}}]
+    assert "The data changed." in dag_charts.cost_chart(rows(trial(1, "a")), breaks=[mark]).note
+
+
+def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
+    log = (trial(1, "a"), trial(2, "b"))
+    default = ComparisonCurve("default 32", {("a", "train", -1): 7_200.0, ("b", "train", -1): 3_600.0})
+    option = chart(
+        *log, curves=[default, ComparisonCurve("best fixed 64", {("elsewhere", "train", -1): 1.0}, dash="dotted")]
+    )
+    (line,) = [s for s in option["series"] if s["name"] == "default 32"]
+    size, _ = dag_charts.scale(7_200.0, "J")
+    assert line["data"] == [[0, 7_200.0 / size], [1, 3_600.0 / size]]
+    assert option["legend"]["data"] == ["32", "default 32"], "a line of no run that is shown is left out"
+
+
+def test_text_from_outside_stays_text() -> None:
+    option = chart(trial(1, "{a|x} {b}", data_slice="{c0} <script>alert(1)</script>" + "x" * 500))
+    label = option["xAxis"]["data"][0]
+    assert label.startswith("(c0) <script>")
+    assert len(label) == 80
+    assert "{" not in json.dumps(dots(option)["32"][0]["tip"])
+
+
+def test_a_long_history_gets_a_slider_and_no_labels() -> None:
+    long = chart(*(trial(n, f"run{n}") for n in range(1, 200)))
+    assert long["dataZoom"][0]["type"] == "slider"
+    assert "label" not in dots(long)["32"][0]
+    assert "dataZoom" not in chart(trial(1, "a"))
+
+
+def test_the_chart_in_words() -> None:
+    shown = dag_charts.cost_chart(rows(trial(1, "a", 64, energy_j=100.0), trial(2, "b", 32, energy_j=900.0)))
+    assert "Cost of 2 runs" in shown.text
+    assert re.findall(r"([\d.]+ kJ) with batch size (\d+)", shown.text) == [("1.8 kJ", "32"), ("1.4 kJ", "64")]
+    assert shown.table is not None
+    assert [row[:2] for row in shown.table.rows] == [["slice b", "32"], ["slice a", "64"]]

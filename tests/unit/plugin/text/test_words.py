@@ -1,0 +1,85 @@
+"""States, phases and live settings in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.plugin.text import words
+from tests.unit.plugin.kit import trial
+
+
+def test_energy_is_exact_on_hover() -> None:
+    assert words.energy(7_200_000.5).exact == "7,200,000.500 J = 2 kWh"
+    assert words.energy(1.5).value == 1.5
+
+
+def test_every_state_and_phase_has_words() -> None:
+    assert set(words.STATES) == set(State)
+    assert set(words.PHASES) == set(Phase)
+
+
+def test_live_settings_in_words() -> None:
+    live = {"pin_batch_size": 64, "pause_exploration": True, "eta": 0.8, "job_version": "2"}
+    assert words.settings(live) == [
+        "batch size pinned to 64",
+        "exploration paused",
+        "eta set to 0.8",
+        "job version set to 2",
+    ]
+    assert words.settings({"pause_exploration": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "rule"),
+    [
+        (Weights(0.5, 300.0), "cost = 0.5 × energy + 0.5 × 300 W × time"),
+        (Weights(1.0, 300.0), "cost = energy"),
+        (Weights(0.0, 300.0), "cost = 300 W × time"),
+    ],
+)
+def test_the_cost_rule(weights: Weights, rule: str) -> None:
+    assert words.cost_rule(weights) == rule
+
+
+def test_the_cost_rule_of_time_alone() -> None:
+    assert "time alone" in words.cost_rule(Weights(0.0, 1.0, time_alone=True))
+
+
+def test_why_an_attempt_ended() -> None:
+    ends: list[tuple[State, dict[str, object]]] = [
+        (State.RUNNING, {}),
+        (State.CONVERGED, {"epochs": 5.0}),
+        (State.CONVERGED, {"epochs": None, "metric": None}),
+        (State.EXHAUSTED, {"metric": 0.7, "reason": "10 epochs done, below the target"}),
+        (State.GIVEN_UP, {"reason": "5 kJ spent"}),
+        (State.FAILED, {"reason": "RuntimeError: x"}),
+        (State.ABANDONED, {"reason": "lease expired"}),
+        (State.NO_DATA, {}),
+        (State.FAILED, {}),
+    ]
+    found = [f"{state.value}: {words.ended(trial(1, 'a', state=state, **changes))}" for state, changes in ends]
+    assert "\n".join(found) + "\n" == (Path(__file__).parent / "snapshots/attempt_ends.txt").read_text()
+
+
+def test_a_target_set_at_run_time_counts() -> None:
+    assert "(target: at least 0.75)" in words.ended(trial(1, "a", target_value=0.75))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (None, ""),
+        ("2013-W05", "2013-W05"),
+        ("2013-02-04", "2013-02-04"),
+        ("2026-11-21T00:00:00+00:00", "2026-11-21"),
+        ("2026-11-21T03:29:22.115882+00:00", "2026-11-21 03:29"),
+        ("2026-11-21T01:00:00+01:00", "2026-11-21"),
+        ("week {5}", "week {5}"),
+    ],
+)
+def test_a_data_slice_that_is_a_moment_is_short(name: str | None, text: str) -> None:
+    assert words.data_slice(name) == text

@@ -1,0 +1,62 @@
+"""Money and carbon: conversions for showing, shown only where a factor is set."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from airflow_provider_zeus.plugin.views import prices
+from airflow_provider_zeus.plugin.views.prices import Factors
+
+KWH = 3.6e6
+
+
+def test_nothing_is_shown_where_nothing_is_set() -> None:
+    none = prices.factors(lambda name: "")
+    assert none == Factors()
+    assert (none.money(KWH, 3600.0, 1), none.carbon(KWH), none.priced) == (None, None, False)
+
+
+def test_energy_by_the_kwh_and_time_by_the_gpu_hour() -> None:
+    both = Factors(price_per_kwh=0.25, price_per_gpu_hour=2.0, pue=1.2, g_co2e_per_kwh=400.0, currency="EUR")
+    money, carbon = both.money(2 * KWH, 1800.0, 4), both.carbon(5 * KWH)
+    assert money is not None
+    assert carbon is not None
+    assert money.value == pytest.approx(2 * 1.2 * 0.25 + 0.5 * 4 * 2.0)
+    assert money.text == "4.60 EUR"
+    assert money.exact.split(" = ")[1].split(" + ") == ["2.4 kWh (PUE 1.2) at 0.25", "2 GPU-hours at 2"]
+    assert (carbon.value, carbon.text) == (pytest.approx(5 * 1.2 * 400.0), "2.4 kg CO₂e")
+    assert Factors(g_co2e_per_kwh=400.0).carbon(0.01 * KWH).text == "4 g CO₂e"  # type: ignore[union-attr]
+
+
+def test_a_small_amount_is_no_zero() -> None:
+    assert Factors(price_per_kwh=0.25).amount(0.000123) == "0.00012"
+    assert Factors(price_per_kwh=0.25).amount(0.0000123) == "0.000012"
+    assert Factors(price_per_kwh=0.25).amount(0.3) == "0.30"
+    assert Factors(price_per_kwh=0.25).amount(0.0) == "0.00"
+    assert Factors(price_per_kwh=0.25, currency="EUR").amount(-1234.5) == "-1,234.50 EUR"
+
+
+def test_what_is_not_known_is_not_priced() -> None:
+    energy, time = Factors(price_per_kwh=0.25, g_co2e_per_kwh=1.0), Factors(price_per_gpu_hour=2.0)
+    assert "energy" in energy.money(None, 9.0, 1).exact  # type: ignore[union-attr]
+    assert "time" in time.money(None, None, 1).exact  # type: ignore[union-attr]
+    assert time.money(None, 3600.0, 1).value == 2.0  # type: ignore[union-attr]
+    assert energy.carbon(None).value is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("bad", ["much", "-1", "nan", "inf"])
+def test_a_factor_that_is_none_is_named_and_left_out(bad: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = prices.factors(lambda name: bad if name == "price_per_kwh" else "1.5")
+    assert (found.price_per_kwh, found.pue) == (None, 1.5)
+    assert f"[zeus] price_per_kwh = {bad!r} is ignored" in caplog.text
+    assert prices.factors(lambda name: "0.5" if name == "pue" else "").pue is None, "no site gives energy back"
+
+
+def test_they_are_read_from_airflows_configuration(airflow_home: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not prices.configured().priced
+    monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
+    monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "CHF")
+    assert (prices.configured().price_per_kwh, prices.configured().currency) == (0.3, "CHF")

@@ -1,0 +1,192 @@
+"""The tab of a run: tiles, attempts and progress, as data."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
+from airflow_provider_zeus.plugin.views import costs, run_view
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.plugin.views.run_models import TaskPart, Tile
+from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
+from tests.unit.plugin.kit import JOB, trial
+
+NONE = Factors()
+WHERE = ("V100", 1, "simulated")
+PROFILE = [
+    ProfileSample(batch_size=32, limit_w=w, samples=1000, energy_j=j, time_s=s)
+    for w, j, s in ((200.0, 80.0, 1.1), (300.0, 100.0, 1.0))
+]
+
+
+def part(
+    *trials: Trial, pending: Any = None, factors: Factors = NONE, saving: RunSaving | None = None, **live: Any
+) -> TaskPart:
+    return run_view.part(list(trials), live, pending or {}, saving, factors)
+
+
+def tile(of: TaskPart, name: str) -> Tile:
+    return next(t for t in of.tiles if t.name == name)
+
+
+# --- tiles
+
+
+def test_the_tiles_of_a_run() -> None:
+    run = part(
+        trial(1, "r", 64, State.GIVEN_UP, energy_j=500.0, time_s=5.0), trial(2, "r", 32, energy_j=700.0, time_s=7.0)
+    )
+    assert [(t.name, t.figure.text) for t in run.tiles] == [
+        ("Energy", "1.2 kJ"),
+        ("Time", "12 s"),
+        ("Cost", "2.4 kJ"),
+        ("Batch size", "32"),
+        ("Power limit", "200 W"),
+        ("Saving", "–"),
+    ]
+    assert tile(run, "Batch size").note.split("; ") == ["the default", "64 given up before"]
+    assert tile(run, "Power limit").note == "of at most 300 W"
+    assert {t.name for t in run.tiles if t.source.text} == {"Energy", "Time", "Cost"}
+    counted = part(trial(1, "r", energy_source="nvml_counter"))
+    assert {t.name for t in counted.tiles if t.source.text} == {"Energy", "Cost"}, "no GPU measures time"
+    assert tile(run, "Energy").source.kind == "simulated"
+    assert (run.batch_size, run.state_text, run.live, run.progress) == (32, "reached target", False, None)
+
+
+def test_what_another_batch_size_stood_in_for_is_said_at_the_batch_size() -> None:
+    missed = part(trial(1, "r", 64, State.EXHAUSTED), trial(2, "r", 32))
+    assert tile(missed, "Batch size").note.split("; ") == ["the default", "64 below target before"]
+    assert tile(missed, "Batch size").kind == ""
+    full = part(trial(1, "r", 64, State.FAILED, out_of_memory=True), trial(2, "r", 16))
+    assert tile(full, "Batch size").note == "default 32; 64 failed before"
+
+
+def test_below_the_target_is_said_at_the_batch_size() -> None:
+    run = part(trial(1, "r", 64, State.EXHAUSTED))
+    assert (tile(run, "Batch size").note, tile(run, "Batch size").kind) == ("default 32; below target", "warn")
+
+
+def test_without_a_source_the_tile_says_why() -> None:
+    gone = {"energy_j": None, "energy_source": None, "power_limit_w": None}
+    why = {"energy_j": "set [zeus] cpu_watts", "power_limit_w": "a CPU has none"}
+    run = part(trial(1, "r", reasons=why, **gone))
+    energy = tile(run, "Energy")
+    assert (energy.figure.text, energy.note, energy.source.kind) == ("–", "set [zeus] cpu_watts", "no-source")
+    assert tile(run, "Cost").note == "time alone"
+    assert tile(run, "Power limit").note == "a CPU has none"
+
+
+def test_several_gpus_are_one_sum_and_it_is_said() -> None:
+    run = part(trial(1, "r", device_count=4, max_power_w=1200.0))
+    (note,) = run.notes
+    assert "4 GPUs" in note
+    assert tile(run, "Power limit").note.split(", ") == ["each GPU", "of at most 300 W"]
+
+
+def test_money_and_carbon_only_where_their_factors_are_set() -> None:
+    priced = Factors(price_per_kwh=0.5, price_per_gpu_hour=3.6, g_co2e_per_kwh=100.0, currency="EUR")
+    run = part(trial(1, "r", energy_j=3.6e6, time_s=1000.0, device_count=2), factors=priced)
+    assert tile(run, "Money").figure.text == "2.50 EUR"
+    assert tile(run, "Money").source.kind == "simulated"
+    assert tile(run, "Carbon").figure.text == "100 g CO₂e"
+    assert [t.name for t in part(trial(1, "r"), factors=Factors(g_co2e_per_kwh=1.0)).tiles].count("Money") == 0
+
+
+def test_a_conversion_is_as_incomplete_as_its_figure() -> None:
+    priced = Factors(price_per_kwh=1.0)
+    begun = part(trial(1, "r", state=State.RUNNING, energy_j=3.6e6), factors=priced)
+    assert tile(begun, "Money").figure.text == "1.00 so far"
+    lost = trial(1, "r", state=State.ABANDONED, energy_j=None, time_s=None)
+    assert tile(part(lost, trial(2, "r", energy_j=3.6e6), factors=priced), "Money").figure.text == "≥ 1.00"
+    mixed = trial(1, "r", energy_source="rapl"), trial(2, "r")
+    assert tile(part(*mixed, factors=priced), "Money").figure.text == "–", "different sources are not added"
+
+
+# --- saving
+
+
+BASE = [
+    trial(n, f"d{n}", 32, epochs=e, energy_j=100.0 * e, time_s=e, power_limit_w=300.0, rest_j=0.0, rest_s=0.0)
+    for n, e in ((1, 4.0), (2, 6.0))
+]
+CHEAP = trial(9, "r", 16, epochs=2.0, energy_j=200.0, time_s=2.0, rest_j=0.0, rest_s=0.0)
+SAVING = Yardstick.of(BASE, JOB, WHERE, rng=random.Random(0), profiles=PROFILE).saving([CHEAP])
+
+
+def test_the_verdict_of_real_trials() -> None:
+    run = part(CHEAP, saving=SAVING)
+    assert run.verdict.kind == "saved"
+    assert tile(run, "Saving").figure.text == "600 J"
+    assert tile(run, "Saving").source.kind == "simulated"
+
+
+# --- running, not yet stored, several
+
+
+def test_a_running_trial_tells_how_far_it_is() -> None:
+    run = part(trial(1, "r", 32, State.RUNNING, epochs=3.25, metric=0.5), saving=SAVING)
+    assert run.live
+    assert run.progress is not None
+    assert run.progress.text.split(", ")[1:] == ["epoch 3.2 of at most 10", "accuracy 0.5 (target: at least 0.8)."]
+    assert (run.progress.epochs, run.progress.max_epochs) == (3.25, 10.0)
+    assert run.verdict.word == "Running"
+    assert tile(run, "Power limit").note == "now, of at most 300 W"
+    assert tile(run, "Saving").note.endswith(run_view.NOT_ENDED)
+    begun = trial(1, "r", 32, State.RUNNING, epochs=None, metric=None)
+    progress = part(begun).progress
+    assert progress is not None
+    assert (progress.epochs, "no epoch" in progress.text) == (None, True)
+
+
+def test_a_bounded_attempt_says_that_it_may_be_given_up() -> None:
+    running = trial(1, "r", 32, State.RUNNING, epochs=1.0)
+    bounded = replace(running, planned=replace(running.planned, bound_epochs=4.5))
+    progress = part(bounded).progress
+    assert progress is not None
+    assert (progress.max_epochs, "given up" in progress.text) == (4.5, True)
+
+
+def test_a_cost_that_waits_is_no_running_trial() -> None:
+    waiting = trial(1, "r", 32, State.RUNNING, energy_j=None, time_s=None)
+    run = part(waiting, pending={waiting.key: "Variable zeus-untold:ti-1:1"})
+    (attempt,) = run.attempts
+    assert (run.live, run.state_text, attempt.state_text) == (False, costs.NOT_STORED, costs.NOT_STORED)
+    assert attempt.waits == "Variable zeus-untold:ti-1:1"
+    assert attempt.waits in attempt.ended
+    assert "one attempt" in run.notes[-1]
+    assert run_view.WAITS in run.verdict.text
+
+
+def test_tasks_mapped_tasks_and_jobs_are_parts_of_their_own() -> None:
+    log = [
+        trial(1, "r"),
+        trial(2, "r", map_index=1),
+        trial(3, "r", map_index=0),
+        trial(4, "r", task_id="other", job_id="a"),
+        trial(5, "r"),
+    ]
+    parts = run_view.parts_of(log)
+    assert {key: [t.number for t in own] for key, own in parts.items()} == {
+        ("a", "other", -1): [4],
+        ("d.train", "train", -1): [1, 5],
+        ("d.train", "train", 0): [3],
+        ("d.train", "train", 1): [2],
+    }
+    assert [part(*own).title for own in parts.values()] == ["other", "train", "train [0]", "train [1]"]
+
+
+def test_the_present_eta_costs_an_old_run_and_its_own_target_stays() -> None:
+    run = part(trial(1, "r", energy_j=900.0, time_s=1.0), eta=1.0)
+    assert (tile(run, "Cost").figure.text, tile(run, "Cost").note.endswith("eta 1")) == ("900 J", True)
+    assert "Target accuracy >= 0.8" in run.facts
+    assert run.settings == ["eta set to 1.0"]
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_has_a_page(state: State) -> None:
+    for changes in ({}, {"energy_j": None, "time_s": None, "epochs": None, "device_model": None}):
+        assert part(trial(1, "r", state=state, **changes)).verdict.text

@@ -1,0 +1,216 @@
+"""The NVML device on the fake driver: readings, GPUs that are shared, forks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.power.device import LimitRange
+from airflow_provider_zeus.power.meter import Span, edge
+from airflow_provider_zeus.power.nvml import library
+from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
+from tests.fake_nvml import FakeNvml, Gpu
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_what_it_is(card: Gpu) -> None:
+    device = NvmlDevice()
+    assert device.info.model == "Tesla V100-SXM2-16GB"
+    assert (device.info.count, device.info.max_power_w, device.info.energy_source) == (1, 250.0, "nvml_counter")
+    assert device.uuid == card.uuid.decode()
+    assert device.limit_range() == LimitRange(min_w=100.0, max_w=250.0, step_w=25.0)
+    assert (device.limit_w(), device.missing) == (250.0, {})
+
+
+def test_time_is_that_of_the_host(card: Gpu) -> None:
+    before_s = time.perf_counter()
+    assert before_s <= NvmlDevice().now_s() <= time.perf_counter()
+
+
+def test_energy_is_that_of_the_counter(card: Gpu, wait: Callable[[float], None]) -> None:
+    device = NvmlDevice()
+    span = Span(edge(device))
+    wait(0.25)
+    span.close(edge(device))
+    assert span.time_s == pytest.approx(0.25)
+    assert span.energy_j == pytest.approx(240 * 0.25, abs=240 * card.tick_s)
+
+
+def test_a_counter_that_goes_back_is_unknown_with_the_reason(card: Gpu) -> None:
+    device = NvmlDevice()
+    card.energy_mj = 5e6
+    span = Span(edge(device))
+    card.energy_mj = 0.0  # the driver was reloaded
+    span.close(edge(device))
+    assert span.energy_j is None
+    assert "went back" in span.reason
+
+
+def test_a_reading_that_fails_once_is_unknown_with_the_reason_and_said_once(
+    card: Gpu, nvml: FakeNvml, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = NvmlDevice()
+    span, later = Span(edge(device)), Span()
+    nvml.fail("nvmlDeviceGetTotalEnergyConsumption", 999, times=3)
+    for _ in range(3):
+        span.advance(edge(device))
+    assert "nvmlDeviceGetTotalEnergyConsumption: an unknown error" in device.missing["energy_j"]
+    later.open(edge(device))
+    later.close(edge(device))
+    assert (later.reason, device.missing) == (None, {})
+    assert span.energy_j is None
+    assert "nvmlDeviceGetTotalEnergyConsumption: an unknown error" in span.reason
+    assert len(warnings(caplog)) == 1
+
+
+def test_synchronise_waits_for_a_torch_that_uses_cuda(card: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    cuda = SimpleNamespace(is_initialized=lambda: bool(calls), synchronize=lambda: calls.append("synchronize"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    device = NvmlDevice()
+    device.synchronize()
+    assert calls == []
+    calls.append("first use")
+    device.synchronize()
+    assert calls == ["first use", "synchronize"]
+
+    def broken() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    cuda.synchronize = broken
+    device.synchronize()  # the training's own calls tell
+
+
+def shared(device: NvmlDevice, reason: str) -> None:
+    """Neither energy nor limits, and both say why; time still is measured."""
+    assert device.info.energy_source is None
+    assert device.energy_j() is None
+    assert device.limit_range() is None
+    assert reason in device.missing["energy_j"]
+    assert reason in device.missing["limit_range"]
+    assert device.now_s() > 0
+    with pytest.raises(DeviceError, match=reason):
+        device.set_limit_w(150.0)
+
+
+def test_a_mig_slice(card: Gpu, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    card.mig_enabled = 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", card.mig_uuid.decode())
+    device = NvmlDevice(max_power_w=40.0)
+    shared(device, "MIG slice shares")
+    assert (device.uuid, device.limit_w()) == (card.mig_uuid.decode(), None)
+    assert "MIG" in device.missing["limit_w"]
+    assert (device.info.model, device.info.max_power_w) == ("Tesla V100-SXM2-16GB MIG 1g.5gb", 40.0)
+    assert nvml.sets == []
+
+
+def test_a_gpu_cut_into_mig_slices(card: Gpu, nvml: FakeNvml) -> None:
+    card.mig_enabled = 1
+    shared(NvmlDevice(), "cut into MIG slices")
+    assert nvml.sets == []
+
+
+@pytest.mark.parametrize(("processes", "said"), [(1, "1 other process uses"), (3, "3 other processes use")])
+def test_a_gpu_on_which_others_compute(card: Gpu, nvml: FakeNvml, processes: int, said: str) -> None:
+    card.processes = processes
+    shared(NvmlDevice(), said)
+    assert nvml.sets == []
+
+
+@pytest.mark.parametrize(("processes", "source"), [(1, "nvml_counter"), (2, None)])
+def test_ourselves_on_the_gpu_are_no_others(
+    card: Gpu, monkeypatch: pytest.MonkeyPatch, processes: int, source: str | None
+) -> None:
+    card.processes = processes
+    cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=lambda: None)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert NvmlDevice().info.energy_source == source
+
+
+def test_an_older_driver_is_asked_for_processes_in_its_own_way(card: Gpu, nvml: FakeNvml) -> None:
+    if not hasattr(pytest.importorskip("pynvml"), "nvmlDeviceGetComputeRunningProcesses_v2"):
+        pytest.skip("this nvidia-ml-py has no call for drivers before 510; such a GPU then counts as shared")
+    nvml.fail("nvmlDeviceGetComputeRunningProcesses_v3", 13)
+    assert NvmlDevice().info.energy_source == "nvml_counter"
+    card.processes = 1
+    shared(NvmlDevice(), "1 other process")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("nvmlDeviceGetComputeRunningProcesses_v3", "whether other processes use the GPU is not known"),
+        ("nvmlDeviceGetMigMode", "whether the GPU is cut into MIG slices is not known"),
+    ],
+)
+def test_what_cannot_be_known_counts_as_shared(card: Gpu, nvml: FakeNvml, function: str, said: str) -> None:
+    nvml.fail(function, 999)
+    shared(NvmlDevice(), said)
+
+
+def in_a_fork(check) -> None:
+    """Run ``check`` in a forked child and fail where it fails there."""
+    if (pid := os.fork()) == 0:
+        code = 1
+        try:
+            check()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_forked_process_starts_anew(card: Gpu, nvml: FakeNvml) -> None:
+    device = NvmlDevice()
+    before = nvml.calls()["nvmlInit"]
+
+    def check() -> None:
+        assert device.energy_j() is not None
+        assert device.limit_w() == 250.0
+
+    in_a_fork(check)
+    assert nvml.calls()["nvmlInit"] == before + 1
+    assert nvml.abused == 0
+    assert device.energy_j() is not None
+
+
+def test_a_forked_process_does_not_go_on_polling_in_silence(card: Gpu) -> None:
+    card.has_counter = 0
+    device = NvmlDevice()
+    assert device.energy_j() == 0.0
+
+    def check() -> None:
+        assert device.energy_j() is None
+        assert "forked" in device.missing["energy_j"]
+
+    in_a_fork(check)
+    device.close()
+
+
+def test_the_library_is_initialised_once(card: Gpu, nvml: FakeNvml) -> None:
+    for _ in range(3):
+        NvmlDevice()
+    assert nvml.calls()["nvmlInit"] == 1
+
+
+def test_a_missing_binding_is_named(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "nvidia-ml-py is not installed" in library.ask("nvmlDeviceGetCount").problem
+
+
+def test_the_restore_record_is_plain_json(card: Gpu) -> None:
+    record = NvmlDevice().restore_record()
+    assert record == json.loads(json.dumps(record))
+    assert (record["kind"], record["uuid"]) == ("nvml", card.uuid.decode())
+    assert len(record["boot_id"]) == 36

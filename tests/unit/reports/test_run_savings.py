@@ -1,0 +1,134 @@
+"""One run against the default batch size at full power."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import (
+    Decision,
+    Observation,
+    Origin,
+    Phase,
+    PlannedAttempt,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+)
+from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
+
+JOB = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, eta=0.5)
+WHERE = ("V100", 1, "nvml_counter")
+PROFILE = [  # half the energy at 150 W for a tenth more of time
+    ProfileSample(batch_size=32, limit_w=300.0, samples=1000, energy_j=100.0, time_s=1.0),
+    ProfileSample(batch_size=32, limit_w=150.0, samples=1000, energy_j=50.0, time_s=1.1),
+]
+
+
+def trial(number: int, size: int, epochs: float, state: State = State.CONVERGED, **changes: Any) -> Trial:
+    """``epochs`` of 1,000 samples each, at 300 W: 100 J and 1 s an epoch."""
+    phase = changes.pop("phase", Phase.SAMPLE)
+    attempt = PlannedAttempt(batch_size=size, phase=phase, why="")
+    spec = JOB.to_dict() | changes.pop("spec", {})
+    values: dict[str, Any] = {
+        "epochs": epochs,
+        "samples": int(1000 * epochs),
+        "samples_per_epoch": 1000.0,
+        "energy_j": 100.0 * epochs,
+        "time_s": 1.0 * epochs,
+        "power_limit_w": 300.0,
+        "device_model": "V100",
+        "device_count": 1,
+        "max_power_w": 300.0,
+        "energy_source": "nvml_counter",
+    }
+    return Trial(
+        job_id="j",
+        number=number,
+        key=TrialKey(f"ti-{number}"),
+        origin=Origin(dag_id="d", run_id=changes.pop("run", f"run{number}"), task_id="t", run_type="scheduled"),
+        spec=spec,
+        decision=Decision(attempts=(attempt,), seed=0, policy="zeus"),
+        planned=attempt,
+        state=state,
+        observation=Observation(**{**values, **changes}),
+    )
+
+
+DEFAULTS = [trial(1, 32, 4.0), trial(2, 32, 6.0)]  # 5 epochs on average: 500 J, 5 s
+
+
+def saving(*own: Trial, complete: list[Trial] = DEFAULTS, job: ZeusJob = JOB, profiles: Any = PROFILE) -> RunSaving:
+    return Yardstick.of(complete, job, WHERE, rng=random.Random(1), profiles=profiles).saving(own)
+
+
+def test_a_cheaper_run_saved_the_difference() -> None:
+    found = saving(trial(9, 16, 2.0))
+    assert (found.default_batch_size, found.full_power_w, found.kept) == (32, 300.0, True)
+    assert found.energy.saved.value == pytest.approx(500.0 - 200.0)
+    assert found.time.saved.value == pytest.approx(5.0 - 2.0)
+    assert found.cost.saved.value == pytest.approx(0.5 * 300.0 + 0.5 * 300.0 * 3.0)
+    assert (found.cost.spent, found.cost.unit) == (pytest.approx(0.5 * 200.0 + 0.5 * 300.0 * 2.0), "J")
+    low, high = found.energy.saved.low, found.energy.saved.high
+    assert low is not None
+    assert high is not None
+    assert 400.0 - 200.0 <= low < 300.0 < high <= 600.0 - 200.0, "the default took 4 or 6 epochs"
+
+
+def test_a_dearer_run_lost_with_all_its_attempts() -> None:
+    found = saving(
+        trial(7, 16, 4.0, State.GIVEN_UP, run="r"),
+        trial(8, 32, 5.0, run="r", excess_j=20.0, excess_s=0.0),
+    )
+    assert found.energy.saved.value == pytest.approx(500.0 - 400.0 - 500.0)
+    assert found.cost.exploration == pytest.approx(0.5 * (400 + 20) + 0.5 * 300 * 4.0)
+
+
+def test_an_attempt_that_missed_its_target_left_no_model_where_another_followed_it() -> None:
+    missed = trial(7, 16, 4.0, State.EXHAUSTED, run="r")
+    second = replace(trial(8, 32, 5.0, run="r"), key=replace(missed.key, attempt=2))
+    found = saving(missed, second)
+    assert (found.kept, found.cost.exploration) == (True, pytest.approx(0.5 * 400 + 0.5 * 300 * 4.0))
+    assert found.energy.saved.value == pytest.approx(500.0 - 400.0 - 500.0)
+    assert not saving(missed, replace(second, state=State.FAILED)).kept
+    assert saving(missed).kept, "alone it is kept below its target"
+
+
+def test_the_default_at_a_lower_limit_is_compared_with_itself_at_full_power() -> None:
+    low = [replace(t, observation=replace(t.observation, power_limit_w=150.0)) for t in DEFAULTS]
+    found = saving(trial(9, 16, 2.0), complete=low)
+    assert found.energy.baseline.value == pytest.approx(1000.0), "twice the 500 J that they drew at 150 W"
+    assert saving(trial(9, 16, 2.0), complete=low, profiles=()).energy.saved.value is None
+
+
+def test_without_a_model_all_is_lost() -> None:
+    found = saving(trial(9, 16, 2.0, State.FAILED))
+    assert not found.kept
+    assert found.energy.saved.value == -200.0
+
+
+def test_why_it_is_not_known() -> None:
+    reasons = [
+        saving(trial(9, 16, 2.0), complete=[]).cost.saved.reason,
+        saving(trial(9, 16, 2.0, State.RUNNING)).cost.saved.reason,
+        saving(trial(9, 16, 2.0, energy_j=None)).energy.saved.reason,
+        saving(trial(9, 16, 2.0, energy_source="rapl")).cost.saved.reason,
+        saving(trial(9, 16, 2.0, spec={"target": "accuracy >= 0.5"})).cost.saved.reason,
+    ]
+    assert "\n".join(map(str, reasons)) + "\n" == (Path(__file__).parent / "snapshots/reasons.txt").read_text()
+
+
+def test_time_alone_where_nothing_measures_energy() -> None:
+    where = ("CPU", 1, None)
+    cpu = {"energy_j": None, "energy_source": None, "device_model": "CPU", "power_limit_w": None, "max_power_w": None}
+    yard = Yardstick.of([trial(1, 32, 4.0, **cpu)], JOB, where, rng=random.Random(1))
+    found = yard.saving([trial(9, 16, 2.0, **cpu)])
+    assert (found.cost.unit, found.cost.saved.value, found.full_power_w) == ("s", 2.0, None)
+    assert found.cost.saved.low is None, "one run is no spread"
+    assert found.energy.saved.value is None

@@ -1,0 +1,244 @@
+"""What was saved against the default at full power, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial
+from airflow_provider_zeus.reports.baseline import ONE_RUN
+from airflow_provider_zeus.reports.dataset import FOREIGN
+from airflow_provider_zeus.reports.savings import Savings, saving
+from tests.strategies import A40, CPU, REPRODUCIBLE, jobs_and_logs, profiles
+from tests.unit.optimizer.world import World, job_of
+
+JOB = job_of(16, 32, 64, default=32)
+NEEDS = {16: 20.0, 32: 10.0, 64: 10.0}
+
+
+def profile(limit_w: float, power_w: float, s: float, b: int = 32) -> ProfileSample:
+    return ProfileSample(batch_size=b, limit_w=limit_w, samples=1000, energy_j=power_w * s, time_s=s)
+
+
+# the default at 150 W, where it ran: 10 s an epoch at 140 W; at full power 8 s at 225 W
+PROFILE = [profile(150.0, 140.0, 10.0), profile(250.0, 225.0, 8.0)]
+FULL_J, FULL_S = 225 * 8.0, 8.0
+FULL = 0.5 * FULL_J + 0.5 * 250 * FULL_S  # 1900 J an epoch
+
+
+def add(world: World, b: int, epochs: float, power_w: float = 140.0, state: State = State.CONVERGED, **f: Any) -> Trial:
+    time_s = 10 * epochs
+    return world.add(b, state, epochs, **{"time_s": time_s, "energy_j": time_s * power_w, "power_limit_w": 150.0, **f})
+
+
+def cost(epochs: float, power_w: float = 140.0) -> float:
+    return 10 * epochs * (0.5 * power_w + 0.5 * 250)
+
+
+def answer(world: World, **asked: Any) -> Savings:
+    return saving(world.log, world.job, rng=random.Random(1), **{"profiles": PROFILE, **asked})
+
+
+def same_run(*trials: Trial) -> list[Trial]:
+    return [replace(t, origin=Origin(dag_id="d", run_id="r", task_id="t", run_type="scheduled")) for t in trials]
+
+
+def test_the_baseline_is_the_default_at_the_highest_limit_profiled() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 9.0)
+    add(world, 32, 11.0)
+    add(world, 64, 5.0)
+    found = answer(world)
+    assert (found.default_batch_size, found.full_power_w, found.runs) == (32, 250.0, 3)
+    assert found.cost.baseline.value == pytest.approx(3 * 10 * FULL)
+    assert found.energy.baseline.value == pytest.approx(3 * 10 * FULL_J)
+    assert found.time.baseline.value == pytest.approx(3 * 10 * FULL_S)
+    assert found.cost.spent == pytest.approx(cost(25.0))
+    assert found.cost.saved.value == pytest.approx(30 * FULL - cost(25.0))
+    assert found.time.saved.value == pytest.approx(240.0 - 250.0), "below 0: lost"
+
+
+def test_the_interval_holds_the_value_and_lies_within_what_was_seen() -> None:
+    world = World(JOB, NEEDS)
+    for epochs in (8.0, 9.0, 10.0, 11.0, 12.0):
+        add(world, 32, epochs)
+    found = answer(world)
+    low, value, high = found.cost.baseline.low, found.cost.baseline.value, found.cost.baseline.high
+    assert low is not None
+    assert high is not None
+    assert 5 * 8 * FULL < low < (value or 0) < high < 5 * 12 * FULL
+    # the standard error of the mean is sqrt(2 / 5) = .63 epochs, so 90 % lie within about 1 epoch of 10
+    assert low == pytest.approx(5 * 9 * FULL, rel=0.03)
+    assert answer(world) == found, "the same seed gives the same answer"
+
+
+def test_one_run_of_the_default_gives_no_interval_and_says_so() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0)
+    baseline = answer(world).cost.baseline
+    assert baseline.value == pytest.approx(10 * FULL)
+    assert (baseline.low, baseline.high, baseline.reason) == (None, None, ONE_RUN)
+
+
+def test_what_left_no_model_is_exploration_and_is_shown_apart() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0, excess_s=5.0, excess_j=1_000.0, time_s=105.0, energy_j=15_000.0)
+    tried = add(world, 16, 4.0, state=State.GIVEN_UP, phase=Phase.EXPLORE)
+    then = add(world, 32, 10.0, phase=Phase.INCUMBENT)
+    world.log[1:] = same_run(tried, then)
+    found = answer(world)
+    assert found.runs == 2
+    excess = 0.5 * 1_000 + 0.5 * 250 * 5
+    assert found.cost.exploration == pytest.approx(cost(4.0) + excess)
+    assert found.cost.saved.value == pytest.approx(2 * 10 * FULL - cost(24.0) - excess)
+    assert found.cost.settled.value == pytest.approx(2 * 10 * FULL - cost(20.0))
+
+
+def test_a_run_without_a_model_is_all_loss() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0)
+    before = answer(world).cost.saved.value
+    add(world, 16, 3.0, state=State.FAILED)
+    assert before is not None
+    assert answer(world).cost.saved.value == pytest.approx(before - cost(3.0))
+
+
+def test_slices_of_another_size_have_another_baseline() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0)
+    world.samples = 2000.0
+    add(world, 64, 10.0, time_s=100.0, energy_j=14_000.0)
+    assert answer(world).cost.baseline.value == pytest.approx(10 * FULL + 10 * 2 * FULL)
+
+
+def test_break_even_is_the_run_from_which_on_nothing_is_lost() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0)  # 19.5 kJ against 19 kJ
+    add(world, 64, 9.0)  # 17.55: 0.95 kJ ahead
+    add(world, 64, 11.0)  # 21.45: behind again
+    assert answer(world).break_even_run is None
+    add(world, 64, 5.0)
+    found = answer(world)
+    assert (found.break_even_run, found.break_even_in) == (4, None)
+    assert (found.cost.saved.value or 0) > 0
+
+
+def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0)
+    add(world, 32, 10.0)
+    add(world, 16, 30.0, state=State.EXHAUSTED)  # 58.5 kJ
+    add(world, 64, 9.0)
+    found = answer(world)
+    saves = 10 * FULL - cost(9.0)
+    assert found.per_run.value == pytest.approx(saves)
+    assert (found.cost.saved.value or 0) < 0
+    assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-(found.cost.saved.value or 0) / saves))
+
+
+def test_what_never_pays_has_no_break_even() -> None:
+    world = World(JOB, NEEDS)
+    for _ in range(3):
+        add(world, 32, 10.0, power_w=160.0)
+    found = answer(world)
+    assert (found.cost.saved.value or 0) < 0
+    assert (found.per_run.value or 0) < 0
+    assert (found.break_even_run, found.break_even_in) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("history", "asked", "why"),
+    [
+        ([], {}, "no run of the default"),
+        ([(64, State.CONVERGED)], {}, "no run of the default"),
+        ([(32, State.GIVEN_UP), (64, State.CONVERGED)], {}, "no run of the default"),
+        ([(32, State.CONVERGED)], {"profiles": []}, "neither measured nor profiled"),
+        ([(32, State.CONVERGED)], {"profiles": PROFILE[1:]}, "neither measured nor profiled"),
+    ],
+)
+def test_what_the_log_cannot_say_is_none_with_its_reason(
+    history: list[tuple[int, State]], asked: dict[str, Any], why: str
+) -> None:
+    world = World(JOB, NEEDS)
+    for b, state in history:
+        add(world, b, 5.0, state=state)
+    found = answer(world, **asked)
+    for saved in (found.cost, found.energy, found.time):
+        assert saved.saved.value is None
+        assert why in (saved.saved.reason or "")
+    assert (found.per_run.value, found.break_even_run, found.break_even_in) == (None, None, None)
+
+
+def test_epochs_of_another_gpu_count_its_joules_do_not() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 12.0)
+    world.device = A40
+    elsewhere = answer(world, where=A40.where).cost.saved
+    assert (elsewhere.value, "this device" in (elsewhere.reason or "")) == (None, True)
+    add(world, 32, 8.0)
+    found = answer(world)
+    assert found.runs == 1
+    assert found.time.baseline.value == pytest.approx(10 * FULL_S)
+    assert found.time.spent == pytest.approx(80.0)
+    assert found.left_out[FOREIGN] == 1
+
+
+@pytest.mark.parametrize("limit_w", [250.0, None])
+def test_runs_at_full_power_need_no_profile(limit_w: float | None) -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0, power_limit_w=limit_w)
+    assert answer(world, profiles=[]).cost.baseline.value == pytest.approx(cost(10.0))
+
+
+def test_where_nothing_measures_energy_time_is_saved() -> None:
+    world = World(JOB, NEEDS, {64: 5.0}, device=CPU)
+    world.add(32)
+    world.add(64)
+    found = answer(world, profiles=[])
+    assert (found.cost.unit, found.time.unit) == ("s", "s")
+    assert found.cost.saved.value == found.time.saved.value == pytest.approx(50.0)
+    assert found.energy.saved.value is None
+
+
+def test_running_dead_and_foreign_trials_are_left_out_and_counted() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0)
+    world.add(64, State.RUNNING)
+    world.died(64)
+    add(world, 32, 1.0, spec={"target": "acc >= 0.1"})
+    found = answer(world)
+    assert found.runs == 1
+    assert found.cost.saved.value == pytest.approx(10 * FULL - cost(10.0))
+    assert sum(found.left_out.values()) == 3
+
+
+@REPRODUCIBLE
+@given(jobs_and_logs(), profiles(), st.integers(0, 5))
+def test_every_log_is_answered_in_numbers_or_reasons(
+    job_and_log: tuple[ZeusJob, list[Trial]], profile: list[ProfileSample], seed: int
+) -> None:
+    job, log = job_and_log
+    found = saving(log, job, rng=random.Random(seed), profiles=profile)
+    for saved in (found.cost, found.energy, found.time):
+        assert saved.spent is None or (math.isfinite(saved.spent) and saved.spent >= 0)
+        assert saved.exploration is None or (math.isfinite(saved.exploration) and saved.exploration >= 0)
+        for estimate in (saved.baseline, saved.saved, saved.settled):
+            if estimate.value is None:
+                assert estimate.reason
+                assert estimate.low is estimate.high is None
+            else:
+                assert math.isfinite(estimate.value)
+                assert (estimate.low is None) is (estimate.high is None)
+                assert (estimate.low is None) is bool(estimate.reason)
+        if saved.saved.value is not None:
+            assert saved.saved.value == pytest.approx((saved.baseline.value or 0) - (saved.spent or 0), abs=1e-6)
+    if found.break_even_run is not None:
+        assert 1 <= found.break_even_run <= found.runs
+        assert (found.cost.saved.value or 0) >= 0

@@ -1,0 +1,158 @@
+"""Another weight over the same log: what would be chosen, and what a run would spend."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
+from airflow_provider_zeus.reports.what_if import Forecast, what_if
+from tests.strategies import A40, CPU, REPRODUCIBLE, jobs_and_logs, make_trial, profiles
+from tests.unit.optimizer.world import World, job_of
+
+POLICIES = ("zeus", "knowledge_gradient")
+NEEDS = {16: 10.0, 32: 10.0, 64: 10.0}
+
+
+def add(world: World, b: int, power_w: float, epoch_s: float, **fields: Any) -> None:
+    """Ten epochs of 1000 samples at this power."""
+    time_s = 10 * epoch_s
+    world.add(b, epochs=10.0, time_s=time_s, energy_j=time_s * power_w, **{"power_limit_w": 250.0, **fields})
+
+
+def frugal_and_fast(policy: str) -> World:
+    """64 is fast at 240 W, 16 frugal: twice as long at 80 W; 32 lies between in neither."""
+    world = World(job_of(16, 32, 64, default=32, eta=0.1, policy=policy), NEEDS)
+    for _ in range(3):
+        add(world, 32, 200.0, 15.0)
+        add(world, 64, 240.0, 10.0)
+        add(world, 16, 80.0, 20.0)
+    return world
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_energy_alone_takes_the_frugal_size_time_alone_the_fast_one(policy: str) -> None:
+    world = frugal_and_fast(policy)
+    found = what_if(world.log, world.job, eta=1.0)
+    assert (found.now.batch_size, found.then.batch_size) == (64, 16)
+    assert (found.now.eta, found.then.eta) == (0.1, 1.0)
+    assert found.now.time_s.value == pytest.approx(100.0, rel=0.05)
+    assert found.now.energy_j.value == pytest.approx(24_000.0, rel=0.05)
+    assert found.then.energy_j.value == pytest.approx(16_000.0, rel=0.05)
+    assert found.then.cost.value == pytest.approx(found.then.energy_j.value)
+    assert found.then.unit == "J"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("eta", [0.0, 0.3, 0.5, 1.0])
+def test_the_choice_is_that_of_the_job_with_that_eta(policy: str, eta: float) -> None:
+    world = frugal_and_fast(policy)
+    found = what_if(world.log, world.job, eta=eta).then
+    world.job = job_of(16, 32, 64, default=32, eta=eta, policy=policy)
+    (incumbent,) = world.decide(settings={"pause_exploration": True}).attempts
+    assert (found.batch_size, found.why) == (incumbent.batch_size, incumbent.why)
+
+
+def profile(b: int, limit_w: float, power_w: float, s: float) -> ProfileSample:
+    return ProfileSample(batch_size=b, limit_w=limit_w, samples=1000, energy_j=power_w * s, time_s=s)
+
+
+PROFILE = [profile(32, 250.0, 200.0, 10.0), profile(32, 150.0, 140.0, 12.0), profile(32, 100.0, 95.0, 20.0)]
+
+
+def test_with_a_profile_the_limit_is_that_of_equation_7_at_that_eta() -> None:
+    world = World(job_of(32, default=32, eta=0.0), NEEDS)
+    add(world, 32, 210.0, 11.0, rest_s=10.0, rest_j=1_000.0)  # 110 s and 23.1 kJ, slower than profiled
+    found = what_if(world.log, world.job, eta=1.0, profiles=PROFILE)
+    assert (found.now.limit_w, found.now.limit_source) == (250.0, "profile")
+    assert (found.then.limit_w, found.then.limit_source) == (150.0, "profile")
+    assert found.now.time_s.value == pytest.approx(110.0)
+    assert found.then.time_s.value == pytest.approx(100.0 * 1.2 + 10.0)  # training scales, validation stays
+    assert found.then.energy_j.value == pytest.approx(22_100.0 * (140 * 12) / (200 * 10) + 1_000.0)
+
+
+def test_the_limit_found_decides_between_batch_sizes() -> None:
+    """64 looks dear as it ran, at full power; at the limit of Eq. 7 for energy alone it is the cheaper one."""
+    world = World(job_of(32, 64, default=32, eta=0.0), NEEDS)
+    add(world, 32, 150.0, 10.0)
+    add(world, 64, 200.0, 9.0)
+    halved = [profile(64, 250.0, 200.0, 9.0), profile(64, 100.0, 90.0, 10.0)]
+    assert what_if(world.log, world.job, eta=1.0).then.batch_size == 32
+    then = what_if(world.log, world.job, eta=1.0, profiles=halved).then
+    assert (then.batch_size, then.limit_w) == (64, 100.0)
+    assert then.energy_j.value == pytest.approx(90.0 * 100)
+
+
+@pytest.mark.parametrize("fields", [{"mode": "observe"}, {"mode": "measure"}, {"power_limits_w": [250.0]}])
+def test_a_job_that_sets_no_such_limit_keeps_the_one_observed(fields: dict[str, Any]) -> None:
+    world = World(job_of(32, default=32, **fields), NEEDS)
+    add(world, 32, 200.0, 10.0)
+    then = what_if(world.log, world.job, eta=1.0, profiles=PROFILE).then
+    assert then.limit_w == 250.0
+    assert then.energy_j.value == pytest.approx(20_000.0)
+
+
+def test_another_energy_source_is_not_mixed_in() -> None:
+    world = frugal_and_fast("zeus")
+    world.device = A40
+    add(world, 32, 100.0, 1.0)
+    here = what_if(world.log, world.job, eta=1.0)
+    assert here.where == A40.where
+    assert here.then.batch_size != 32, "its EpochCost is known here, the others' by translation"
+    assert here.then.energy_j.value is None
+    assert here.then.energy_j.reason is not None
+    assert what_if(world.log, world.job, eta=1.0, where=("V100", 1, "nvml_counter")).then.energy_j.value is not None
+
+
+def test_where_nothing_measures_energy_only_time_is_answered() -> None:
+    world = World(job_of(32, default=32), NEEDS, device=CPU)
+    world.add(32)
+    found = what_if(world.log, world.job, eta=1.0)
+    assert (found.then.unit, found.then.eta) == ("s", 0.0)
+    assert found.then.cost.value == found.then.time_s.value == pytest.approx(100.0)
+    assert found.then.energy_j.value is None
+    assert "energy" in (found.then.energy_j.reason or "")
+
+
+def test_an_empty_log_answers_the_default_and_why_it_knows_no_more() -> None:
+    then = what_if([], job_of(16, 32, default=32), eta=1.0).then
+    assert then.batch_size == 32
+    assert all(e.value is None and e.reason for e in estimates(then))
+
+
+@pytest.mark.parametrize("eta", [1.5, -0.1, math.nan])
+def test_an_eta_out_of_range_is_named(eta: float) -> None:
+    with pytest.raises(JobSpecError, match="eta"):
+        what_if([], job_of(32, default=32), eta=eta)
+
+
+def estimates(prospect: Forecast) -> list[Estimate]:
+    return [v for f in fields(prospect) if isinstance(v := getattr(prospect, f.name), Estimate)]
+
+
+@REPRODUCIBLE
+@given(jobs_and_logs(), profiles(), st.sampled_from(POLICIES), st.sampled_from([0.0, 0.4, 1.0]))
+def test_every_log_is_answered_in_numbers_or_reasons(
+    job_and_log: tuple[ZeusJob, list[Trial]], profile: list[ProfileSample], policy: str, eta: float
+) -> None:
+    job = ZeusJob.from_dict({**job_and_log[0].to_dict(), "policy": policy})
+    log = [*job_and_log[1], make_trial(99, 32, State.CONVERGED, job=job, epochs=math.nan, time_s=math.inf)]
+    found = what_if(log, job, eta=eta, profiles=profile)
+    for prospect in (found.now, found.then):
+        assert prospect.batch_size in job.batch_sizes
+        for e in estimates(prospect):
+            if e.value is None:
+                assert e.reason
+            else:
+                assert math.isfinite(e.value)
+                assert e.low is not None
+                assert e.high is not None
+                assert 0 <= e.low <= e.value <= e.high < math.inf

@@ -1,0 +1,96 @@
+"""The public API: which names it has, that each is there and documented, and that importing the package is cheap."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+import warnings
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import airflow_provider_zeus
+
+ROOT = Path(airflow_provider_zeus.__file__).parents[1]
+NAMES = [
+    "AttemptOver",
+    "BelowTargetError",
+    "DeviceError",
+    "JobSpecError",
+    "ReportError",
+    "StoreError",
+    "TrainingKilled",
+    "UnknownTrialError",
+    "ZeusCommandOperator",
+    "ZeusError",
+    "ZeusHook",
+    "ZeusJob",
+    "ZeusRun",
+    "ZeusTrainOperator",
+    "ZeusTrial",
+]
+OF_0_1_0 = [  # import paths that the documents and examples of 0.1.0 show
+    "airflow_provider_zeus:ZeusJob",
+    "airflow_provider_zeus:ZeusRun",
+    "airflow_provider_zeus:ZeusTrial",
+    "airflow_provider_zeus.integrations.huggingface:ZeusTrainerCallback",
+    "airflow_provider_zeus.integrations.huggingface:arguments",
+    "airflow_provider_zeus.integrations.lightning:ZeusCallback",
+    "airflow_provider_zeus.operators.command:ZeusCommandOperator",
+    "airflow_provider_zeus.training.run:ZeusRun",
+]
+
+
+def test_the_package_lists_these_names_and_its_version() -> None:
+    assert sorted(airflow_provider_zeus.__all__) == sorted([*NAMES, "__version__"])
+    assert sorted(dir(airflow_provider_zeus)) == sorted(airflow_provider_zeus.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_there_and_documented(name: str) -> None:
+    found = getattr(airflow_provider_zeus, name)
+    assert inspect.isclass(found)
+    assert found.__name__ == name
+    assert found is getattr(import_module(found.__module__), name)
+    assert found.__doc__
+    for member, value in vars(found).items():
+        if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod)):
+            assert inspect.getdoc(getattr(found, member)), f"{name}.{member} has no docstring"
+
+
+def test_the_document_names_every_one() -> None:
+    text = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+    section = text.partition("## Public API")[2]
+    assert set(NAMES) <= set(re.findall(r"`(\w+)`", section))
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="NoSuchName"):
+        _ = airflow_provider_zeus.NoSuchName
+
+
+def test_importing_the_package_loads_none_of_its_modules() -> None:
+    code = (
+        "import json, sys, importlib\n"
+        "before = set(sys.modules)\n"
+        "import airflow_provider_zeus\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = json.loads(done.stdout)
+    assert [m for m in loaded if m.startswith("airflow")] == ["airflow_provider_zeus"]
+    assert {m.partition(".")[0] for m in loaded} <= {"airflow_provider_zeus", *sys.stdlib_module_names}
+
+
+@pytest.mark.parametrize("path", OF_0_1_0)
+def test_a_path_that_0_1_0_showed_works_without_a_warning(path: str) -> None:
+    module, _, name = path.partition(":")
+    if "integrations" in module:
+        pytest.importorskip("transformers" if "huggingface" in module else "lightning")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", category=DeprecationWarning, module="airflow_provider_zeus")
+        assert getattr(import_module(module), name)

@@ -1,0 +1,48 @@
+"""Energies, times and costs take the unit that fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_zeus.units import cost_text, energy_text, time_text
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "text"),
+    [
+        (0.0, "0 J"),
+        (12.345, "12.3 J"),
+        (999.4, "999 J"),
+        (999.6, "1 kJ"),
+        (1234.0, "1.23 kJ"),
+        (999_499.0, "999 kJ"),
+        (999_600.0, "278 Wh"),
+        (3_599_000.0, "1 kWh"),
+        (5.4321e9, "1,510 kWh"),
+        (5.4321e13, "15,100,000 kWh"),
+        (-1234.0, "-1.23 kJ"),
+    ],
+)
+def test_energy_takes_the_unit_that_fits(energy_j: float, text: str) -> None:
+    assert energy_text(energy_j) == text
+
+
+@pytest.mark.parametrize(
+    ("time_s", "text"),
+    [
+        (0.1234, "0.123 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 00 s"),
+        (61.0, "1 min 01 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 00 min"),
+        (7325.0, "2 h 02 min"),
+        (360_000.0, "100 h 00 min"),
+    ],
+)
+def test_times_never_show_sixty(time_s: float, text: str) -> None:
+    assert time_text(time_s) == text
+
+
+def test_a_cost_is_energy_or_time() -> None:
+    assert (cost_text(1500.0, "J"), cost_text(90.0, "s")) == ("1.5 kJ", "1 min 30 s")

@@ -1,0 +1,318 @@
+"""``run.data_loader``: real torch loaders of every kind, and what each pass reports to the run handle."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import subprocess
+from collections import UserDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SubsetRandomSampler
+from torch.utils.data import TensorDataset as Tensors
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.training import data_loader as loader
+from airflow_provider_zeus.training.data_loader import ZeusDataLoader, samples_in
+from airflow_provider_zeus.training.run import ZeusRun
+from airflow_provider_zeus.training.signals import AttemptOver
+from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop
+
+N = 600  # 256 + 256 + 88
+
+
+class Numbers(Dataset):
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: Any) -> Any:
+        return torch.as_tensor(index, dtype=torch.float32)
+
+
+class Named(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        return {"x": torch.full((3,), float(index)), "name": str(index)}
+
+
+class Stream(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(N))
+
+
+def tensors() -> Tensors:
+    return Tensors(torch.arange(N), torch.zeros(N, 4))
+
+
+def whole_batches() -> dict[str, Any]:
+    return {"sampler": BatchSampler(RandomSampler(Numbers()), batch_size=256, drop_last=False)}
+
+
+KINDS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], list[int], float | None]] = {
+    "data set": (Numbers, dict, [256, 256, 88], 600.0),
+    "tensors": (tensors, lambda: {"shuffle": True}, [256, 256, 88], 600.0),
+    "drop_last": (tensors, lambda: {"drop_last": True}, [256, 256], 512.0),
+    "list": (lambda: list(range(N)), dict, [256, 256, 88], 600.0),
+    "dict batches": (Named, dict, [256, 256, 88], 600.0),
+    "own loader": (lambda: DataLoader(tensors(), batch_size=256), dict, [256, 256, 88], 600.0),
+    "workers": (tensors, lambda: {"num_workers": 1}, [256, 256, 88], 600.0),
+    "stream": (Stream, dict, [256, 256, 88], None),
+    "part": (Numbers, lambda: {"sampler": SubsetRandomSampler(range(300))}, [256, 44], 300.0),
+    "batches of indices": (tensors, whole_batches, [256, 256, 88], 600.0),
+    "batch_sampler": (
+        Numbers,
+        lambda: {"batch_sampler": whole_batches()["sampler"]},
+        [256, 256, 88],
+        600.0,
+    ),
+    "given size": (Numbers, lambda: {"batch_size": 256}, [256, 256, 88], 600.0),
+}
+
+
+def length(batch: Any) -> int:
+    while not isinstance(batch, torch.Tensor):
+        batch = batch["x"] if isinstance(batch, dict) else batch[0]
+    return len(batch)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_data_is_counted_as_it_is(kit: Kit, kind: str) -> None:
+    data, options, sizes, per_pass = KINDS[kind]
+    expected: list[float | None] = []
+
+    def train(run: ZeusRun) -> None:
+        loader = run.data_loader(data(), **options())
+        if kind != "stream":
+            assert len(loader) == len(sizes)
+        for epoch in run.epochs():
+            seen = []
+            for batch in loader:
+                seen.append(length(batch))
+                expected.append(run._attempts.live._meter.samples_per_epoch)
+            assert seen == sizes
+            run.report(acc=float(epoch == 2))
+
+    kit.run().train(train)
+    observed = kit.last()
+    assert (observed.samples, observed.epochs, observed.samples_per_epoch) == (3 * sum(sizes), 3.0, sum(sizes))
+    assert expected[0] == per_pass  # what the first epoch is measured by while it runs
+    assert sum(len(sizes) for _ in range(3)) == len(expected)
+
+
+def test_two_loaders_of_one_epoch_add_up_and_a_new_loader_each_epoch_does_not(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for data in (Numbers(), list(range(100))):
+                for _ in run.data_loader(data):
+                    pass
+            run.report(acc=float(epoch == 1))
+
+    kit.run().train(train)
+    assert (kit.last().samples, kit.last().samples_per_epoch, kit.last().epochs) == (1400, 700.0, 2.0)
+
+
+def test_one_loader_that_cannot_tell_its_size_leaves_the_first_epochs_unknown(kit: Kit) -> None:
+    sizes: list[float | None] = []
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for data in (Numbers(), Stream(), Numbers()):
+                for _ in run.data_loader(data):
+                    sizes.append(run._attempts.live._meter.samples_per_epoch)
+            run.report(acc=float(epoch == 1))
+
+    kit.run().train(train)
+    assert sizes == 3 * [600.0] + 6 * [None] + 9 * [1800.0]
+
+
+def test_a_loop_left_by_break_counts_its_last_batch_and_its_validation_is_rest(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        loader = run.data_loader(range(SAMPLES))
+        for epoch in run.epochs():
+            for index, _ in enumerate(loader):
+                if index == 29:
+                    break
+            for _ in range(30):
+                run.device.on_step(256)
+            run.report(acc=float(epoch == 1))
+
+    kit.run(mode="measure").train(train)
+    step_s, _ = kit.gpu.load.step(kit.gpu.chip, 256, 250.0)
+    assert (kit.last().samples, kit.last().samples_per_epoch) == (2 * 30 * 256, 30 * 256)
+    assert kit.last().rest_s == pytest.approx(2 * 30 * step_s)
+    assert kit.last().time_s == pytest.approx(2 * 60 * step_s)
+
+
+def test_a_look_at_the_first_batch_before_the_loop_is_no_epoch_of_its_own(kit: Kit) -> None:
+    def train(run: ZeusRun) -> list[int]:
+        loader = run.data_loader(Numbers())
+        assert len(next(iter(loader))) == 256
+        done = []
+        for epoch in run.epochs():
+            done += [epoch for _ in loader]
+            run.report(acc=float(epoch == 1))
+        return done
+
+    assert kit.run().train(train) == [0, 0, 0, 1, 1, 1]
+    assert (kit.last().epochs, kit.last().samples) == (2.0, 2 * N + 256)
+
+
+def test_a_pass_that_is_dropped_late_disturbs_neither_the_next_pass_nor_the_next_attempt(kit: Kit) -> None:
+    held: list[Iterator[Any]] = []
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            loader = run.data_loader(range(4 * 1024))
+            for _ in loader:
+                held.clear()
+            held.append(iter(loader))
+            next(held[0])
+            run.report(acc=float(run.attempt == 2 and epoch == 2))
+
+    kit.run(explore(1024, bound_epochs=1.0), incumbent(256)).train(train)
+    assert [e.observation.samples for e in kit.ends()] == [4 * 1024, 3 * 4 * 1024]
+
+
+def test_an_error_in_the_loop_is_raised_as_it_is(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            for _ in run.data_loader(Numbers()):
+                raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        kit.run().train(train)
+    assert kit.ends()[0].state is State.FAILED
+
+
+def test_a_pass_that_is_over_stays_over_and_one_that_was_given_up_raises_again(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        if run.attempt == 2:
+            return loop(run, epochs=1)
+        for _ in run.epochs():
+            batches = iter(run.data_loader(Numbers()))
+            assert len(list(batches)) == 1
+            newer = iter(run.data_loader(Numbers()))
+            next(newer)
+            assert list(batches) == []
+            assert run._attempts.live._meter.training  # the newer pass goes on
+            endless = iter(run.data_loader(range(100 * SAMPLES), batch_sampler=_Same(run.batch_size)))
+            for _ in range(3):
+                with contextlib.suppress(AttemptOver):
+                    collections.deque(endless, maxlen=0)
+                    kit.never.append("the pass came to an end")
+            with contextlib.suppress(AttemptOver):
+                next(iter(run.data_loader(Numbers())))
+                kit.never.append("a new pass began")
+        kit.never.append("epochs() must not go on")
+        return 0
+
+    assert kit.run(explore(1024, bound_cost=500.0), incumbent(256)).train(train) == 256
+    assert [e.state for e in kit.ends()] == [State.GIVEN_UP, State.CONVERGED]
+
+
+class _Same:
+    def __init__(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([range(self.batch_size)] * 5000)
+
+    def __len__(self) -> int:
+        return 5000
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (Numbers, {"batch_size": 64}, r"batch_size = 64: this attempt runs with batch size 256\. leave batch_size out"),
+        (lambda: DataLoader(Numbers(), batch_size=64), {}, "batch_size = 64: this attempt runs with batch size 256"),
+        (Numbers, {"batch_sampler": [[1, 2], [3]]}, "batch_size = None: this attempt"),
+        (lambda: DataLoader(Numbers(), batch_size=256), {"shuffle": True}, "'shuffle': the loader is built already"),
+    ],
+)
+def test_another_batch_size_is_one_clear_error(
+    kit: Kit, data: Callable[[], Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(JobSpecError, match=message):
+        kit.run().train(lambda run: run.data_loader(data(), **options))
+
+
+def test_without_torch_the_remedy_is_named(kit: Kit, script: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from airflow_provider_zeus.training.run import ZeusRun\n"
+        "def train(run):\n"
+        "    for _ in run.epochs():\n"
+        "        run.step(); run.report(acc=1.0)\n"
+        "    return run.data_loader([1, 2])\n"
+        "ZeusRun.from_env().train(train)\n"
+    )
+    done = script(code, kit.plan())
+    assert "ModuleNotFoundError: run.data_loader()" in done.stderr
+    assert "airflow-provider-zeus[torch]" in done.stderr
+    assert "run.step(samples)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (torch.zeros(7, 3), 7),
+        ([torch.zeros(5, 2), torch.zeros(5)], 5),
+        ((torch.zeros(4), {"y": 1}), 4),
+        ({"x": torch.zeros(3, 2), "name": ["a", "b", "c"]}, 3),
+        (UserDict({"input_ids": torch.zeros(6, 128)}), 6),
+        (["a", "bc", "def"], 3),
+        ([[torch.zeros(9), torch.zeros(9)], torch.zeros(9)], 9),
+        ([1, 2, 3, 4], 4),
+        (torch.tensor(1.0), 256),
+        (object(), 256),
+        ({}, 256),
+    ],
+)
+def test_samples_are_counted_in_batches_of_any_shape(batch: Any, samples: int) -> None:
+    assert samples_in(batch, 256) == samples
+
+
+@pytest.mark.parametrize(("wait_s", "warned"), [(0.12, True), (0.0, False)])
+def test_a_training_that_waits_for_its_data_is_told_so_once(
+    kit: Kit, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, wait_s: float, warned: bool
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(loader, "perf_counter", lambda: now_s)
+
+    def take(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    class Slow(Stream):
+        def __iter__(self) -> Iterator[int]:
+            for index in range(2 * 256):
+                if index % 256 == 0:
+                    take(wait_s)
+                yield index
+
+    def train(run: ZeusRun) -> None:
+        for epoch in run.epochs():
+            for _ in run.data_loader(Slow()):
+                take(0.12)
+            run.report(acc=float(epoch == 6))
+
+    kit.run().train(train)
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "for data" in r.getMessage()]
+    assert len(warnings) == warned
+    assert all("50 %" in w and "num_workers" in w for w in warnings)
+
+
+def test_the_loader_is_an_ordinary_iterable(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            loader = run.data_loader(Numbers(), shuffle=True)
+            assert isinstance(loader, ZeusDataLoader)
+            assert isinstance(loader.loader, DataLoader)
+            assert sorted(float(x) for batch in loader for x in batch) == [float(i) for i in range(N)]
+            run.report(acc=1.0)
+
+    kit.run().train(train)
