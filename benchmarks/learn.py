@@ -3,10 +3,10 @@
 Each figure also stands as a ratio to a yardstick of the same run, ``json.dumps`` of one observation, so that runs on
 different machines compare.
 
-``choose`` is timed from a folded belief to the decision as a task meets it, which decides once per process: each time
-on a belief that nothing was derived from yet and with every cache of ``optimizer/`` empty, so that the surrogate is
-fitted anew. Warm are the imports alone (``benchmarks.imports``). Folding the log is the other line, ``learn``; the
-store keeps a folded belief as a checkpoint.
+``choose`` is timed from a folded belief to the decision, as a task meets it, which decides once per process: each time
+with an unused belief and with every cache of ``optimizer/`` empty, so that the Gaussian process is fitted again. Only
+imports are warm (``benchmarks.imports``). The other line, ``learn``, is the time to learn the log; the store keeps the
+belief as a checkpoint.
 """
 
 from __future__ import annotations

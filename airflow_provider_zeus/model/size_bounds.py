@@ -17,7 +17,7 @@ _TEXTS = {"device_model": MOST_TEXT, "energy_source": MOST_TEXT, "gpu_uuid": 10_
 _FIELDS = frozenset(f.name for f in fields(Observation))
 
 
-def brief(text: str, most: int = MOST_TEXT) -> str:
+def truncated(text: str, most: int = MOST_TEXT) -> str:
     """The text cut to ``most`` characters, with ``?`` for what databases refuse: NUL, and what is not UTF-8."""
     short = text if len(text) <= most else text[: most - 1] + "…"
     return short.replace("\0", "?").encode(errors="replace").decode()
@@ -28,9 +28,9 @@ def bounded(seen: Observation) -> Observation:
     changed: dict[str, Any] = {}
     for name, most in _TEXTS.items():
         text = getattr(seen, name)
-        if text is not None and (short := brief(text, most)) != text:
+        if text is not None and (short := truncated(text, most)) != text:
             changed[name] = short
-    reasons = {name: brief(why) for name, why in seen.reasons.items() if name in _FIELDS}
+    reasons = {name: truncated(why) for name, why in seen.reasons.items() if name in _FIELDS}
     if reasons != seen.reasons:
         changed["reasons"] = reasons
     if seen.gpu_energy_j is not None and len(seen.gpu_energy_j) > _MOST_GPUS:
@@ -38,12 +38,12 @@ def bounded(seen: Observation) -> Observation:
     return replace(seen, **changed) if changed else seen
 
 
-def few_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...]:
+def newest_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...]:
     """The newest 1000 samples."""
     return tuple(samples[-MOST_SAMPLES:])
 
 
-def few_points(points: Sequence[PowerPoint]) -> tuple[PowerPoint, ...]:
+def bounded_points(points: Sequence[PowerPoint]) -> tuple[PowerPoint, ...]:
     """At most 500 points, the text of each phase cut."""
     few = thinned(points)
-    return tuple(replace(p, phase=short) if (short := brief(p.phase, _MOST_PHASE)) != p.phase else p for p in few)
+    return tuple(replace(p, phase=short) if (short := truncated(p.phase, _MOST_PHASE)) != p.phase else p for p in few)

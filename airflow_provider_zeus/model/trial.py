@@ -66,7 +66,7 @@ class Phase(StrEnum):
         return self in (Phase.EXPLORE, Phase.RETURN)
 
 
-UNSAID_LEASE_S = 24 * 3600.0  # lease of a row that does not hold its length: the default of a ZeusTrial
+DEFAULT_LEASE_S = 24 * 3600.0  # lease of a row that does not hold its length: the default of a ZeusTrial
 
 Where = tuple[str, int, str | None]  # device model, count, energy source: figures compare only where these are equal
 
@@ -286,7 +286,7 @@ class Trial:
     told_seq: int | None = None  # number of the closing or reopening within the job; None before the first
     opened_at: float = 0.0  # seconds since the epoch, the store's clock
     lease_until: float = 0.0
-    lease_s: float = UNSAID_LEASE_S  # length of the lease: time after its last report until a trial is abandoned
+    lease_s: float = DEFAULT_LEASE_S  # length of the lease: time after its last report until a trial is abandoned
     closed_at: float | None = None
     observation: Observation = field(default_factory=Observation)
 

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, brief
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
@@ -215,9 +215,9 @@ def _within_limits(starts: Sequence[Start]) -> list[Start]:
 def _sums_of(line: ResultLine) -> ResultLine:
     seen = line.observation
     if seen is not None:
-        model, source = (text and brief(text, 100) for text in (seen.device_model, seen.energy_source))
+        model, source = (text and truncated(text, 100) for text in (seen.device_model, seen.energy_source))
         seen = replace(seen, reasons={}, gpu_uuid=None, gpu_energy_j=None, device_model=model, energy_source=source)
-    return replace(line, reason=line.reason and brief(line.reason, 100), observation=seen, notes={})
+    return replace(line, reason=line.reason and truncated(line.reason, 100), observation=seen, notes={})
 
 
 def _end_without_cost(plan: Plan, start_id: str, reason: str) -> ResultLine:

@@ -98,13 +98,13 @@ class Belief:
         return self.converged[0][0] if len(self.converged) >= self.job.window else 0
 
     @cached_property
-    def surrogate(self) -> GaussianProcess:
+    def gp(self) -> GaussianProcess:
         """Posterior of log Epochs since the last change, over the job's batch sizes and all that have run."""
         from airflow_provider_zeus.optimizer.knowledge_gradient.gp import fit
 
         *before, reached = self.by_era
         newest = [run for run in self.stopped if run[0] >= self.era][-STOPPED_USED:]
-        stopped = [(b, epochs, self.beside(n)) for n, b, epochs in newest]
+        stopped = [(b, epochs, self.same_slice_runs(n)) for n, b, epochs in newest]
         most = float(self.job.max_epochs or 1)
         sizes = sorted({*self.job.batch_sizes, *reached, *(b for b, _, _ in stopped)})
         jumps = [math.fsum(c.jump**2 for c in self.changes[i:]) for i in range(len(self.changes))]
@@ -145,7 +145,7 @@ class Belief:
         """Batch sizes that reached the target within the window."""
         return frozenset[int]().union(*self.by_era)
 
-    def beside(self, number: int) -> list[tuple[int, float]]:
+    def same_slice_runs(self, number: int) -> list[tuple[int, float]]:
         """(batch size, epochs) of the runs of this era that reached the target on the trial's slice of the data."""
         return self._by_slice.get(self.slices.get(number, ""), [])
 
@@ -219,7 +219,7 @@ class Belief:
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
             started=tuple(d["started"]),
             failures=tuple(Failure(*f) for f in d["failures"]),
-            changes=tuple(Change(since, jump, tuple(told_by)) for since, jump, told_by in d["changes"]),
+            changes=tuple(Change(since, jump, tuple(shown_by)) for since, jump, shown_by in d["changes"]),
             surprises=tuple(Surprise(*s) for s in d["surprises"]),
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,

@@ -41,7 +41,7 @@ class Change(NamedTuple):
 
     since: int
     jump: float
-    told_by: tuple[int, ...]  # numbers of the trials that showed it
+    shown_by: tuple[int, ...]  # numbers of the trials that showed it
 
 
 def change_among(surprises: Sequence[Surprise]) -> Change | None:

@@ -146,7 +146,7 @@ def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
     known = belief.by_era[-1].get(b)
     if known is None or known.runs < KNOWN_RUNS:
         return {}
-    gp = belief.surrogate
+    gp = belief.gp
     i = gp.sizes.index(b)
     deviation = math.log(max(epochs, 0.5)) - float(gp.mean[i])
     if not reached and deviation <= 0:  # stopped too early to show that it needs more epochs

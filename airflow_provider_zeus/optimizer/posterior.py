@@ -72,7 +72,7 @@ def _of_gp(
 ) -> dict[int, Posterior]:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 
-    gp = belief.surrogate
+    gp = belief.gp
     costs = predicted(gp.sizes, here, there, belief.job.default_batch_size, loads)
     anything = bool(belief.converged or belief.stopped)
     found = {}

@@ -84,8 +84,11 @@ class Baseline:
         exploration = total(r.exploration(weights) for r in runs)
         epoch_cost = total(self.epoch_costs(runs, weights))
         if runs:
-            known = None if spent is None else epoch_cost
-            baseline = self.epochs.times(known, "a figure of one of its attempts is not known")
+            ours, theirs = (
+                "a figure of one of its attempts is not known",
+                "the size of its slice or its energy is not known",
+            )
+            baseline = self.epochs.times(None if spent is None else epoch_cost, ours if spent is None else theirs)
         else:
             baseline = self.epochs if self.epochs.value is None else Estimate.missing("no run has ended yet")
         saved = baseline.plus(-(spent or 0.0))

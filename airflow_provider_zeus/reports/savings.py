@@ -106,7 +106,9 @@ def _per_run(log: Dataset, base: Baseline, weights: Weights, rng: random.Random)
     size = belief.slice_size[1] if belief.slice_size else None
     default_cost = base.epoch_cost(size, weights)
     if base.epochs.value is None or default_cost is None:
-        return Estimate.missing(base.epochs.reason or "what the default draws at full power is not known")
+        known = base.epochs.value is not None  # a known figure may still say why it has no interval
+        why = None if known else base.epochs.reason
+        return Estimate.missing(why or "what the default draws at full power is not known")
     epochs = epochs_of(log, b)
     rates = belief.rates.get((b, log.where), ()) if log.where else ()
     costs = [c for _, r in rates if (c := r.epoch_cost(size, weights)) is not None]

@@ -14,7 +14,7 @@ from typing import Self
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.size_bounds import brief
+from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.printable import visible
@@ -65,7 +65,7 @@ class PendingResult:
             data = parse(text, SCHEMA, nan=True)
             parts = {name: data[name] for name in ("job_id", "state", "report")}
             parts["key"] = {"ti_id": data["ti_id"], "attempt": data["attempt"]}
-            parts["reason"] = data["reason"] and brief(data["reason"])
+            parts["reason"] = data["reason"] and truncated(data["reason"])
             pending = decode(cls, parts)
             if pending.state is State.RUNNING:
                 raise ValueError("state = 'running' does not close a trial")

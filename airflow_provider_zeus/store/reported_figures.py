@@ -6,7 +6,7 @@ import math
 from dataclasses import fields, replace
 from typing import Any
 
-from airflow_provider_zeus.model.size_bounds import bounded, few_points, few_samples
+from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples
 from airflow_provider_zeus.model.trial import Observation, ProfileSample
 from airflow_provider_zeus.store.base import Report
 
@@ -63,10 +63,10 @@ def finite(report: Report) -> Report:
 
     At most the newest 1000 samples and 500 points remain.
     """
-    samples = few_samples([s for s in report.profile if usable(s)])
+    samples = newest_samples([s for s in report.profile if usable(s)])
     points = [p for p in report.points if _measured(p.t_s)]
     points = [replace(p, power_w=_kept(p.power_w), limit_w=_kept(p.limit_w)) for p in points]
-    return replace(report, profile=samples, points=few_points(points))
+    return replace(report, profile=samples, points=bounded_points(points))
 
 
 def resolved(held: Observation, report: Report) -> Report:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from airflow_provider_zeus.model.size_bounds import bounded, brief
-from airflow_provider_zeus.model.trial import UNSAID_LEASE_S, Observation, Origin, Phase, PowerPoint, State, Trial
+from airflow_provider_zeus.model.size_bounds import bounded, truncated
+from airflow_provider_zeus.model.trial import DEFAULT_LEASE_S, Observation, Origin, Phase, PowerPoint, State, Trial
 from airflow_provider_zeus.model.wire import decode, encode, refuse_constant
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.reported_figures import NEVER_NEGATIVE
@@ -75,7 +75,7 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     parts["origin"] = {name: row[name] for name in ORIGIN}
     parts["observation"] = {name: row[name] for name in OBSERVED}
     trial = decode(Trial, parts, newer=True)
-    seen, reason = bounded(trial.observation), trial.reason and brief(trial.reason)
+    seen, reason = bounded(trial.observation), trial.reason and truncated(trial.reason)
     if seen is not trial.observation or reason != trial.reason:
         trial = replace(trial, observation=seen, reason=reason)
     _check(trial)
@@ -104,6 +104,9 @@ def read_json(text: Any) -> Any:
 def read_row(row: Mapping[Any, Any]) -> Trial | Unreadable:
     """The trial of a row that may be damaged, such as one changed by hand."""
     try:
+        for name, value in row.items():
+            if value is DAMAGED:
+                raise ValueError(f"{name} holds no JSON object")
         return from_row(row)
     except DAMAGE as error:
         return unreadable(row, error)
@@ -132,7 +135,7 @@ def trial_to_dict(trial: Trial) -> dict[str, Any]:
 
 def trial_from_dict(data: Mapping[str, Any]) -> Trial:
     """Read what :func:`trial_to_dict` wrote. Raises an error of :data:`DAMAGE`."""
-    return from_row({**dict.fromkeys((*_OWN, *ORIGIN, *OBSERVED)), "lease_s": UNSAID_LEASE_S, **data})
+    return from_row({**dict.fromkeys((*_OWN, *ORIGIN, *OBSERVED)), "lease_s": DEFAULT_LEASE_S, **data})
 
 
 def points_to_lists(points: Iterable[PowerPoint]) -> list[list[Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.size_bounds import brief
+from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
@@ -234,7 +234,7 @@ def closed(trial: Trial, state: State, news: Observation, reason: str | None, *,
     return replace(
         trial,
         state=state,
-        reason=brief(reason) if reason is not None else trial.reason if lost_to(trial.reason) else None,
+        reason=truncated(reason) if reason is not None else trial.reason if lost_to(trial.reason) else None,
         told_seq=seq,
         closed_at=_closing(trial, now),
         observation=merged(trial.observation, news),

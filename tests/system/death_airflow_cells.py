@@ -76,7 +76,7 @@ CELLS = (
     AirflowCell("SIGTERM", states=("failed",)),
     AirflowCell("memory limit"),
     AirflowCell("store gone for 2 s", airflow=DONE, states=("converged",)),
-    AirflowCell("store gone for good", airflow=DONE, states=("abandoned",)),
+    AirflowCell("store gone permanently", airflow=DONE, states=("abandoned",)),
     AirflowCell("disk full", airflow=DONE, states=("abandoned",)),
     AirflowCell("clock back 1 h", airflow=DONE, states=("converged",)),
     AirflowCell("redelivered", executor=CELERY, airflow=DONE, states=("converged",)),
@@ -152,7 +152,7 @@ class AirflowPlayed:
             "supervisor killed": lambda: self.kill(self.supervisor, signal.SIGKILL),
             "memory limit": self.eat,
             "store gone for 2 s": lambda: self.gone(2.0),
-            "store gone for good": lambda: self.gone(None),
+            "store gone permanently": lambda: self.gone(None),
             "disk full": self.full,
             "clock back 1 h": self.back,
             "redelivered": self.redeliver,
@@ -274,8 +274,8 @@ class AirflowPlayed:
         assert tuple(t.state.value for t in own) == self.cell.states
         assert [t.reason for t in own if t.state is State.FAILED] == [KILLED] * self.cell.states.count("failed")
         self.seen.state = " + ".join(self.cell.states) or "none"
-        if self.cell.fault in ("store gone for good", "disk full"):
-            self.seen.state += ", not yet told"
+        if self.cell.fault in ("store gone permanently", "disk full"):
+            self.seen.state += ", not yet stored"
         elif own:
             self.told(own)
         the_page_shows(own)
@@ -300,7 +300,7 @@ class AirflowPlayed:
         run_id = self.trigger()
         assert self.site.wait_for_run(self.cell.dag_id, run_id, 240) == "success"
         own, expected = self.own(), list(self.cell.states)
-        if self.cell.fault in ("store gone for good", "disk full"):
+        if self.cell.fault in ("store gone permanently", "disk full"):
             expected = ["converged"]
         assert [t.state.value for t in own] == expected
         self.told(own)

@@ -34,7 +34,7 @@ FAULTS = (
     "SIGKILL",
     "memory limit",
     "store gone for 2 s",
-    "store gone for good",
+    "store gone permanently",
     "disk full",
     "clock back 1 h",
     "redelivered",
@@ -99,7 +99,7 @@ class Played:
         {
             **dict.fromkeys(KILLS, self.kill),
             "store gone for 2 s": self.gone_for_a_while,
-            "store gone for good": self.gone,
+            "store gone permanently": self.gone,
             "disk full": self.full,
             "clock back 1 h": self.back,
             "redelivered": self.redeliver,
@@ -215,7 +215,7 @@ class Played:
         assert states == self.expected_now(), (states, self.first.said())
         self.seen.state = " + ".join(states) or "none"
         if kept := Folder(self.variables).keys("zeus-untold:"):
-            self.seen.state += ", not yet told"
+            self.seen.state += ", not yet stored"
             assert len(kept) == 1
         self.every_reader_agrees(own)
         if not kept:
@@ -279,7 +279,7 @@ class Played:
         self.costs(own)
         fault, point = self.cell.fault, self.cell.point
         expected = self.expected_now()
-        if fault in ("store gone for 2 s", "store gone for good", "disk full", STOPPED):
+        if fault in ("store gone for 2 s", "store gone permanently", "disk full", STOPPED):
             lost_ask = [t.state.value for t in own if t.observation.start_id is None]
             assert lost_ask in ([], ["abandoned"] if point == BEFORE_ASK else []), "an ask whose answer was lost"
             expected = [*lost_ask, "converged"]

@@ -209,7 +209,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
         ),
         Promise(
             "Two starts of one plan live at once",
-            "each is an observation of its own; the first one is told of the second",
+            "each is an observation of its own; the first one learns of the second",
             (
                 "tests/unit/store/test_contract_late.py::test_of_two_living_starts_under_one_key_the_first_is_told_of_the_second",
             ),

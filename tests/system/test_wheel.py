@@ -106,14 +106,14 @@ def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     package, dags = ROOT / "airflow_provider_zeus", ROOT / "dags"
     assert {f"airflow_provider_zeus/{p.relative_to(package)}" for p in package.rglob("*.py")} <= names
     assert {EXAMPLES + str(p.relative_to(dags)) for p in dags.rglob("*.py")} <= names
-    migrations = {n for n in names if n.startswith("airflow_provider_zeus/store/migrations/versions/0")}
-    assert len(migrations) == len(list((package / "store/migrations/versions").glob("0*.py"))) > 0
+    migrations = {n for n in names if n.startswith("airflow_provider_zeus/store/sql/migrations/versions/0")}
+    assert len(migrations) == len(list((package / "store/sql/migrations/versions").glob("0*.py"))) > 0
     assert {
         *CHARTS,
-        *(STATIC + f"{name}.js" for name in ("page", "kit", "charts", "run", "dag", "overview")),
+        *(STATIC + f"{name}.js" for name in ("page", "ui", "charts", "run", "dag", "overview")),
         *(STATIC + f for f in ("page.html", "page.css")),
         "airflow_provider_zeus/py.typed",
-        "airflow_provider_zeus/store/migrations/script.py.mako",
+        "airflow_provider_zeus/store/sql/migrations/script.py.mako",
         EXAMPLES + ".airflowignore",
     } <= names
     (info,) = {n.partition("/")[0] for n in names} - {"airflow_provider_zeus"}

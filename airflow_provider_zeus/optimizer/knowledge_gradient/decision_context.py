@@ -62,7 +62,7 @@ class DecisionContext(NamedTuple):
         """The context of the next decision of this job on this device."""
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
         feasible = frozenset(job.batch_sizes) - belief.barred(model, job.batch_sizes)
-        converged, sizes, newest = belief.reached & feasible, belief.surrogate.sizes, belief.newest_runs
+        converged, sizes, newest = belief.reached & feasible, belief.gp.sizes, belief.newest_runs
         max_epochs = float(job.max_epochs or 1)
         return cls(
             job=job,
@@ -88,7 +88,7 @@ class DecisionContext(NamedTuple):
         may_be_incumbent = self.converged - self.missed or self.converged
         trusted, success = _trusted_and_success(self.all_sizes, may_be_incumbent, self.belief.reached)
         return Predictions(
-            gp=self.belief.surrogate,
+            gp=self.belief.gp,
             log_epoch_cost=costs[0],
             epoch_cost_variance=costs[1],
             log_factors=log_factors_after(self.all_sizes, self.feasible, self.converged),

@@ -93,7 +93,7 @@ def _before_convergence(context: DecisionContext, held: str | None) -> PlannedAt
 
 def _without_epoch_costs(context: DecisionContext) -> PlannedAttempt:
     """The default where it converged, else the size that needed the fewest epochs."""
-    log_epochs, start = dict(zip(context.all_sizes, context.belief.surrogate.mean, strict=True)), context.start_size()
+    log_epochs, start = dict(zip(context.all_sizes, context.belief.gp.mean, strict=True)), context.start_size()
     b = min(context.converged, key=lambda b: (b != start, log_epochs[b], b))
     why = f"No EpochCost is known on any device; {b}, which reached the target, runs."
     return PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why)
@@ -161,12 +161,12 @@ def _bounded(
 
 def _hard_slice(context: DecisionContext, b: int) -> str:
     """Why a size that was given up may be tried again: other sizes needed more epochs on its slice of the data, too."""
-    belief, sizes = context.belief, context.belief.surrogate.sizes
+    belief, sizes = context.belief, context.belief.gp.sizes
     newest = next((n for n, size, _ in reversed(belief.stopped) if size == b and n >= belief.era), None)
     if newest is None:
         return ""
-    same_slice = [(sizes.index(size), epochs) for size, epochs in belief.beside(newest)]
-    factor = math.exp(slice_excess(belief.surrogate.mean, same_slice, shrink=False))
+    same_slice = [(sizes.index(size), epochs) for size, epochs in belief.same_slice_runs(newest)]
+    factor = math.exp(slice_excess(belief.gp.mean, same_slice, shrink=False))
     if factor < HARD:
         return ""
     other = sizes[same_slice[-1][0]]
@@ -176,7 +176,7 @@ def _hard_slice(context: DecisionContext, b: int) -> str:
 def _last_change(belief: Belief) -> str:
     """When the data changed last, and what was forgotten."""
     change = belief.changes[-1]
-    trials = change.told_by
+    trials = change.shown_by
     runs = f"trial {trials[0]}" if len(trials) == 1 else f"trials {trials[0]} to {trials[-1]}"
     return (
         f"The data changed at trial {change.since}: {runs} needed {math.exp(change.jump):.2g} x the epochs predicted. "

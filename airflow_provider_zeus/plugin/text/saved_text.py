@@ -196,6 +196,8 @@ def run_tile(saving: RunSaving | None, source: Source, why_not: str = "") -> Til
         tile.note, tile.kind = "no model", "bad"
         tile.figure.exact = f"spent {words.cost(saving.cost.spent or 0.0, saving.cost.unit).exact} for no model"
         return tile
+    ends = (words.cost(v or 0.0, saving.cost.unit).exact for v in (saving.cost.baseline.value, saving.cost.spent))
+    tile.figure.exact = "the default's {} minus its own {}".format(*ends)
     for name, saved in (("energy", saving.energy), ("time", saving.time)):
         if saved.baseline.value and saved.saved.value is not None:
             change = f"{-100 * saved.saved.value / saved.baseline.value:+.0f}\u00a0%".replace("-", "−")

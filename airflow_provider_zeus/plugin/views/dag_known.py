@@ -98,7 +98,7 @@ def _changepoints(log: Dataset) -> list[HistoryBreak]:
     for change in log.belief().changes:
         first = next((t for t in log.trials if t.number >= change.since), None)
         if first is not None:
-            runs = f"{len(change.told_by)} runs" if len(change.told_by) > 1 else "1 run"
+            runs = f"{len(change.shown_by)} runs" if len(change.shown_by) > 1 else "1 run"
             factor = f"{math.exp(change.jump):.2g}"
             text = (
                 f"The data changed: {runs} needed {factor} × the epochs predicted; epochs of older runs are forgotten."

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
-from airflow_provider_zeus.model.size_bounds import brief
+from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.plugin.views.models import RunRow
@@ -49,7 +49,7 @@ def _failing(ended: Sequence[Sequence[Trial]]) -> JobState | None:
     if last.state.died:
         gone = len(list(takewhile(lambda run: run[-1].state.died, reversed(ended))))
         which = "Its newest run" if gone == 1 else f"Each of its newest {gone} runs"
-        reason = f": {brief(last.reason, _MOST_REASON)}" if last.reason else ""
+        reason = f": {truncated(last.reason, _MOST_REASON)}" if last.reason else ""
         return JobState(name="failing", why=f"{which} left no model{reason}".rstrip(".") + ".")
     below = [run[-1].state is State.EXHAUSTED for run in ended[-2:]]
     if len(below) == 2 and all(below):

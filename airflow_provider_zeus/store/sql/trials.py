@@ -189,7 +189,8 @@ def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:
     """GPU uuid -> (power limit found, last set) [W], where the newest trial has not restored it."""
-    rows = connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT})
+    found = connection.execute(_LIMITS, {"job": job_id, "after": newest_number - RECENT})
+    rows = [r for r in found if isinstance(r.state, str)]  # others are damaged
     return limits_left((r.gpu_uuid, member(State, r.state), r.limit_found_w, r.power_limit_w) for r in rows)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model.power_points import thinned
-from airflow_provider_zeus.model.size_bounds import few_samples
-from airflow_provider_zeus.model.trial import UNSAID_LEASE_S, ProfileSample, Trial, Where, summed_with_marks
+from airflow_provider_zeus.model.size_bounds import newest_samples
+from airflow_provider_zeus.model.trial import DEFAULT_LEASE_S, ProfileSample, Trial, Where, summed_with_marks
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
@@ -32,7 +32,7 @@ class Beat:
     job_id: str
     attempt: int
     lease_until: float
-    lease_s: float = UNSAID_LEASE_S
+    lease_s: float = DEFAULT_LEASE_S
     report: Report
 
     reads_newer: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class Beat:
         old = self.report
         report = Report(
             observation=merged(old.observation, news.observation),
-            profile=few_samples(summed_with_marks((*old.profile, *news.profile))),
+            profile=newest_samples(summed_with_marks((*old.profile, *news.profile))),
             points=thinned([*old.points, *news.points], KEPT_POINTS),
         )
         until, length_s = rules.lease_after(self.lease_until, self.lease_s, now, lease_s)

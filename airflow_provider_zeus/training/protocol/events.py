@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
-from airflow_provider_zeus.model.size_bounds import bounded, brief, few_points, few_samples
+from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples, truncated
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.untrusted_files import open_plain
@@ -47,10 +47,10 @@ class ResultLine:
     def __post_init__(self) -> None:
         seen = self.observation
         small = {
-            "reason": None if self.reason is None else brief(self.reason),
+            "reason": None if self.reason is None else truncated(self.reason),
             "observation": None if seen is None else bounded(seen),
-            "profile": few_samples(self.profile),
-            "points": few_points(self.points),
+            "profile": newest_samples(self.profile),
+            "points": bounded_points(self.points),
         }
         for name, value in small.items():
             object.__setattr__(self, name, value)
@@ -73,7 +73,7 @@ class ResultLine:
         try:
             data = parse(text, SCHEMA)
             notes = list(data.get("notes", {}).items())[:_MOST_NOTES]
-            line = decode(cls, {**data, "notes": {brief(name): float(value) for name, value in notes}})
+            line = decode(cls, {**data, "notes": {truncated(name): float(value) for name, value in notes}})
             if line.state is State.RUNNING:
                 raise ValueError("running does not end an attempt")
             return line

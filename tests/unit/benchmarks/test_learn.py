@@ -22,7 +22,7 @@ def test_histories_have_explored_and_sample(policy: str) -> None:
     assert phase is (Phase.SAMPLE if policy == "zeus" else Phase.INCUMBENT), "exploration is over"
 
 
-def test_each_timed_decision_fits_the_surrogate_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_timed_decision_fits_the_gaussian_process_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learn, "CHOICES", 5)
     fits: list[int] = []
     fit = gp.fit

@@ -212,7 +212,7 @@ def test_without_any_epoch_cost_a_size_that_converged_runs() -> None:
 def test_the_same_trial_twice_counts_once() -> None:
     w = world()
     w.runs(12)
-    assert learn(w.belief, w.log[5]).surrogate.mean == pytest.approx(w.belief.surrogate.mean)
+    assert learn(w.belief, w.log[5]).gp.mean == pytest.approx(w.belief.gp.mean)
 
 
 def test_a_size_nearly_as_cheap_returns_before_a_window_has_passed() -> None:
@@ -268,7 +268,7 @@ def test_a_size_given_up_on_a_hard_slice_is_believed_better_than_on_a_usual_one(
             w.add(32, epochs=10.0)
         w.add(64, State.GIVEN_UP, 15.0, phase=Phase.EXPLORE, data_slice="tuesday")
         w.add(32, epochs=beside, phase=Phase.INCUMBENT, data_slice="tuesday")
-        mean = w.belief.surrogate.mean
+        mean = w.belief.gp.mean
         return float(mean[2] - mean[1])
 
     assert excess(beside=16.0) < excess(beside=10.0) - 0.05
