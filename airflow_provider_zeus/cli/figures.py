@@ -5,7 +5,6 @@ from __future__ import annotations
 from airflow_provider_zeus import units
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights, observed_cost
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 
 _NONE = "-"
@@ -30,7 +29,7 @@ def weights_of(trial: Trial, fallback: DeviceInfo | None = None) -> Weights | No
     :param fallback: the device of a trial that reported none.
     """
     try:
-        return Weights.of(ZeusJob.from_dict(trial.spec), device_of(trial) or fallback)
+        return Weights.of(trial.job, device_of(trial) or fallback)
     except JobSpecError:  # another version wrote it
         return None
 

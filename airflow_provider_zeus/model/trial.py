@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
+from airflow_provider_zeus.model.job import ZeusJob
+
 
 class State(StrEnum):
     """State of a trial."""
@@ -289,6 +291,11 @@ class Trial:
     lease_s: float = DEFAULT_LEASE_S  # length of the lease: time after its last report until a trial is abandoned
     closed_at: float | None = None
     observation: Observation = field(default_factory=Observation)
+
+    @property
+    def job(self) -> ZeusJob:
+        """The job that was decided with. Raises JobSpecError: a version that this one cannot read wrote it."""
+        return ZeusJob.from_dict(self.spec)
 
     @property
     def batch_size(self) -> int:

@@ -149,7 +149,7 @@ class ResultReporter:
 
         A total is None where an attempt's figure is missing: a part would look like the whole.
         """
-        job = ZeusJob.from_dict(self._first.spec)
+        job = self._first.job
         attempts = [
             {"phase": planned_of(self._first, line).phase.value, **_attempt_xcom(job, line, place)}
             for line, place in self._ends

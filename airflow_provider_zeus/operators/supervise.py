@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_zeus.errors import BelowTargetError
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
 from airflow_provider_zeus.operators.external_meter import ExternalMeter, outcome_of
 from airflow_provider_zeus.operators.recurrence import Recurrence
@@ -46,8 +45,8 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
             if plan is not None:
                 log.info("Zeus: that attempt is over; the command is started again.")
     kept = recurrence.reporter.kept_end
-    if kept is not None and kept.state is State.EXHAUSTED and ZeusJob.from_dict(start.plan.spec).require_target:
-        raise BelowTargetError.of(kept.batch_size, kept.reason, start.plan.spec["target"])
+    if kept is not None and kept.state is State.EXHAUSTED and start.plan.job.require_target:
+        raise BelowTargetError.of(kept.batch_size, kept.reason, start.plan.job.target)
     if status != 0:
         raise AirflowException(f"The command {ended(status)}. Its last line: {last_line[:500]!r}")
     if start.start_id and not start.trained:
@@ -68,7 +67,6 @@ class CommandStart:
         self.start_id = ""  # of the process that took the plan; empty while none has
         self.trained = False  # whether that process began an attempt
         self._reporter, self._sender = recurrence.reporter, ResultSender(recurrence.reporter)
-        self._job = ZeusJob.from_dict(plan.spec)
         self._plan_file = folder / f"plan-{plan.first_attempt}.json"
         self._result = folder / f"result-{plan.first_attempt}.jsonl"
         self._plan_file.write_text(plan.to_json(), encoding="utf-8")
@@ -128,7 +126,7 @@ class CommandStart:
         index = last.attempt + 1 - self.plan.first_attempt
         left = self.plan.in_order[index:]
         missed = last.state in (State.GIVEN_UP, State.EXHAUSTED) and self.plan.followed(index - 1)
-        failed = last.state is State.FAILED and status != 0 and not self._job.strict
+        failed = last.state is State.FAILED and status != 0 and not self.plan.job.strict
         failed = failed and self.plan.exploratory(index - 1)
         if not left or not (missed or failed or no_memory):
             return None
@@ -196,7 +194,7 @@ class CommandStart:
 
     def _end_by_output(self, last_line: str) -> None:
         """End the attempt of a command that wrote no result, by the last line of its output."""
-        state, reason, seen = outcome_of(self._job, last_line, self._measured())
+        state, reason, seen = outcome_of(self.plan.job, last_line, self._measured())
         if state is not State.CONVERGED:
             size = self.plan.attempts[0].batch_size
             log.warning("Zeus: the model of batch size %d is kept, but %s.", size, visible(str(reason)))

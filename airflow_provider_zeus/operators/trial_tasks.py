@@ -86,14 +86,14 @@ def report_cost(training: Training, *, decides_the_run: bool) -> None:
         It raises nothing else.
     """
     try:
-        kept, spec = _collect(training)
+        kept, job = _collect(training)
     except Exception:
         log.exception("Zeus could not report the cost of this training; the trial stays open until its lease ends.")
-        kept, spec = None, {}
+        kept, job = None, None
     if not decides_the_run:
         return
-    if kept is not None and kept.state is State.EXHAUSTED and ZeusJob.from_dict(spec).require_target:
-        raise BelowTargetError.of(kept.batch_size, kept.reason, spec["target"])
+    if kept is not None and job is not None and kept.state is State.EXHAUSTED and job.require_target:
+        raise BelowTargetError.of(kept.batch_size, kept.reason, job.target)
     try:
         failed = not {"failed", "upstream_failed"}.isdisjoint(training.states())
     except Exception:
@@ -105,8 +105,8 @@ def report_cost(training: Training, *, decides_the_run: bool) -> None:
         raise AirflowException(f"The training, task {training.trains}, failed; see its log.")
 
 
-def _collect(training: Training) -> tuple[ResultLine | None, Mapping[str, Any]]:
-    """Report the lines of all starts; return (the end of the kept attempt, the job's spec)."""
+def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
+    """Report the lines of all starts; return (the end of the kept attempt, the job)."""
     config = ZeusConfig.read()
     handed_over = training.pull(training.setup_task_id, HANDED_OVER)
     plan = Plan.from_json(training.pull(training.setup_task_id, PLAN))
@@ -127,7 +127,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, Mapping[str, Any]]:
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
     push(training.context, COST, reporter.cost_xcom())
-    return reporter.kept_end, plan.spec
+    return reporter.kept_end, plan.job
 
 
 def _why_not_run(training: Training) -> str | None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import runner
@@ -53,7 +52,7 @@ class ZeusRun:
         ranks: Ranks = ALONE,
     ) -> None:
         self.plan, self.device, self.limits, self.ranks = plan, device, limits, ranks
-        self.job = ZeusJob.from_dict(plan.spec)
+        self.job = plan.job
         self._target = self.job.parsed_target
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
         self._resources = ExitStack()
@@ -82,13 +81,12 @@ class ZeusRun:
         """
         if not isinstance(plan, Plan):
             plan = Plan.read(Path(plan))
-        job = ZeusJob.from_dict(plan.spec)
-        ranks.check(job.batch_sizes)
+        ranks.check(plan.job.batch_sizes)
         state_dir = plan.state_dir or default_state_dir()
-        device = device or environment.device_of_plan(plan, job, state_dir, ranks)
+        device = device or environment.device_of_plan(plan, state_dir, ranks)
         stack = ExitStack()
         stack.callback(device.close)
-        if limits := environment.limits_of_plan(plan, job, state_dir, device, ranks):
+        if limits := environment.limits_of_plan(plan, state_dir, device, ranks):
             stack.enter_context(limits)
         run = cls(plan, device, sink or (lambda line: None), limits, try_number=try_number, ranks=ranks)
         stack.callback(Heartbeat(run.beat, plan.heartbeat_s).stop)

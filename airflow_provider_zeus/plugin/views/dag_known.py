@@ -79,7 +79,7 @@ class JobAnalysis:
 
 def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
     """The job of the newest trial, with the live settings applied. Raises JobSpecError."""
-    return ZeusJob.from_dict(max(trials, key=lambda t: t.number).spec).with_settings(live)
+    return max(trials, key=lambda t: t.number).job.with_settings(live)
 
 
 def run_key(trial: Trial) -> RunKey:

@@ -36,7 +36,7 @@ def rows(trials: Iterable[Trial], allowed: Collection[str], live: Mapping[str, L
 def job_of(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
     """The job of its newest trial, with the live settings applied; None where a newer version wrote it."""
     try:
-        return ZeusJob.from_dict(newest.spec).with_settings(live)
+        return newest.job.with_settings(live)
     except JobSpecError:
         return None
 

@@ -35,7 +35,7 @@ def parts_of(trials: Sequence[Trial]) -> dict[PartKey, list[Trial]]:
 
 def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
     """The job as it was when this run was decided, costed with the present eta."""
-    job = ZeusJob.from_dict(trials[-1].spec)
+    job = trials[-1].job
     return replace(job, eta=live["eta"]) if "eta" in live else job
 
 

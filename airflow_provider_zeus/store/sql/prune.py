@@ -17,7 +17,6 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.sql import checkpoints, schema, trials
@@ -145,7 +144,7 @@ def _where(engine: sa.Engine, job_id: str, before_s: float) -> dict[str, Any]:
         newest = next(iter(trials.newest(connection, job_id, 1)), None)
         window, version = 0, ""
         try:
-            job = ZeusJob.from_dict(newest.spec) if isinstance(newest, Trial) else None
+            job = newest.job if isinstance(newest, Trial) else None
         except JobSpecError:  # of a newer version: its window is not known
             newest = Unreadable(job_id, None, "", "its job is of a newer version")
         if isinstance(newest, Unreadable):

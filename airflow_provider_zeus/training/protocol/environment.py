@@ -23,7 +23,6 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.power.device import Device
@@ -60,12 +59,12 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
     return Plan.from_json(plan) if plan.lstrip().startswith("{") else Plan.read(Path(plan))
 
 
-def device_of_plan(plan: Plan, job: ZeusJob, state_dir: str | os.PathLike[str], ranks: Ranks) -> Device:
+def device_of_plan(plan: Plan, state_dir: str | os.PathLike[str], ranks: Ranks) -> Device:
     """Open the device that a plan's job measures. Raises JobSpecError for an unknown one."""
     if not ranks.measures:
-        return NoneDevice(job.max_power_w, why="the first process of this host measures it for all")
+        return NoneDevice(plan.job.max_power_w, why="the first process of this host measures it for all")
     return device_of(
-        job,
+        plan.job,
         state_dir,
         cpu_watts=plan.cpu_watts,
         read_only=plan.power_read_only,
@@ -77,9 +76,9 @@ def device_of_plan(plan: Plan, job: ZeusJob, state_dir: str | os.PathLike[str], 
     )
 
 
-def limits_of_plan(plan: Plan, job: ZeusJob, state_dir: str, device: Device, ranks: Ranks) -> LimitControl | None:
+def limits_of_plan(plan: Plan, state_dir: str, device: Device, ranks: Ranks) -> LimitControl | None:
     """The control of that device's power limits, not yet entered; None where this process sets no limits."""
-    if job.mode not in ("optimize", "observe") or ranks.rank or device.limit_range() is None:
+    if plan.job.mode not in ("optimize", "observe") or ranks.rank or device.limit_range() is None:
         return None
     if ranks.hosts > 1:
         log.warning("Zeus sets no power limits: this training runs on %d hosts; they are measured.", ranks.hosts)

@@ -6,10 +6,12 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
 from airflow_provider_zeus.model.wire import OMIT_EMPTY, decode, encode, parse
 from airflow_provider_zeus.untrusted_files import read_plain
@@ -18,7 +20,7 @@ SCHEMA = 1
 MOST_BYTES = 2**24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The attempts of one decision, and what the job's earlier runs measured about power."""
 
@@ -44,6 +46,11 @@ class Plan:
     power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training sets them
     gpu_lock_wait_s: float = 3600.0  # how long to wait for GPUs that another training uses
     gpus_held: tuple[str, ...] = ()  # UUIDs of GPUs that the parent process has locked
+
+    @cached_property
+    def job(self) -> ZeusJob:
+        """The job. Raises JobSpecError where ``spec`` is not one."""
+        return ZeusJob.from_dict(self.spec)
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
