@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -24,6 +25,7 @@ OMIT_EMPTY: Final = {"omit_empty": True}  # metadata of a field that is not writ
 
 _MOST = 2.0**64  # of any number: sums of such numbers are finite
 _MOST_COUNT = 2**31 - 1  # of what a database holds in 32 bits
+ANY_SIZE: Final = ("metric", "target_value", "learning_rate")  # any finite number: a loss that diverges may be 1e300
 _COUNTS = ("attempt", "try_number", "map_index")
 _SUMS = ("samples", "steps")  # whole numbers that may be written as 5.0
 _NAMES = ("start_id", "ti_id", "job_id")  # texts that are stored unchanged, or refused
@@ -55,7 +57,7 @@ def decode(cls: type[T], data: Any, *, newer: bool = False) -> T:
     :param newer: a newer version may have written it: fields that are not known are ignored, and members of an
         enumeration that are not known keep their name (see :func:`member`).
 
-    Raises ValueError where a value is of the wrong kind or too large, TypeError where a field is missing.
+    Raises ValueError where a value is missing, of the wrong kind or too large.
     """
     if not isinstance(data, Mapping):
         _refuse(cls.__name__, data, "no object")
@@ -68,7 +70,13 @@ def decode(cls: type[T], data: Any, *, newer: bool = False) -> T:
             values[name] = None if value is None and optional else read(value)
     if len(values) < len(data) and not ignores_unknown:
         _refuse("field", next(name for name in data if name not in values), f"unknown in {cls.__name__}")
-    return cls(**values)
+    try:
+        return cls(**values)
+    except TypeError:
+        for field in fields(kind):
+            if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
+                raise ValueError(f"{field.name} is missing") from None
+        raise
 
 
 def parse(text: str, schema: int, *, nan: bool = False) -> dict[str, Any]:
@@ -178,7 +186,7 @@ def _choice_reader(name: str, choices: tuple[str, ...]) -> Reader:
 
 def _number_reader(name: str, kind: type) -> Reader:
     kinds = (int, float) if kind is float or name in _SUMS else (kind,)
-    most = _MOST_COUNT if name in _COUNTS else _MOST
+    most = _MOST_COUNT if name in _COUNTS else sys.float_info.max if name in ANY_SIZE else _MOST
     problem = {bool: "neither true nor false", int: "no whole number that can be stored"}
 
     def read_number(value: Any) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 
 from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples
 from airflow_provider_zeus.model.trial import Observation, ProfileSample
+from airflow_provider_zeus.model.wire import ANY_SIZE
 from airflow_provider_zeus.store.base import Report
 
 _LEAST, _MOST = 1e-9, 1e15  # of a measured value in any unit: products of such values are finite and not 0
 NEVER_NEGATIVE = {"epochs", "samples", "samples_per_epoch", "energy_j", "time_s", "max_power_w", "power_limit_w"}
-_ANY_SIZE = ("metric", "target_value", "learning_rate")
 _DIFFERENCES = ("rest_j", "rest_s", "excess_j", "excess_s")  # so rounding may leave a tiny rest
 
 
@@ -46,7 +46,7 @@ def _problem(name: str, value: Any) -> str:
         return (
             "" if all(isinstance(j, int | float) and 0 <= j <= _MOST for j in value) else "not a list of finite numbers"
         )
-    if isinstance(value, str | bool) or not isinstance(value, int | float) or name in _ANY_SIZE:
+    if isinstance(value, str | bool) or not isinstance(value, int | float) or name in ANY_SIZE:
         return "not a finite number" if isinstance(value, float) and not math.isfinite(value) else ""
     if not math.isfinite(value):
         return "not a finite number"

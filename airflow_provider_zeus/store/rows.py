@@ -86,7 +86,7 @@ def _check(trial: Trial) -> None:
     """Raises ValueError where no decision can be computed with a trial."""
     spec = decode(_Spec, trial.spec, newer=True)
     if trial.batch_size <= 0 or any(batch_size <= 0 for batch_size in spec.batch_sizes):
-        raise ValueError(f"batch_size = {min(trial.batch_size, *spec.batch_sizes)} is not above 0")
+        raise ValueError(f"batch_size = {min([trial.batch_size, *spec.batch_sizes])} is not above 0")
     for name in NEVER_NEGATIVE:
         value = getattr(trial.observation, name)
         if value is not None and value < 0:

@@ -56,7 +56,7 @@ class VariableTrialService:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` wrote. Raises KeyError, TypeError or ValueError when it did not."""
+        """Read what :meth:`to_json` wrote. Raises TypeError or ValueError when it did not."""
         document = LogDocument.from_json(text)
         counters = {name: getattr(document, name) for name in ("job_id", "seq", "newest", "forgotten")}
         service = cls(**counters)

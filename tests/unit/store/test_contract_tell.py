@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import fields, replace
 from functools import reduce
 
@@ -52,6 +53,17 @@ def test_a_number_that_is_not_finite_is_missing(store: Store, value: float) -> N
     store.tell(key, State.CONVERGED, report(metric=value))
     assert only(store).observation.metric is None
     assert only(store).observation.reasons == {"metric": "not a finite number"}
+
+
+@pytest.mark.parametrize("value", [1e20, -1e300, sys.float_info.max])
+def test_a_metric_of_any_size_is_stored(store: Store, value: float) -> None:
+    """A perplexity of a first epoch, or a loss that diverges, is a finite number: the run's cost must not get lost."""
+    key = store.ask(request(1)).trial.key
+    store.heartbeat(key, report(metric=value))
+    store.heartbeat(key, report(metric=value, learning_rate=value))
+    store.tell(key, State.EXHAUSTED, report(metric=value, target_value=value))
+    trial = only(store)
+    assert (trial.state, trial.observation.metric, trial.observation.target_value) == (State.EXHAUSTED, value, value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
