@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,37 +35,42 @@ def state(trials: list[Trial], later_s: float = 60.0) -> tuple[str, str]:
     return found.name, found.why
 
 
+SNAPSHOT = Path(__file__).parent / "snapshots" / "overview_states.txt"
 C, F, X, R = State.CONVERGED, State.FAILED, State.EXHAUSTED, State.RUNNING
 
 
 def test_a_job_that_tries_nothing_is_settled() -> None:
-    assert state(log(C, C, C)) == ("settled", "Its newest 3 runs took batch size 32 and tried no other one.")
-    assert state(log(C, phase=Phase.PINNED)) == ("settled", "Batch size 32 is pinned.")
+    assert state(log(C, C, C))[0] == "settled"
+    assert state(log(C, phase=Phase.PINNED))[0] == "settled"
 
 
 @pytest.mark.parametrize("phase", [Phase.EXPLORE, Phase.RETURN])
 def test_a_job_that_tries_is_exploring(phase: Phase) -> None:
-    assert state(log(C, C, C, phase=phase)) == ("exploring", "It tried batch size 32: 32 drew lowest.")
+    assert state(log(C, C, C, phase=phase))[0] == "exploring"
 
 
-def test_a_bounded_attempt_is_a_try_even_where_another_ended_the_run() -> None:
+def gave_up_and_another_ended_the_run() -> list[Trial]:
     first, second = log(C, C)
     bounded = PlannedAttempt(batch_size=16, phase=Phase.SAMPLE, why="16 may be cheaper.", bound_epochs=3.0)
     gave_up = replace(
         first, planned=bounded, decision=replace(first.decision, attempts=(bounded,)), state=State.GIVEN_UP
     )
-    kept = replace(second, origin=first.origin)
-    assert state([gave_up, kept]) == ("exploring", "It tried batch size 16: 16 may be cheaper.")
+    return [gave_up, replace(second, origin=first.origin)]
+
+
+def test_a_bounded_attempt_is_a_try_even_where_another_ended_the_run() -> None:
+    name, why = state(gave_up_and_another_ended_the_run())
+    assert (name, "16" in why) == ("exploring", True)
 
 
 def test_before_anything_converged_a_job_explores() -> None:
-    assert state(log(R)) == ("exploring", "No run among its newest has reached the target yet.")
+    assert state(log(R))[0] == "exploring"
 
 
 def test_failing() -> None:
-    assert state(log(C, C, F, reason="killed (9)")) == ("failing", "Its newest run left no model: killed (9).")
-    assert state(log(C, F, State.ABANDONED))[1] == "Each of its newest 2 runs left no model."
-    assert state(log(C, X, X)) == ("failing", "Its newest two runs ended below the target.")
+    assert state(log(C, C, F))[0] == "failing"
+    assert state(log(C, F, State.ABANDONED))[0] == "failing"
+    assert state(log(C, X, X))[0] == "failing"
     assert state(log(C, C, X))[0] == "settled", "one run below its target is no rule"
     assert state(log(C, F, R))[0] == "failing", "the run that goes on has not shown anything yet"
     assert state(log(F, F, C))[0] == "settled"
@@ -73,14 +79,28 @@ def test_failing() -> None:
 def test_stale_is_measured_by_the_jobs_own_rhythm() -> None:
     weekly = log(C, C, C, C, every_s=7 * 86400.0)
     assert state(weekly, 20 * 86400.0)[0] == "settled"
-    assert state(weekly, 22 * 86400.0) == (
-        "stale",
-        "Its newest run began 22 days ago; usually one begins every 7 days.",
-    )
+    assert state(weekly, 22 * 86400.0)[0] == "stale"
     assert state(log(C, C, C, every_s=60.0), 3000.0)[0] == "settled", "an hour at least"
     assert state(log(C), 29 * 86400.0)[0] == "settled"
-    assert state(log(C), 31 * 86400.0) == ("stale", "Its newest run began 31 days ago.")
+    assert state(log(C), 31 * 86400.0)[0] == "stale"
     assert state(log(C, C, R), 1e9)[0] != "stale", "it runs"
+
+
+def test_the_sentence_of_each_state() -> None:
+    """What the overview says of a job, word by word."""
+    logs = [
+        log(C, C, C),
+        log(C, phase=Phase.PINNED),
+        log(C, C, C, phase=Phase.EXPLORE),
+        gave_up_and_another_ended_the_run(),
+        log(R),
+        log(C, C, F, reason="killed (9)"),
+        log(C, F, State.ABANDONED),
+        log(C, X, X),
+    ]
+    said = [state(trials) for trials in logs]
+    said += [state(log(C, C, C, C, every_s=7 * 86400.0), 22 * 86400.0), state(log(C), 31 * 86400.0)]
+    assert [f"{name}: {why}" for name, why in said] == SNAPSHOT.read_text(encoding="utf-8").splitlines()
 
 
 def trend(*joules: float, **changes: Any) -> tuple[str, str]:
@@ -115,7 +135,7 @@ def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
     belief = Belief(job=JOB, changes=(Change(3, 0.6, (3, 4)),))
     found = overview_state.drifted(belief, log(C, C, C, C))
     assert found is not None
-    assert (found.name, "2 runs ago, at trial 3: runs need more epochs" in found.why) == ("drifted", True)
+    assert (found.name, "2 runs ago" in found.why, "trial 3" in found.why) == ("drifted", True, True)
     assert overview_state.drifted(belief, log(*[C] * 12)) is None, "old news"
     assert overview_state.drifted(Belief(job=JOB), log(C)) is None
 
@@ -143,7 +163,7 @@ def test_what_was_saved_and_lost() -> None:
     assert (lost.word, lost.kind, " lost " in lost.text) == ("Lost", "bad", True)
     unknown = of_runs(cheap, profile)
     assert (unknown.word, unknown.figure.value) == ("Not known", None)
-    assert "no run of the default batch size 32" in unknown.text
+    assert "batch size 32" in unknown.text
     assert (found.of, of_runs([*slow, *cheap], profile, all_of=False).of) == ("", "newest 8 runs")
 
 
