@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.objective import Rate, permitted
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, ProfileSample
-
-_JOULES = ("J", "kJ", "MJ", "GJ")
+from airflow_provider_zeus.units import cost_text
 
 
 class Weights(NamedTuple):
@@ -61,11 +59,8 @@ class Weights(NamedTuple):
         return min(allowed, key=lambda limit_w: (self.value(*allowed[limit_w]), limit_w), default=None)
 
     def text(self, cost: float) -> str:
-        """A cost as text: three digits and a unit."""
-        if self.time_alone:
-            return f"{cost:.3g} s" if abs(cost) < 1000 else f"{cost:,.0f} s"
-        size = min(max(int(math.log10(abs(cost))) // 3, 0), len(_JOULES) - 1) if cost else 0
-        return f"{float(f'{cost / 1000**size:.3g}'):,g} {_JOULES[size]}"
+        """A cost as text, as the pages write it."""
+        return cost_text(cost, "s" if self.time_alone else "J")
 
 
 def observed_cost(observation: Observation, weights: Weights) -> float | None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import DeviceError
-from airflow_provider_zeus.power.nvml.visible import all_gpus
 
 ZEUSD = "zeusd:"  # prefix of the path of a zeusd's socket; a path without it is that of the sidecar
 
@@ -38,6 +37,8 @@ def helper_at(power_socket: str, uuids: Sequence[str]) -> tuple[dict[str, Any], 
     Returns its description (plain JSON, for :func:`open_helper` in any process) and its client. Raises DeviceError with
     the reason.
     """
+    from airflow_provider_zeus.power.nvml.visible import all_gpus  # not needed, and not imported, by the guardian
+
     gpus = all_gpus()
     description: dict[str, Any] = {"kind": "sidecar", "path": power_socket, "uuids": list(uuids)}
     if power_socket.startswith(ZEUSD):
