@@ -9,26 +9,24 @@ detected again from the runs within the window, which may miss a change before t
 from __future__ import annotations
 
 import json
-import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Where
 from airflow_provider_zeus.optimizer.changepoint import Change, Surprise
-from airflow_provider_zeus.optimizer.run_stats import Runs, counted, with_one_more
+from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, add, grouped, hopeless
 from airflow_provider_zeus.optimizer.strikes import Failure, struck
 
 if TYPE_CHECKING:
+    from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "5"  # of learn(); checkpoints of another version are not read
-STOPPED_USED = 32  # newest stopped runs that the Gaussian process is conditioned on
+VERSION = "6"  # of learn(); checkpoints of another version are not read
 RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
 
@@ -41,7 +39,8 @@ class Belief:
 
     job: ZeusJob
     newest: tuple[int, bool] = (0, False)  # highest trial number, and whether that trial died
-    converged: tuple[Run, ...] = ()  # the window: newest ``job.window`` runs that reached the target
+    converged: tuple[Run, ...] = ()  # newest runs that reached the target: ``job.window``, and up to half as many more
+    learned: int = 0  # how many such runs there were
     stopped: tuple[Run, ...] = ()  # as many newest runs that did not: Epochs(b) > epochs
     slices: Mapping[int, str] = field(default_factory=dict)  # number of such a run: the data that it trained on
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)  # (round, b): number, converged
@@ -95,27 +94,35 @@ class Belief:
 
     def window_start(self) -> int:
         """Number of the oldest trial in a full window of ``job.window`` converged runs; 0 while it is not full."""
-        return self.converged[0][0] if len(self.converged) >= self.job.window else 0
+        return self.converged[-self.job.window][0] if len(self.converged) >= self.job.window else 0
 
     @cached_property
+    def by_slice(self) -> list[Slice]:
+        """Runs by slice of the data, oldest first. Runs older than the converged ones that are kept do not count."""
+        oldest = self.converged[0][0] if self.learned > len(self.converged) else 0
+        runs = [SliceRun(*run, True) for run in self.converged]
+        runs += [SliceRun(*run, False) for run in self.stopped if run[0] >= oldest]
+        return grouped(runs, self.slices, self.max_epochs)
+
+    @cached_property
+    def hopeless(self) -> frozenset[int]:
+        """Numbers of the runs on slices that say nothing about batch sizes."""
+        skipped = zip(self.by_slice, hopeless(self.by_slice), strict=True)
+        return frozenset(run.number for item, skip in skipped if skip for run in item.runs)
+
+    @cached_property
+    def epochs(self) -> EpochsModel:
+        """Posterior of log Epochs, over the job's batch sizes and all that have run."""
+        from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
+
+        sizes = tuple(sorted({*self.job.batch_sizes, self.job.default_batch_size, *self.newest_runs}))
+        before: EpochsModel | None = self.__dict__.pop("_before", None)
+        return EpochsModel(sizes, self.job.default_batch_size, self.max_epochs, self.by_slice, self.changes, before)
+
+    @property
     def gp(self) -> GaussianProcess:
-        """Posterior of log Epochs since the last change, over the job's batch sizes and all that have run."""
-        from airflow_provider_zeus.optimizer.knowledge_gradient.gp import fit
-
-        *before, reached = self.by_era
-        newest = [run for run in self.stopped if run[0] >= self.era][-STOPPED_USED:]
-        stopped = [(b, epochs, self.same_slice_runs(n)) for n, b, epochs in newest]
-        most = float(self.job.max_epochs or 1)
-        sizes = sorted({*self.job.batch_sizes, *reached, *(b for b, _, _ in stopped)})
-        jumps = [math.fsum(c.jump**2 for c in self.changes[i:]) for i in range(len(self.changes))]
-        return fit(sizes, self.job.default_batch_size, reached, stopped, list(zip(before, jumps, strict=True)), most)
-
-    @cached_property
-    def by_era(self) -> list[Runs]:
-        """Runs that reached the target, per era: before the first change of Epochs, ..., since the last one."""
-        starts = [bisect_left(self.converged, (change.since,)) for change in self.changes]
-        ends = pairwise([0, *starts, len(self.converged)])
-        return [counted((b, epochs) for _, b, epochs in self.converged[i:j]) for i, j in ends]
+        """Posterior of the next run's log Epochs."""
+        return self.epochs.gp
 
     @cached_property
     def newest_runs(self) -> Mapping[int, int]:
@@ -127,35 +134,32 @@ class Belief:
     def changed(self, changes: Mapping[str, object]) -> Self:
         """A copy with some fields changed; with ``dataclasses.replace`` a replay of 300 trials takes a third longer.
 
-        It skips ``__init__``, and updates ``by_era`` where at most one converged run is new.
+        It skips ``__init__``, and what is known of earlier slices is used again where one run is new.
         """
         new, mine = object.__new__(type(self)), self.__dict__
         new.__dict__.update({name: mine[name] for name in self.__dataclass_fields__}, **changes)
-        if "by_era" in mine and new.changes is self.changes:
-            before, after = self.converged, new.converged
-            if after is before:
-                new.__dict__["by_era"] = self.by_era
-            elif before and len(after) == len(before) + 1 and after[-2] is before[-1]:
-                *earlier, era = self.by_era
-                new.__dict__["by_era"] = [*earlier, with_one_more(era, *after[-1][1:])]
+        run = _appended(self.converged, new.converged) or _appended(self.stopped, new.stopped)
+        before = mine.get("by_slice")
+        if run and before and before[-1].runs[-1].number < run[0]:
+            slices = before.copy()
+            add(slices, SliceRun(*run, new.stopped is self.stopped), new.slices.get(run[0], ""), self.max_epochs)
+            new.__dict__["by_slice"] = slices
+            if "epochs" in mine and new.changes is self.changes:
+                new.__dict__["_before"] = self.epochs
+        elif "by_slice" in mine and new.converged is self.converged and new.stopped is self.stopped:
+            kept = ("by_slice", "epochs", "hopeless", "newest_runs", "_before")
+            new.__dict__.update({name: mine[name] for name in kept if name in mine})
         return new
 
     @cached_property
     def reached(self) -> frozenset[int]:
         """Batch sizes that reached the target within the window."""
-        return frozenset[int]().union(*self.by_era)
+        return frozenset([b for _, b, _ in self.converged])
 
-    def same_slice_runs(self, number: int) -> list[tuple[int, float]]:
-        """(batch size, epochs) of the runs of this era that reached the target on the trial's slice of the data."""
-        return self._by_slice.get(self.slices.get(number, ""), [])
-
-    @cached_property
-    def _by_slice(self) -> dict[str, list[tuple[int, float]]]:
-        found: dict[str, list[tuple[int, float]]] = {}
-        for n, b, epochs in self.converged[bisect_left(self.converged, (self.era,)) :]:
-            if n in self.slices:
-                found.setdefault(self.slices[n], []).append((b, epochs))
-        return found
+    @property
+    def max_epochs(self) -> float:
+        """Epochs of a complete run that missed its target."""
+        return float(self.job.max_epochs or 1)
 
     @property
     def era(self) -> int:
@@ -164,8 +168,8 @@ class Belief:
 
     def age(self) -> int:
         """Complete runs since the last change of Epochs: to the target, or to ``max_epochs``."""
-        most, era = float(self.job.max_epochs or 1), self.era
-        missed = sum([n >= era and epochs >= most for n, _, epochs in self.stopped])
+        era = self.era
+        missed = sum([n >= era and epochs >= self.max_epochs for n, _, epochs in self.stopped])
         return missed + len(self.converged) - bisect_left(self.converged, (era,))
 
     def last_device(self) -> DeviceInfo | None:
@@ -181,6 +185,7 @@ class Belief:
             {
                 "newest": self.newest,
                 "converged": self.converged,
+                "learned": self.learned,
                 "stopped": self.stopped,
                 "slices": list(self.slices.items()),
                 "explored": [[*k, *v] for k, v in self.explored.items()],
@@ -209,6 +214,7 @@ class Belief:
             job=job,
             newest=tuple(d["newest"]),
             converged=tuple((n, b, e) for n, b, e in d["converged"]),
+            learned=d["learned"],
             stopped=tuple((n, b, e) for n, b, e in d["stopped"]),
             slices=dict(d["slices"]),
             explored={(r, b): (n, ok) for r, b, n, ok in d["explored"]},
@@ -224,6 +230,13 @@ class Belief:
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,
         )
+
+
+def _appended(before: tuple[Run, ...], after: tuple[Run, ...]) -> Run | None:
+    """The last of ``after`` where that is all that differs."""
+    if len(after) != len(before) + 1 or (before and (after[0] is not before[0] or after[-2] is not before[-1])):
+        return None
+    return after[-1]
 
 
 def prior(job: ZeusJob) -> Belief:

@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Run
-from airflow_provider_zeus.optimizer.changepoint import CHANGES, SURPRISES, Surprise, change_among
+from airflow_provider_zeus.optimizer.changepoint import SURPRISES, Change, Surprise, change_among
 from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR, failure_of
 
 V = TypeVar("V")
@@ -121,42 +121,69 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
 
 def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: bool) -> dict[str, object]:
     """The fields that one more run changes. Where it is not the newest, changes are detected again from the first."""
-    name, keep = "converged" if reached else "stopped", belief.job.window
-    entries = getattr(belief, name)
-    newest = _newest(entries, run, keep)
+    name, window = "converged" if reached else "stopped", belief.job.window
     if belief.job.policy == "zeus":
-        return {name: newest}
-    if len(entries) == keep:
-        dropped = min(run, entries[0])[0]
-        slices = {n: s for n, s in slices.items() if n != dropped}
+        return {name: _newest(getattr(belief, name), run, window)}
     if all(not runs or runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped)):
-        return {name: newest, "slices": slices, **_change(belief, run, reached=reached)}
+        return _with_newest_run(belief, run, slices, reached=reached)
     known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
     if any(r[0] == run[0] for r, _ in known):  # the same trial again
         return {}
-    again = replace(belief, converged=(), stopped=(), slices=slices, changes=(), surprises=())
+    again = replace(
+        belief, converged=(), stopped=(), learned=belief.learned - len(belief.converged), changes=(), surprises=()
+    )
     for r, ok in sorted([*known, (run, reached)]):
-        again = replace(again, **_with_run(again, r, slices, reached=ok))  # type: ignore[arg-type]
-    return {field: getattr(again, field) for field in ("converged", "stopped", "slices", "changes", "surprises")}
+        again = again.changed(_with_newest_run(again, r, slices, reached=ok))
+    fields = ("converged", "stopped", "learned", "slices", "changes", "surprises")
+    return {field: getattr(again, field) for field in fields}
 
 
-def _change(belief: Belief, run: Run, *, reached: bool) -> dict[str, object]:
-    """Compare the run with its prediction, where its batch size is known well; begin a new era where Epochs changed."""
-    n, b, epochs = run
-    known = belief.by_era[-1].get(b)
-    if known is None or known.runs < KNOWN_RUNS:
-        return {}
-    gp = belief.gp
-    i = gp.sizes.index(b)
-    deviation = math.log(max(epochs, 0.5)) - float(gp.mean[i])
+def _with_newest_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: bool) -> dict[str, object]:
+    changes, found = _change(belief, run, slices, reached=reached)
+    fields: dict[str, object] = {}
+    window, converged, stopped = belief.job.window, belief.converged, belief.stopped
+    if reached:
+        learned = belief.learned + 1
+        # half a window is forgotten at once, since all that follows from older runs has to be computed again
+        keep = learned if learned < window else window + (learned - window) % max(window // 2, 1)
+        fields["learned"], fields["converged"] = learned, (converged := _newest(converged, run, keep))
+        changes = tuple(change for change in changes if change.since > converged[0][0])
+    else:
+        fields["stopped"] = stopped = _newest(stopped, run, window)
+    if len(converged) + len(stopped) <= len(belief.converged) + len(belief.stopped):
+        slices = {n: slices[n] for n, _, _ in (*converged, *stopped) if n in slices}
+    if changes != belief.changes:
+        fields["changes"] = changes
+    return {**fields, "slices": slices, "surprises": found}
+
+
+def _change(
+    belief: Belief, run: Run, slices: Mapping[int, str], *, reached: bool
+) -> tuple[tuple[Change, ...], tuple[Surprise, ...]]:
+    """(changes, surprises) with the run: compared with its prediction, where its batch size is known well."""
+    (n, b, epochs), unchanged = run, (belief.changes, belief.surprises)
+    if not _is_known(belief, b):
+        return unchanged
+    same_slice = belief.by_slice[-1].name == slices.get(n)
+    if same_slice and not reached and belief.surprises and not belief.surprises[-1].reached:
+        return unchanged  # two misses on one slice are one surprise
+    expected, variance = belief.epochs.predicted(b, same_slice=same_slice)
+    deviation = math.log(max(epochs, 0.5)) - expected
     if not reached and deviation <= 0:  # stopped too early to show that it needs more epochs
-        return {}
-    surprise = Surprise(n, deviation, float(gp.run_variance[i]), reached)
-    surprises = (*belief.surprises, surprise)[-SURPRISES:]
+        return unchanged
+    surprises = (*belief.surprises, Surprise(n, deviation, variance, reached))[-SURPRISES:]
     change = change_among(surprises)
-    if change is None:
-        return {"surprises": surprises}
-    return {"surprises": (), "changes": (*belief.changes, change)[-CHANGES:]}
+    return (belief.changes, surprises) if change is None else ((*belief.changes, change), ())
+
+
+def _is_known(belief: Belief, b: int) -> bool:
+    """Whether at least :data:`KNOWN_RUNS` runs of this size converged since the last change."""
+    found = 0
+    for n, size, _ in reversed(belief.converged):
+        if n < belief.era or found == KNOWN_RUNS:
+            break
+        found += size == b
+    return found >= KNOWN_RUNS
 
 
 def _newest(entries: tuple[V, ...], entry: V, keep: int) -> tuple[V, ...]:

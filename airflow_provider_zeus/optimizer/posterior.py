@@ -77,7 +77,7 @@ def _of_gp(
     anything = bool(belief.converged or belief.stopped)
     found = {}
     for i, b in enumerate(gp.sizes):
-        mean, variance = float(gp.mean[i]), float(gp.cov[i, i])
+        mean, variance = float(gp.mean[i]), float(gp.run_variance[i]) - gp.noise
         epochs = Estimate.log_normal(mean, math.sqrt(variance)) if anything else Estimate.missing("nothing has run yet")
         epoch_cost = cost = Estimate.missing(NOWHERE)
         if costs is not None:

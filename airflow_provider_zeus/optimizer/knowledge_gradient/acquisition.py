@@ -24,8 +24,9 @@ import numpy as np
 
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess, Indices, Vector, normal_cdf
 
-HORIZON = 16.0  # recurrences that will use the answer of an experiment
-RECHECK_FACTOR, FIRST_RECHECK_AT = 2.2, 32  # at recurrences 32, 64, 128 ... the horizon is 2.2 x as long
+HORIZON = 30.0  # recurrences that will use the answer of an experiment
+LOSS_AVERSION = 6.0  # how many joules saved make up for one lost beyond the allowance
+CAUTION = 0.7  # sd of a size's difference from the default that count against it
 BISECTION_WIDTH, BISECTION_STEPS = 2.0, 6  # of dearest_epoch: log EpochCost on each side, and halvings
 
 
@@ -57,9 +58,10 @@ class Predictions(NamedTuple):
     log_factors: Vector  # (size, the size that converged): log factor on the cost of what may run afterwards
     trusted: Sequence[bool]  # whether it may be the incumbent
     success: Vector  # probability that a complete run reaches the target
+    caution: float  # sd of c(b) - c(default) that count against b; 0 where the default is no incumbent
     max_epochs: float
-    age: int  # recurrences since the last change of the data
     beta: float  # no attempt may cost more than beta x the incumbent's cost (section 4.4)
+    allowance: float  # expected cost [J] of the next recurrence above which a try counts as a loss
 
     @property
     def log_cost(self) -> Vector:
@@ -67,22 +69,20 @@ class Predictions(NamedTuple):
         cost: Vector = self.log_epoch_cost + self.gp.mean
         return cost
 
-    def incumbent(self) -> tuple[int, int | None]:
-        """Indices of the incumbent and of the next cheapest size. Eq. KG-19 of docs/knowledge-gradient.md.
+    def incumbent(self, second: Sequence[bool]) -> tuple[int, int | None]:
+        """Indices of the incumbent and of the next cheapest size. Eq. KG-21 of docs/knowledge-gradient.md.
 
         The second one is None where it is likelier to miss the target than to reach it.
+
+        :param second: sizes that may run where the incumbent misses its target.
         """
         z = (math.log(self.max_epochs + 0.5) - self.gp.mean) / np.sqrt(self.gp.run_variance)
-        sizes = enumerate(zip(self.trusted, self.log_cost.tolist(), self.success.tolist(), z.tolist(), strict=True))
-        known = [(i, cost, success * normal_cdf(v)) for i, (trusted, cost, success, v) in sizes if trusted]
-        ranked = [(cost - math.log(max(success, 1e-6)), i, success) for i, cost, success in known]
-        first, *others = sorted(ranked)
-        return first[1], others[0][1] if others and others[0][2] > 0.5 else None
-
-    def horizon(self) -> float:
-        """Recurrences that will use the answer of an experiment. Eq. KG-20 of docs/knowledge-gradient.md."""
-        recheck = self.age >= FIRST_RECHECK_AT and self.age & (self.age - 1) == 0
-        return HORIZON * (RECHECK_FACTOR if recheck else 1.0)
+        success = [q * normal_cdf(v) for q, v in zip(self.success.tolist(), z.tolist(), strict=True)]
+        log_costs = (self.log_cost + self.caution * self.gp.difference_sd).tolist()
+        ranked = sorted((cost - math.log(max(success[i], 1e-6)), i) for i, cost in enumerate(log_costs))
+        index = next(i for _, i in ranked if self.trusted[i])
+        other = next((i for _, i in ranked if second[i] and i != index), None)
+        return index, other if other is not None and success[other] > 0.5 else None
 
 
 class RunOutcomes(NamedTuple):
@@ -119,7 +119,7 @@ def run_outcomes(
     log_epoch_costs: Vector | None = None,
     epoch_cost_variance: Vector | None = None,
 ) -> RunOutcomes:
-    """Predictive distribution of one run of each candidate. Eq. KG-21 of docs/knowledge-gradient.md.
+    """Predictive distribution of one run of each candidate. Eq. KG-23 of docs/knowledge-gradient.md.
 
     :param log_epoch_costs: (candidate, size) that each candidate supposes; default: the predicted ones.
     :param epoch_cost_variance: (candidate,) variance of the candidate's own log EpochCost; default: 0.
@@ -138,7 +138,7 @@ def run_outcomes(
 
 
 def gain(predictions: Predictions, incumbent: int, candidates: Indices, runs: RunOutcomes) -> Vector:
-    """What each outcome would save per later recurrence [J]. Eq. KG-22 of docs/knowledge-gradient.md."""
+    """What each outcome would save per later recurrence [J]. Eq. KG-24 of docs/knowledge-gradient.md."""
     incumbent_then = np.exp(runs.log_cost[..., incumbent, None] + runs.shift[incumbent])
     usable = predictions.log_factors.take(candidates, 1)  # infinite for a size that may not run then
     np.add(usable.T, runs.log_cost, out=usable.T)
@@ -149,7 +149,7 @@ def gain(predictions: Predictions, incumbent: int, candidates: Indices, runs: Ru
 def value_if_given_up_at(
     horizon: float, success: Vector, gains: Vector, costs: Vector, incumbent_cost: Vector
 ) -> Vector:
-    """Value [J] of a run that is given up above each outcome's cost. Eq. KG-23 of docs/knowledge-gradient.md.
+    """Value [J] of a run that is given up above each outcome's cost. Eq. KG-25 of docs/knowledge-gradient.md.
 
     Arrays are (candidate, outcome), ``success`` and ``incumbent_cost`` (candidate, 1).
     """
@@ -165,29 +165,32 @@ def net_value(
     log_epoch_costs: Vector | None = None,
     epoch_cost_variance: Vector | None = None,
 ) -> tuple[Vector, Vector]:
-    """(net value [J], cost at which to give up [J]). Eqs. KG-24 and KG-25 of docs/knowledge-gradient.md.
+    """(net value [J], cost at which to give up [J]). Eqs. KG-26 and KG-27 of docs/knowledge-gradient.md.
 
     :param candidates: indices of batch sizes. Where the incumbent is among them it is the last one, and its net value
         is what its own run teaches.
     :param log_epoch_costs: as in :func:`run_outcomes`.
     :param epoch_cost_variance: as in :func:`run_outcomes`.
     """
-    horizon, success = predictions.horizon(), predictions.success.take(candidates)[:, None]
+    success = predictions.success.take(candidates)[:, None]
     runs = run_outcomes(predictions, candidates, log_epoch_costs, epoch_cost_variance)
     gains = gain(predictions, incumbent, candidates, runs)
     incumbent_cost = np.exp(runs.log_cost[..., incumbent])
-    value = value_if_given_up_at(horizon, success, gains, runs.cost, incumbent_cost[..., None])
+    value = value_if_given_up_at(HORIZON, success, gains, runs.cost, incumbent_cost[..., None])
     allowed = runs.cost <= predictions.beta * incumbent_cost[..., None]
     allowed[:, 0] = True
+    expected = -value_if_given_up_at(0.0, success, gains, runs.cost, incumbent_cost[..., None])
+    over = np.maximum(expected - predictions.allowance, 0.0)
+    value -= LOSS_AVERSION * (over - np.maximum(incumbent_cost[..., None] - predictions.allowance, 0.0))
     each, stop = np.arange(len(candidates)), np.where(allowed, value, -np.inf).argmax(1)
     net = value[each, stop] + incumbent_cost
     if candidates[-1] == incumbent:
-        net[-1] = horizon * (success[-1] * _OUTCOMES.p).dot(gains[-1])
+        net[-1] = HORIZON * (success[-1] * _OUTCOMES.p).dot(gains[-1])
     return net, runs.cost[each, stop]
 
 
 def _net_value_unmeasured(predictions: Predictions, incumbent: int, candidates: Indices) -> tuple[Vector, Vector]:
-    """:func:`net_value` where an EpochCost may be unmeasured. Eq. KG-26 of docs/knowledge-gradient.md.
+    """:func:`net_value` where an EpochCost may be unmeasured. Eq. KG-28 of docs/knowledge-gradient.md.
 
     The first epoch of such a run measures it, and the run may end there. The incumbent is the last candidate.
     """
@@ -219,7 +222,7 @@ def _supposing(predictions: Predictions, tried: Indices, log_epoch_costs: Vector
 
 
 def dearest_epoch(predictions: Predictions, incumbent: int, tried: int) -> float:
-    """EpochCost [J] above which a first epoch ends the try. Eq. KG-27 of docs/knowledge-gradient.md.
+    """EpochCost [J] above which a first epoch ends the try. Eq. KG-29 of docs/knowledge-gradient.md.
 
     Found by bisection, within a few per cent. So the attempt can decide after its profile without the posterior.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
-from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import Choice, Predictions
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import CAUTION, Choice, Predictions
 from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import in_reach, log_factors_after
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
@@ -21,10 +21,7 @@ from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_cos
 from airflow_provider_zeus.optimizer.thompson.pruning import start_at
 
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
-NEAR_FACTOR, NEAR_AFTER = 1.1, 60  # a size believed to cost up to 1.1 x the incumbent returns after so many recurrences
-UNTRIED_SD = 0.35  # one never run is tried where it is believed dearer by so many standard deviations at most
-RETURN_BOUND = 0.75  # what has not run for a window is given up at .75 x the incumbent's cost
-RETURN_DEAR = 1.5  # if it is believed to cost more than 1.5 x as much; else at beta x
+EXTRA_SHARE = 0.02  # what tries may cost besides what was saved: share of the runs of the default
 
 
 @lru_cache(maxsize=256)
@@ -54,6 +51,7 @@ class DecisionContext(NamedTuple):
     loads: Mapping[int, float]  # share of MAXPOWER that training drew on this device
     newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
     missed: frozenset[int]  # sizes that have converged, and whose newest run was complete and missed the target
+    rescues: float  # share of the newest runs that missed the target on whose slice another size reached it
 
     @classmethod
     def of(
@@ -63,7 +61,11 @@ class DecisionContext(NamedTuple):
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
         feasible = frozenset(job.batch_sizes) - belief.barred(model, job.batch_sizes)
         converged, sizes, newest = belief.reached & feasible, belief.gp.sizes, belief.newest_runs
-        max_epochs = float(job.max_epochs or 1)
+        missed = converged & {
+            b for n, b, e in belief.stopped if e >= belief.max_epochs and newest[b] == n and n not in belief.hopeless
+        }
+        if converged <= missed:  # all that reached the target before miss it now: begin again
+            converged = missed = frozenset[int]()
         return cls(
             job=job,
             belief=belief,
@@ -76,7 +78,8 @@ class DecisionContext(NamedTuple):
             epoch_costs_elsewhere=epoch_costs_elsewhere(belief, device, weights),
             loads=loads(belief, device),
             newest_runs=newest,
-            missed=converged & {b for n, b, epochs in belief.stopped if epochs >= max_epochs and newest[b] == n},
+            missed=missed,
+            rescues=_rescues(belief),
         )
 
     def predictions(self) -> Predictions | None:
@@ -85,7 +88,7 @@ class DecisionContext(NamedTuple):
         costs = predicted(self.all_sizes, self.epoch_costs, self.epoch_costs_elsewhere, default, self.loads)
         if costs is None:
             return None
-        may_be_incumbent = self.converged - self.missed or self.converged
+        may_be_incumbent = self.converged - self.missed
         trusted, success = _trusted_and_success(self.all_sizes, may_be_incumbent, self.belief.reached)
         return Predictions(
             gp=self.belief.gp,
@@ -94,20 +97,43 @@ class DecisionContext(NamedTuple):
             log_factors=log_factors_after(self.all_sizes, self.feasible, self.converged),
             trusted=trusted,
             success=self._success(success),
-            max_epochs=float(self.job.max_epochs or 1),
-            age=self.belief.age(),
+            caution=CAUTION if default in may_be_incumbent else 0.0,
+            max_epochs=self.belief.max_epochs,
             beta=self.job.beta,
+            allowance=self._allowance(np.exp(costs[0])),
         )
 
-    def _success(self, unmissed: Vector) -> Vector:
-        """Probability that a complete run reaches its target. Eq. KG-18 of docs/knowledge-gradient.md.
+    def _allowance(self, epoch_costs: Vector) -> float:
+        """Expected cost [J] of a recurrence above which a try is a loss. Eq. KG-22 of docs/knowledge-gradient.md.
+
+        :param epoch_costs: EpochCost [J] of all sizes.
+        """
+        account, index = self.belief.epochs.newest.account, {b: i for i, b in enumerate(self.all_sizes)}
+        default = index[self.job.default_batch_size]
+        spent = math.fsum(epochs * float(epoch_costs[index[b]]) for b, epochs in account.trained.items())
+        total, n = self.belief.epochs.default_total() * float(epoch_costs[default]), account.slices
+        next_run = float(epoch_costs[default]) * math.exp(float(self.belief.gp.mean[default]))
+        return next_run + total - spent + EXTRA_SHARE * (n + 1) * total / max(n, 1)
+
+    def success_of_sizes(self) -> dict[int, float]:
+        """Probability that a complete run of each size reaches its target, hopeless slices included."""
+        success = np.array([1.0 if b in self.belief.reached else 1.0 - P_FAIL for b in self.all_sizes])
+        return dict(zip(self.all_sizes, self._success(success, skipped=frozenset()).tolist(), strict=True))
+
+    def _success(self, unmissed: Vector, skipped: frozenset[int] | None = None) -> Vector:
+        """Probability that a complete run reaches its target. Eq. KG-20 of docs/knowledge-gradient.md.
 
         Of a size that has reached it, only the runs since the last change before its newest run count.
 
         :param unmissed: the probability of each size where no complete run missed the target.
+        :param skipped: numbers of the runs that do not count; default: those on hopeless slices.
         """
-        max_epochs, belief = float(self.job.max_epochs or 1), self.belief
-        missed = [(n, b, False) for n, b, epochs in belief.stopped if epochs >= max_epochs]
+        belief = self.belief
+        complete = [(n, b, False) for n, b, e in belief.stopped if e >= belief.max_epochs]
+        if not complete:
+            return unmissed
+        skipped = belief.hopeless if skipped is None else skipped
+        missed = [run for run in complete if run[0] not in skipped]
         if not missed:
             return unmissed
         eras, reached = [0, *(change.since for change in belief.changes)], belief.reached
@@ -122,69 +148,28 @@ class DecisionContext(NamedTuple):
         return np.array(list(success.values()))
 
     def returning(self, predictions: Predictions, incumbent: int) -> Choice | None:
-        """The size that is due to run again, to find improvements that no current run shows; None where none is due.
+        """A size that has not run for a whole window: it may have improved, and no current run would show it. Or None.
 
-        Of the sizes in reach that are due, the one believed cheapest. Due is a size
-
-        - that has reached the target before and missed it in its newest run, which may have been chance;
-        - that is nearly as cheap as the incumbent and has not run for :data:`NEAR_AFTER` converged runs;
-        - that has never run and may well be cheaper, where no other new size ran lately;
-        - that has not run for a whole window;
-        - whose only run within the window was cheaper than the incumbent.
-
-        Its bound is Eq. KG-31 of docs/knowledge-gradient.md.
+        Of several, the one believed cheapest. It is given up where it costs as much as the incumbent.
         """
-        belief, newest = self.belief, self.newest_runs
-        lately = belief.converged[-NEAR_AFTER][0] if len(belief.converged) >= NEAR_AFTER else 0
-        oldest = belief.window_start()
-        if not lately and not oldest and not self.missed:
+        oldest, log_cost = self.belief.window_start(), predictions.log_cost
+        bound = math.exp(log_cost[incumbent])
+        if not oldest or 2 * bound > predictions.allowance:
             return None
-        log_cost = predictions.log_cost
-        dearer, epoch_cost = log_cost - log_cost[incumbent], np.exp(predictions.log_epoch_cost)
-        incumbent_cost = math.exp(log_cost[incumbent])
-        single = self._single_runs(oldest) if oldest else {}
-        untried = self._untried(predictions, dearer, lately) if lately else ()
-
-        def due(i: int, b: int) -> bool:
-            near = b in newest and newest[b] < lately and dearer[i] < math.log(NEAR_FACTOR)
-            if b in self.missed or b in untried or near:
-                return True
-            cheaper_once = single.get(b, math.inf) * epoch_cost[i] < incumbent_cost
-            return bool(oldest) and (newest.get(b, 0) < oldest or cheaper_once)
-
-        waiting = [i for i, b in enumerate(self.all_sizes) if self.in_reach[i] and i != incumbent and due(i, b)]
-        if not waiting:
-            return None
-        index = min(waiting, key=lambda i: float(dearer[i]))
-        dear = dearer[index] > math.log(RETURN_DEAR)
-        return Choice(index, 0.0, incumbent_cost * (RETURN_BOUND if dear else self.job.beta))
-
-    def never_ran(self, b: int) -> bool:
-        """Whether it has had no run at all, as far as is known while the window is not full."""
-        return b not in self.newest_runs and not self.belief.window_start()
-
-    def _untried(self, predictions: Predictions, dearer: Vector, lately: int) -> Collection[int]:
-        """Sizes never run that may well be cheaper. Eq. KG-32 of docs/knowledge-gradient.md.
-
-        None where another size ran for the first time since trial number ``lately``.
-        """
-        ran, belief = self.newest_runs, self.belief
-        new = [i for i, b in enumerate(self.all_sizes) if b not in ran and self.in_reach[i]]
-        if not new or {b for n, b, _ in (*belief.converged, *belief.stopped) if n < lately} != ran.keys():
-            return ()
-        sd = np.sqrt(predictions.gp.cov.diagonal() + predictions.epoch_cost_variance)
-        return [self.all_sizes[i] for i in new if dearer[i] < UNTRIED_SD * sd[i]]
-
-    def _single_runs(self, oldest: int) -> dict[int, float]:
-        """Epochs of the batch sizes that ran once since trial number ``oldest`` and reached the target."""
-        stopped = {b for n, b, _ in self.belief.stopped if n >= oldest}
-        epochs: dict[int, list[float]] = {}
-        for n, b, e in self.belief.converged:
-            if n >= oldest and b not in stopped:
-                epochs.setdefault(b, []).append(e)
-        return {b: runs[0] for b, runs in epochs.items() if len(runs) == 1}
+        waiting = [i for i, b in enumerate(self.all_sizes) if self.in_reach[i] and self.newest_runs.get(b, 0) < oldest]
+        return Choice(min(waiting, key=lambda i: float(log_cost[i])), 0.0, bound) if waiting else None
 
     def start_size(self) -> int:
         """The default batch size; where it does not fit, the nearest that does."""
         sizes = sorted(self.job.batch_sizes)
         return start_at(self.job.default_batch_size, sizes, [b for b in sizes if b not in self.feasible])
+
+
+def _rescues(belief: Belief) -> float:
+    """Share of the newest misses after which another size reached the target on that slice; one success is added."""
+    found: list[bool] = []
+    for runs in [item.runs for item in reversed(belief.by_slice) if len(item.runs) > 1]:
+        first = next((i for i, r in enumerate(runs) if not r.reached and r.epochs >= belief.max_epochs), len(runs))
+        if first + 1 < len(runs) and len(found) < RELIABILITY_RUNS:
+            found.append(any(r.reached for r in runs[first + 1 :]))
+    return (1 + sum(found)) / (1 + len(found))

@@ -59,20 +59,20 @@ def predicted(
 
 
 def _expected_r(known: Mapping[int, float], default: int, loads: Mapping[int, float]) -> float:
-    """Batch size at which half of a step is expected to be overhead. Eq. KG-14 of docs/knowledge-gradient.md."""
+    """Batch size at which half of a step is expected to be overhead. Eq. KG-16 of docs/knowledge-gradient.md."""
     logs = [math.log(b * (1 / _work_share(loads[b]) - 1)) for b in known if b in loads]
     return math.exp(math.fsum(logs) / len(logs)) if logs else default * R_SHARE
 
 
 def _work_share(load: float) -> float:
-    """Share of a step that is work, from the share of MAXPOWER drawn. Eq. KG-13 of docs/knowledge-gradient.md."""
+    """Share of a step that is work, from the share of MAXPOWER drawn. Eq. KG-15 of docs/knowledge-gradient.md."""
     return min(max((load - IDLE_LOAD) / (FULL_LOAD - IDLE_LOAD), MIN_WORK), MAX_WORK)
 
 
 def _curve(
     order: tuple[int, ...], at: tuple[int, ...], costs: Mapping[int, float], expected_r: float
 ) -> tuple[Vector, Vector]:
-    """Mean and variance of log EpochCost, mixed over the grid of r. Eq. KG-11 of docs/knowledge-gradient.md.
+    """Mean and variance of log EpochCost, mixed over the grid of r. Eq. KG-13 of docs/knowledge-gradient.md.
 
     :param order: all batch sizes, ascending.
     :param at: indices of the measured ones.
@@ -95,7 +95,7 @@ def _curve(
 def _around(
     expected: Vector, order: tuple[int, ...], at: tuple[int, ...], costs: Mapping[int, float]
 ) -> tuple[Vector, Vector]:
-    """Mean and variance of log EpochCost around another device's curve. Eq. KG-15 of docs/knowledge-gradient.md."""
+    """Mean and variance of log EpochCost around another device's curve. Eq. KG-17 of docs/knowledge-gradient.md."""
     known, residual = list(at), _conditioning(order, at, TREND_ELSEWHERE_SD)
     y = np.log([costs[order[i]] for i in at])
     mean, variance = expected + (y - expected[known]) @ residual.gain, residual.variance.copy()
@@ -113,7 +113,7 @@ class _Conditioning(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _conditioning(sizes: tuple[int, ...], at: tuple[int, ...], trend_sd: float) -> _Conditioning:
-    """Condition the Gaussian process of the deviation from the curve. Eq. KG-12 of docs/knowledge-gradient.md."""
+    """Condition the Gaussian process of the deviation from the curve. Eq. KG-14 of docs/knowledge-gradient.md."""
     x, known = np.log2(np.asarray(sizes, float)), list(at)
     centred = x - x[known].mean()
     smooth = SMOOTH_SD**2 * np.exp(-0.5 * ((x[:, None] - x[None, :]) / LENGTH_OCTAVES) ** 2)

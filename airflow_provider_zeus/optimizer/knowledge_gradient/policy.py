@@ -12,9 +12,14 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.changepoint import SURPRISES
-from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import Choice, Predictions, best, dearest_epoch
-from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import NEAR_AFTER, DecisionContext
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import slice_excess
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
+    HORIZON,
+    Choice,
+    Predictions,
+    best,
+    dearest_epoch,
+)
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 
 HARD = 1.25  # x the usual epochs: a slice of the data that a decision calls hard
 
@@ -46,9 +51,9 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
     predictions = context.predictions()
     if predictions is None:
         return (_without_epoch_costs(context),), None
-    index, second_index = predictions.incumbent()
+    index, second_index = predictions.incumbent([b in context.converged for b in context.all_sizes])
     b, second = context.all_sizes[index], None
-    if second_index is not None:
+    if second_index is not None and context.rescues > 0.5:
         why = f"Where {b} misses the target or does not fit: the next cheapest known to reach it."
         second = PlannedAttempt(batch_size=context.all_sizes[second_index], phase=Phase.INCUMBENT, why=why)
     if held is None and context.belief.newest[1]:
@@ -78,16 +83,16 @@ def _before_convergence(context: DecisionContext, held: str | None) -> PlannedAt
     start = context.start_size()
     if held:
         return PlannedAttempt(batch_size=start, phase=Phase.INCUMBENT, why=f"{held}; this run takes {start}.")
-    ended = [b for _, b, _ in context.belief.stopped]
-    b = min(
-        context.feasible or {start},
-        key=lambda b: (ended.count(b), b != start, abs(math.log2(b / start)), b),
-    )
-    if b == start and not ended:
+    success = context.success_of_sizes()
+    b = min(context.feasible or {start}, key=lambda b: (-success[b], b != start, abs(math.log2(b / start)), b))
+    if b == start and not context.belief.newest_runs:
         default = b == context.job.default_batch_size
         why = f"{b}, {'the default' if default else 'the nearest to the default that fits'}, comes first."
     else:
-        why = f"No batch size has reached the target yet; {b} is the nearest to {start} of those tried least."
+        known = "No batch size has reached the target yet"
+        if context.belief.reached:
+            known = "Every batch size that has reached the target misses it now"
+        why = f"{known}; {b} is the nearest to {start} of those that missed it least."
     return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, why=why)
 
 
@@ -103,12 +108,11 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     """An attempt whose net value exceeds the incumbent's."""
     text, cost = context.weights.text, np.exp(predictions.log_cost)
     b, index = context.all_sizes[choice.index], context.all_sizes.index(incumbent)
-    stats = context.belief.by_era[-1].get(b)
-    runs = 0 if stats is None else stats.runs
+    runs = sum(n >= context.belief.era and size == b for n, size, _ in context.belief.converged)
     source = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "predicted from its neighbours"
     why = (
         f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({source}), {incumbent} "
-        f"{text(float(cost[index]))}; what it may save in the next {predictions.horizon():g} runs is worth the try; it "
+        f"{text(float(cost[index]))}; what it may save in the next {HORIZON:g} runs is worth the try; it "
         f"is given up above {text(choice.give_up_at)}.{_hard_slice(context, b)}"
     )
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
@@ -117,31 +121,19 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
 
 
 def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> PlannedAttempt:
-    """An attempt of a batch size that has not run for long: it may have improved, and no current run would show it."""
+    """An attempt of a batch size that has not run for a window: it may have become cheaper."""
     b = context.all_sizes[choice.index]
-    limit = choice.give_up_at + context.epoch_costs.get(b, 0.0) / 2  # rounds to whole epochs where there are few
-    converged, window = context.belief.converged, context.job.window
-    since = sum(n > context.newest_runs.get(b, 0) for n, _, _ in converged)
-    if b in context.missed:
-        reason = "missed the target in its newest run, which may have been chance,"
-    elif context.never_ran(b):
-        reason = "has never run, and only runs of its neighbours count against it,"
-    elif since >= min(NEAR_AFTER, window):
-        reason = f"has had no run among the last {since} converged ones"
-    else:
-        reason = f"has had only one run among the last {window} converged ones"
     why = (
-        f"{b} {reason} and is tried, in case it is cheaper than {incumbent}; it is given up above "
-        f"{context.weights.text(limit)}."
+        f"{b} has had no run among the last {context.job.window} converged ones and is tried, in case it is cheaper "
+        f"than {incumbent}; it is given up above {context.weights.text(choice.give_up_at)}."
     )
-    phase = Phase.EXPLORE if context.never_ran(b) else Phase.RETURN
-    return _bounded(context, PlannedAttempt(batch_size=b, phase=phase, why=why), limit)
+    return _bounded(context, PlannedAttempt(batch_size=b, phase=Phase.RETURN, why=why), choice.give_up_at)
 
 
 def _bounded(
     context: DecisionContext, attempt: PlannedAttempt, limit: float, dearest: float | None = None
 ) -> PlannedAttempt:
-    """The attempt with its bounds. Eq. KG-28 of docs/knowledge-gradient.md.
+    """The attempt with its bounds. Eq. KG-30 of docs/knowledge-gradient.md.
 
     :param limit: cost [J] above which it is given up.
     :param dearest: EpochCost [J] above which it is given up after its first epoch; default: ``limit``.
@@ -160,17 +152,21 @@ def _bounded(
 
 
 def _hard_slice(context: DecisionContext, b: int) -> str:
-    """Why a size that was given up may be tried again: other sizes needed more epochs on its slice of the data, too."""
-    belief, sizes = context.belief, context.belief.gp.sizes
-    newest = next((n for n, size, _ in reversed(belief.stopped) if size == b and n >= belief.era), None)
-    if newest is None:
+    """Why a size that was given up may be tried again: on that slice another size needed more epochs, too."""
+    belief = context.belief
+    missed = (s for s in reversed(belief.by_slice) if any(r.batch_size == b and not r.reached for r in s.runs))
+    item = next(missed, None)
+    kept = item and next((r for r in item.runs if r.reached and r.number >= belief.era), None)
+    if not kept:
         return ""
-    same_slice = [(sizes.index(size), epochs) for size, epochs in belief.same_slice_runs(newest)]
-    factor = math.exp(slice_excess(belief.gp.mean, same_slice, shrink=False))
+    usual = [math.log(e) for n, size, e in belief.converged if size == kept.batch_size and n >= belief.era]
+    factor = kept.epochs / math.exp(math.fsum(usual) / len(usual))
     if factor < HARD:
         return ""
-    other = sizes[same_slice[-1][0]]
-    return f" It was given up before on a hard slice of the data, where {other} took {factor:.2g} x its usual epochs."
+    return (
+        f" It was given up before on a hard slice of the data, where {kept.batch_size} took {factor:.2g} x its usual "
+        "epochs."
+    )
 
 
 def _last_change(belief: Belief) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -130,7 +131,9 @@ def test_reused_counts_equal_a_fresh_count(job_and_log: JobAndLog, chance: rando
         before, belief = belief, learn(belief, trial)
         for one in (belief, before):  # a belief never changes
             afresh = replace(one)
-            assert one.by_era == afresh.by_era
+            assert one.by_slice == afresh.by_slice
+            assert np.allclose(one.epochs.gp.mean, afresh.epochs.gp.mean)
+            assert one.epochs.newest.account == afresh.epochs.newest.account
             assert one.reached == afresh.reached
             assert one.newest_runs == afresh.newest_runs
 
@@ -236,7 +239,7 @@ def test_the_belief_does_not_grow_with_the_log(job_and_log: JobAndLog) -> None:
     job, log = job_and_log
     many = [replace(t, number=t.number + shift * len(log)) for shift in range(3) for t in log]
     belief = belief_of(job, many)
-    assert len(belief.converged) <= job.window
+    assert len(belief.converged) <= 1.5 * job.window
     assert len(belief.stopped) <= job.window
     assert all(len(rates) <= 8 for rates in belief.rates.values())
     assert all(len(ends) <= 2 for ends in belief.ends.values())

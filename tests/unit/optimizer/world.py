@@ -97,13 +97,13 @@ class World:
 
     def run(self, **asked: Any) -> Decision:
         """One recurrence: decide, then run its attempts until one reaches its target."""
-        decision = self.decide(**asked)
+        decision, data_slice = self.decide(**asked), f"slice {self.number}"
         for attempt in decision.chances:
-            if self._attempt(attempt) is State.CONVERGED:
+            if self._attempt(attempt, data_slice) is State.CONVERGED:
                 break
         return decision
 
-    def _attempt(self, attempt: PlannedAttempt) -> State:
+    def _attempt(self, attempt: PlannedAttempt, data_slice: str | None = None) -> State:
         needed, allowed = self.epochs[attempt.batch_size], float(self.job.max_epochs or 1)
         if attempt.bound_epochs is not None:
             allowed = min(allowed, attempt.bound_epochs)
@@ -113,7 +113,8 @@ class World:
             state, epochs = State.CONVERGED, needed
         else:
             state, epochs = State.GIVEN_UP if attempt.bounded else State.EXHAUSTED, allowed
-        self.add(attempt.batch_size, state, epochs, phase=attempt.phase, round_=attempt.round)
+        fields = {"phase": attempt.phase, "round_": attempt.round, "data_slice": data_slice}
+        self.add(attempt.batch_size, state, epochs, **fields)
         return state
 
     def runs(self, count: int) -> list[int]:

@@ -9,19 +9,12 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, State
-from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import NEAR_AFTER
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import fit
 from airflow_provider_zeus.optimizer.policy import learn
-from airflow_provider_zeus.optimizer.run_stats import Runs, RunStats
 from tests.strategies import CPU, V100
 from tests.unit.optimizer.world import NEVER, World, job_of
 
 NEEDS = {16: 12.0, 32: 10.0, 64: 11.0, 128: 14.0, 256: 30.0}
 EPOCH_S = {16: 40.0, 32: 20.0, 64: 12.0, 128: 9.0, 256: 8.0}  # costs 480, 200, 132, 126, 240: 128 is best
-
-
-def runs(took: dict[int, dict[float, int]]) -> Runs:
-    return {b: RunStats.of(times) for b, times in took.items()}
 
 
 def world(*, default: int = 32, needs: dict[int, float] = NEEDS, device: DeviceInfo = V100, **fields: Any) -> World:
@@ -167,18 +160,6 @@ def test_the_reasons_after_a_jump_name_its_trial() -> None:
     assert reasons[-1] not in mentions
 
 
-def test_the_shape_survives_a_small_jump_but_not_a_large_one() -> None:
-    old = runs({16: {12.0: 3}, 32: {10.0: 3}, 64: {20.0: 3}})
-    small, large, none = (
-        fit((16, 32, 64), 32, runs({32: {13.0: 1}}), [], before) for before in ([(old, 0.25**2)], [(old, 2.0**2)], ())
-    )
-    worse = [float(s.mean[2] - s.mean[1]) for s in (small, large, none)]
-    assert worse[0] > 0.4, "of the log 2 that was seen"
-    assert worse[0] > worse[1] > worse[2]
-    assert float(np.exp(small.mean[1])) == pytest.approx(13.0, rel=0.1), "at the level of today"
-    assert small.cov[2, 2] < large.cov[2, 2] < none.cov[2, 2]
-
-
 def test_one_diverged_run_does_not_end_the_use_of_the_best_size() -> None:
     w = world(needs={32: 20.0, 64: 10.0, 128: 20.0})
     w.epoch_s = {}
@@ -215,36 +196,6 @@ def test_the_same_trial_twice_counts_once() -> None:
     assert learn(w.belief, w.log[5]).gp.mean == pytest.approx(w.belief.gp.mean)
 
 
-def test_a_size_nearly_as_cheap_returns_before_a_window_has_passed() -> None:
-    """Its epochs fall, and no current run shows it: those of the incumbent do not change."""
-    w = world(default=64, needs={32: 10.0, 64: 10.0, 128: 10.6})
-    w.epoch_s = {32: 20.0, 64: 10.0, 128: 10.0}
-    w.runs(70)
-    w.epochs = {**w.epochs, 32: 7.0, 128: 7.0}
-    tried = [w.run() for _ in range(56)]  # until the next recheck
-    (returned,) = [d.attempts[0] for d in tried if d.attempts[0].phase is Phase.RETURN]
-    assert returned.batch_size == 128, "32 costs twice as much"
-    assert "the last 6" in returned.why
-    assert w.runs(3) == [128] * 3
-    assert not w.belief.window_start(), "the window is not full"
-
-
-def test_a_size_never_run_that_may_be_cheaper_is_tried_when_no_other_was_new_lately() -> None:
-    costs = {8: 106.0, 12: 103.7, 16: 104.0, 24: 104.9, 32: 110.0, 48: 114.1, 56: 116.9}
-    w = world(default=24, needs=dict.fromkeys(costs, 4.0))
-    w.epoch_s = {b: cost / 4.0 for b, cost in costs.items()}
-    for b, epochs in ((24, 4.0), (48, 5.0), (12, 4.0), (8, 4.0), (8, 5.0), (12, 5.0)):
-        w.add(b, epochs=epochs)
-    w.add(16, State.ABANDONED, 0.1, phase=Phase.EXPLORE)  # it measured its EpochCost
-    for i in range(NEAR_AFTER + 10):
-        w.add(24, epochs=4.0 + (i % 5 == 0))
-    tried = w.decide().attempts[0]
-    assert (tried.batch_size, tried.phase, tried.bounded) == (16, Phase.EXPLORE, True)
-    assert "16 has never run" in tried.why
-    w.add(56, epochs=5.0)
-    assert w.decide().attempts[0].batch_size == 12, "56 was new: one at a time"
-
-
 def test_a_size_that_has_not_run_for_a_window_returns_and_is_found_better() -> None:
     w = world(window=20)
     w.power_w = 60.0  # of 250: it waits, so larger sizes are tried
@@ -256,7 +207,7 @@ def test_a_size_that_has_not_run_for_a_window_returns_and_is_found_better() -> N
     assert 16 in {a.batch_size for a in returned}
     assert all(a.bounded for a in returned)
     assert "the last 20" in returned[0].why
-    assert w.runs(3) == [16] * 3
+    assert w.runs(6).count(16) >= 4, "others return, too"
     again = [a.batch_size for a in returned]
     assert all(again.count(b) <= 5 for b in again), "not over and over"
 
@@ -316,27 +267,3 @@ def test_slices_of_another_size_are_no_jump() -> None:
 def test_a_single_batch_size_always_runs() -> None:
     w = world(default=64, needs={64: 11.0})
     assert w.runs(5) == [64] * 5
-
-
-class TestGaussianProcess:
-    def test_a_neighbour_informs_less_the_farther_it_is(self) -> None:
-        s = fit((16, 32, 64, 128), 32, runs({32: {10.0: 3}}), [])
-        sd = np.sqrt(s.cov.diagonal())
-        assert sd[1] < sd[0]
-        assert sd[1] < sd[2] < sd[3]
-        assert float(np.exp(s.mean[1])) == pytest.approx(10.0, rel=0.02)
-
-    def test_a_stopped_run_raises_what_is_expected_there_and_nearby(self) -> None:
-        before, after = (fit((16, 32, 64), 32, runs({32: {10.0: 1}}), stopped) for stopped in ([], [(64, 30.0, ())]))
-        assert after.mean[2] > before.mean[2] + 0.5
-        assert after.mean[1] > before.mean[1]
-        assert after.cov[2, 2] < before.cov[2, 2]
-
-    def test_a_run_stopped_early_changes_nothing(self) -> None:
-        before, after = (fit((16, 32, 64), 32, runs({32: {10.0: 1}}), stopped) for stopped in ([], [(64, 0.5, ())]))
-        assert after.mean == pytest.approx(before.mean)
-
-    def test_repeated_runs_determine_the_noise(self) -> None:
-        calm, wild = (fit((32, 64), 32, runs({32: epochs}), []) for epochs in ({10.0: 8}, {5.0: 4, 20.0: 4}))
-        assert calm.noise[0] < 0.25**2 < wild.noise[0]
-        assert calm.noise[0] < calm.noise[1], "half of it is its own"

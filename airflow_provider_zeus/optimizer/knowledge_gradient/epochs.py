@@ -1,0 +1,143 @@
+"""What the runs of a job teach about Epochs(b), and what its default batch size would have needed. Needs numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from airflow_provider_zeus.optimizer.changepoint import Change
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, P_FAIL, GaussianProcess, Vector, prior
+from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
+    State,
+    after_jump,
+    initial,
+    mixed,
+    mixed_on_next_slice,
+    next_slice,
+    observe,
+    observe_above,
+)
+from airflow_provider_zeus.optimizer.slices import OUT_OF_REACH, Slice, hopeless, settled
+
+
+class Account(NamedTuple):
+    """Epochs that were trained, and those that the default would have needed on the same slices."""
+
+    slices: int = 0
+    trained: Mapping[int, float] = {}  # by batch size
+    default_epochs: float = 0.0  # of the default: on slices where it ran, and before the last change of the data
+    others: Mapping[int, float] = {}  # epochs of other sizes' kept runs, on slices where the default did not run
+
+    def after(self, item: Slice, default: int, max_epochs: float) -> Account:
+        """The account with one more slice. A slice that no size reached costs the default ``max_epochs``, too."""
+        own = [r.epochs for r in item.runs if r.batch_size == default and (r.reached or r.epochs >= max_epochs)]
+        kept = [r for r in item.runs if r.reached]
+        if not (own or kept or item.missed):  # its runs ended early: no cost of the default can be derived
+            return self
+        trained = dict(self.trained)
+        for run in item.runs:
+            trained[run.batch_size] = trained.get(run.batch_size, 0.0) + run.epochs
+        if own or not kept:
+            epochs = own[0] if own else max_epochs
+            return Account(self.slices + 1, trained, self.default_epochs + epochs, self.others)
+        b, epochs = kept[0].batch_size, kept[0].epochs
+        others = {**self.others, b: self.others.get(b, 0.0) + epochs}
+        return Account(self.slices + 1, trained, self.default_epochs, others)
+
+    def default_total(self, log_epochs: Mapping[int, float], default: int) -> float:
+        """Epochs of the default on all slices. Eq. KG-12 of docs/knowledge-gradient.md.
+
+        :param log_epochs: believed c(b). What a slice did to the size that ran, it would have done to the default.
+        """
+        ratios = (epochs * math.exp(log_epochs[default] - log_epochs[b]) for b, epochs in self.others.items())
+        return self.default_epochs + math.fsum(ratios)
+
+
+class Folded(NamedTuple):
+    """State of the filter and account after so many slices."""
+
+    slices: int
+    state: State
+    account: Account
+
+
+class EpochsModel:
+    """Posterior of log Epochs after the runs of a job.
+
+    :param slices: runs by slice.
+    :param changes: changes of the data.
+    :param before: the model before the newest run, with the same changes; its result over older slices is used again.
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        default: int,
+        max_epochs: float,
+        slices: Sequence[Slice],
+        changes: Sequence[Change],
+        before: EpochsModel | None = None,
+    ) -> None:
+        self.sizes, self._default, self._max_epochs = sizes, default, max_epochs
+        self._index = {b: i for i, b in enumerate(sizes)}
+        mean, self._shape = prior(sizes, default)
+        self._jumps = {change.since: change.jump for change in changes}
+        start, end = Folded(0, initial(mean, LEVEL_SD**2 + self._shape), Account()), settled(slices)
+        if before is not None and before.sizes == sizes:
+            start = before.newest if before.newest.slices <= end else before.settled
+        first = max(start.slices - OUT_OF_REACH, 0)
+        skipped = dict(enumerate(hopeless(slices[first:]), first))
+        self.settled: Folded = self._fold(start, slices, skipped, end)
+        self.newest: Folded = self._fold(self.settled, slices, skipped, len(slices))
+        self._mixed = mixed(self.newest.state)
+
+    def _fold(self, start: Folded, slices: Sequence[Slice], skipped: Mapping[int, bool], end: int) -> Folded:
+        begin, state, account = start
+        for i in range(begin, end):
+            state = next_slice(state) if i else state
+            for run in slices[i].runs:
+                if run.number in self._jumps:
+                    total = account.default_total(self._log_epochs(mixed(state)[0]), self._default)
+                    account = account._replace(default_epochs=total, others={})
+                    state = after_jump(state, self._shape, self._jumps[run.number])
+                if skipped[i]:
+                    continue
+                at, log_epochs = self._index[run.batch_size], math.log(max(run.epochs, 0.5))
+                p_fail = P_FAIL if run.epochs >= self._max_epochs else 0.0
+                state = observe(state, at, log_epochs) if run.reached else observe_above(state, at, log_epochs, p_fail)
+            account = account.after(slices[i], self._default, self._max_epochs)
+        return Folded(max(begin, end), state, account)
+
+    def _log_epochs(self, mean: Vector) -> dict[int, float]:
+        return dict(zip(self.sizes, mean.tolist(), strict=False))  # the last entry is the difficulty
+
+    def default_total(self) -> float:
+        """Epochs that the default would have needed on all slices."""
+        return self.newest.account.default_total(self._log_epochs(self._mixed[0]), self._default)
+
+    def predicted(self, b: int, *, same_slice: bool) -> tuple[float, float]:
+        """Mean and variance of log Epochs of a run of b on the newest slice, or on the next one."""
+        i = self._index[b]
+        if not same_slice:
+            return float(self.gp.mean[i]), float(self.gp.run_variance[i])
+        mean, cov, noise = self._mixed
+        return float(mean[i] + mean[-1]), float(cov[i, i] + 2 * cov[i, -1] + cov[-1, -1]) + noise
+
+    @cached_property
+    def gp(self) -> GaussianProcess:
+        """Posterior of a run on the next slice."""
+        mean, cov, noise = mixed_on_next_slice(self.newest.state, self._mixed) if self.newest.slices else self._mixed
+        curve, with_slice, default = cov[:-1, :-1], cov[:-1, -1], self._index[self._default]
+        variance = curve.diagonal()
+        return GaussianProcess(
+            self.sizes,
+            mean[:-1] + mean[-1],
+            curve + with_slice[:, None],
+            variance + 2 * with_slice + (cov[-1, -1] + noise),
+            np.sqrt(np.maximum(variance + variance[default] - 2 * curve[default], 0.0)),
+            noise,
+        )

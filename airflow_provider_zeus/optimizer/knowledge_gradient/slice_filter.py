@@ -1,0 +1,141 @@
+"""A Kalman filter of log Epochs over batch sizes and slices of the data. Needs numpy; imported lazily.
+
+The slices of a retraining job differ: on a hard one every batch size needs more epochs. So a run of batch size b on
+slice t needs::
+
+    log Epochs(t, b) = c(b) + s(t) + noise
+
+``c`` is a Gaussian process over the batch sizes (``gp.py``), ``s`` the difficulty of the slice, an autoregressive
+process; runs of one recurrence share it. The standard deviations of noise and difficulty are unknown: the filter runs
+once for each pair of a grid, and the pairs are weighted by how well they predicted the runs so far. Equations:
+``docs/knowledge-gradient.md``. Arrays are (pair, batch size), with the difficulty as the last entry; variances are of
+natural logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, Vector, mills_ratio
+
+NOISE_SDS, NOISE_SD, NOISE_LOG_SD = (0.1, 0.16, 0.25, 0.4), 0.2, 0.5  # grid; median and log-sd of the prior
+SLICE_SDS, SLICE_SD, SLICE_LOG_SD = (0.12, 0.25, 0.5, 0.9), 0.25, 1.0  # the same of the slices' difficulty
+P_ALIKE = 0.8  # prior probability that all slices are equally hard
+CORRELATION = 0.9  # of the difficulties of two consecutive slices
+FORGETTING_JUMP = 1.4  # jump of log Epochs after which the curve is as unknown as before the first run
+
+
+def _grid() -> tuple[Vector, Vector, Vector]:
+    """Variances of noise and difficulty, log prior probability of each pair. Eq. KG-4 of docs/knowledge-gradient.md."""
+    noise = -0.5 * (np.log(np.array(NOISE_SDS) / NOISE_SD) / NOISE_LOG_SD) ** 2
+    slices = -0.5 * (np.log(np.array(SLICE_SDS) / SLICE_SD) / SLICE_LOG_SD) ** 2
+    noise -= np.log(np.exp(noise).sum())
+    slices += math.log(1.0 - P_ALIKE) - np.log(np.exp(slices).sum())
+    slice_sds, slices = np.array((0.0, *SLICE_SDS)), np.array((math.log(P_ALIKE), *slices))
+    pairs = len(slice_sds)
+    variances = np.repeat(NOISE_SDS, pairs) ** 2, np.tile(slice_sds, len(NOISE_SDS)) ** 2
+    return *variances, np.add.outer(noise, slices).ravel()
+
+
+NOISE, DIFFICULTY, _LOG_PRIOR = _grid()
+
+
+Mixed = tuple[Vector, Vector, float]  # mean (size + 1,), covariance, noise variance
+
+
+class State(NamedTuple):
+    """Mean and covariance of c and s for each pair of the grid, and the log weight of each pair."""
+
+    mean: Vector  # (pair, size + 1)
+    cov: Vector  # (pair, size + 1, size + 1)
+    log_weight: Vector  # (pair,)
+
+    @property
+    def weight(self) -> Vector:
+        """Posterior probability of each pair."""
+        weight: Vector = np.exp(self.log_weight - self.log_weight.max())
+        weight /= weight.sum()
+        return weight
+
+
+def initial(mean: Vector, cov: Vector) -> State:
+    """The state before the first slice. ``mean`` (size,) and ``cov`` (size, size) are the prior of c."""
+    pairs, n = len(NOISE), len(mean)
+    means, covs = np.zeros((pairs, n + 1)), np.zeros((pairs, n + 1, n + 1))
+    means[:, :n], covs[:, :n, :n], covs[:, n, n] = mean, cov, DIFFICULTY
+    return State(means, covs, _LOG_PRIOR)
+
+
+def next_slice(state: State) -> State:
+    """Predict the next slice. Eq. KG-5 of docs/knowledge-gradient.md."""
+    mean, cov = state.mean.copy(), state.cov.copy()
+    mean[:, -1] *= CORRELATION
+    cov[:, -1] *= CORRELATION
+    cov[:, :, -1] *= CORRELATION
+    cov[:, -1, -1] += DIFFICULTY * (1.0 - CORRELATION**2)
+    return State(mean, cov, state.log_weight)
+
+
+def after_jump(state: State, shape: Vector, jump: float) -> State:
+    """The state after a change of the data. Eq. KG-6 of docs/knowledge-gradient.md.
+
+    :param shape: prior covariance of the curve without its level (size, size).
+    :param jump: of log Epochs.
+    """
+    cov = state.cov.copy()
+    cov[:, :-1, :-1] += LEVEL_SD**2 + (jump / FORGETTING_JUMP) ** 2 * shape
+    return State(state.mean, cov, state.log_weight)
+
+
+def observe(state: State, i: int, log_epochs: float) -> State:
+    """Condition on a run of size i that reached its target. Eq. KG-7 of docs/knowledge-gradient.md."""
+    covariance = state.cov[:, i] + state.cov[:, -1]
+    rounding = math.exp(-2.0 * log_epochs) / 12.0  # epochs are counted whole
+    variance = covariance[:, i] + covariance[:, -1] + (NOISE + rounding)
+    deviation = log_epochs - state.mean[:, i] - state.mean[:, -1]
+    gain = covariance / variance[:, None]
+    log_weight = state.log_weight - 0.5 * (deviation * deviation / variance + np.log(variance))
+    cov = state.cov - gain[:, :, None] * covariance[:, None, :]
+    return State(state.mean + gain * deviation[:, None], cov, log_weight)
+
+
+def observe_above(state: State, i: int, bound: float, p_fail: float) -> State:
+    """Condition on a run of size i with log Epochs above ``bound``. Eqs. KG-8, KG-9 of docs/knowledge-gradient.md.
+
+    :param p_fail: probability that the run diverged by chance and shows nothing about Epochs.
+    """
+    covariance = state.cov[:, i] + state.cov[:, -1]
+    variance = covariance[:, i] + covariance[:, -1] + NOISE
+    sd = np.sqrt(variance)
+    z = (bound - state.mean[:, i] - state.mean[:, -1]) / sd
+    ratio = np.array([mills_ratio(v) for v in z.tolist()])
+    ordinary = (1.0 - p_fail) * np.array([0.5 * math.erfc(v / math.sqrt(2.0)) for v in z.tolist()])
+    total = np.maximum(ordinary + p_fail, 1e-300)
+    w, gain = ordinary / total, covariance / variance[:, None]
+    shift = gain * (sd * ratio)[:, None]
+    cov = state.cov - (w * ratio * (ratio - z))[:, None, None] * gain[:, :, None] * covariance[:, None, :]
+    if p_fail:
+        cov += (w * (1.0 - w))[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    return State(state.mean + w[:, None] * shift, cov, state.log_weight + np.log(total))
+
+
+def mixed(state: State) -> Mixed:
+    """Mean and covariance of c and s, and noise variance, over all pairs. Eq. KG-11 of docs/knowledge-gradient.md."""
+    weight = state.weight
+    mean = weight @ state.mean
+    off = state.mean - mean
+    cov = (weight @ state.cov.reshape(len(weight), -1)).reshape(state.cov.shape[1:]) + (weight[:, None] * off).T @ off
+    return mean, cov, float(weight @ NOISE)
+
+
+def mixed_on_next_slice(state: State, now: Mixed) -> Mixed:
+    """:func:`mixed` of :func:`next_slice`, computed from that of this slice."""
+    mean, cov, noise = now[0].copy(), now[1].copy(), now[2]
+    mean[-1] *= CORRELATION
+    cov[-1] *= CORRELATION
+    cov[:, -1] *= CORRELATION
+    cov[-1, -1] += float(state.weight @ DIFFICULTY) * (1.0 - CORRELATION**2)
+    return mean, cov, noise

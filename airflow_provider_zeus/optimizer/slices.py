@@ -1,0 +1,68 @@
+"""Runs by the slice of the data that they trained on. Pure, standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+OUT_OF_REACH = 3  # slices in a row on which every run missed, before that counts against the batch sizes
+
+
+class SliceRun(NamedTuple):
+    """One run. Of a run that did not reach its target, ``epochs`` is a lower bound of what it needs."""
+
+    number: int  # of its trial
+    batch_size: int
+    epochs: float
+    reached: bool
+
+
+class Slice(NamedTuple):
+    """The runs on one slice of the data: those of one recurrence, in the order of their trial numbers."""
+
+    name: str
+    runs: tuple[SliceRun, ...]
+    missed: bool  # a run took all its epochs, and none reached the target
+
+    @classmethod
+    def of(cls, name: str, runs: tuple[SliceRun, ...], max_epochs: float) -> Slice:
+        """The slice that these runs trained on."""
+        reached, complete = any(r.reached for r in runs), any(r.epochs >= max_epochs for r in runs)
+        return cls(name, runs, complete and not reached)
+
+
+def grouped(runs: Iterable[SliceRun], names: Mapping[int, str], max_epochs: float) -> list[Slice]:
+    """Runs by slice, in the order of their trial numbers; runs that follow each other on one slice share an entry."""
+    slices: list[Slice] = []
+    for run in sorted(runs):
+        add(slices, run, names.get(run.number, ""), max_epochs)
+    return slices
+
+
+def add(slices: list[Slice], run: SliceRun, name: str, max_epochs: float) -> None:
+    """Add the newest run."""
+    before = slices.pop().runs if slices and name and slices[-1].name == name else ()
+    slices.append(Slice.of(name, (*before, run), max_epochs))
+
+
+def hopeless(slices: Sequence[Slice]) -> list[bool]:
+    """Whether each slice says nothing about batch sizes: no run on it reached the target, and that is an exception.
+
+    Where :data:`OUT_OF_REACH` slices in a row were missed, the target itself has moved out of reach.
+    """
+    found, start = [s.missed for s in slices], 0
+    for i in range(len(slices) + 1):
+        if i == len(slices) or not found[i]:
+            if i - start >= OUT_OF_REACH:
+                found[start:i] = [False] * (i - start)
+            start = i + 1
+    return found
+
+
+def settled(slices: Sequence[Slice]) -> int:
+    """How many of the slices no later run can change: neither their runs nor whether they are hopeless."""
+    last = max(len(slices) - 1, 0)
+    first = max(last - OUT_OF_REACH, 0)
+    while last > first and slices[last - 1].missed:
+        last -= 1
+    return last

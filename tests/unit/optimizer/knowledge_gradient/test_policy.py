@@ -1,0 +1,94 @@
+"""What the policy promises: a good default costs little more, a bad one is left, and nothing sticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from airflow_provider_zeus.model.cost import observed_cost
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import EXTRA_SHARE, DecisionContext
+from tests.strategies import V100
+from tests.unit.optimizer.world import NEVER, World, job_of
+
+EPOCH_S = {16: 40.0, 32: 20.0, 64: 12.0, 128: 9.0, 256: 8.0}
+DIFFICULTY = (1.0, 1.2, 0.9, 1.1, 0.85, 1.3, 1.05, 0.8)  # of the slices, over and over
+
+
+def world(needs: Mapping[int, float], default: int) -> World:
+    return World(job_of(*EPOCH_S, default=default, policy="knowledge_gradient"), dict(needs), EPOCH_S, V100)
+
+
+def cost(w: World) -> float:
+    known = [observed_cost(trial.observation, DecisionContext.of(w.job, w.belief, V100, ()).weights) for trial in w.log]
+    return math.fsum(c for c in known if c is not None)
+
+
+def against_the_default(needs: Mapping[int, float], default: int, recurrences: int = 40) -> float:
+    """Cost of all runs over that of always training the default, on the same slices."""
+    w, total = world(needs, default), 0.0
+    for n in range(recurrences):
+        hard = DIFFICULTY[n % len(DIFFICULTY)]
+        w.epochs = {b: round(e * hard) if math.isfinite(e) else e for b, e in needs.items()}
+        total += w.epochs[default] * w.epoch_cost(default)
+        w.run()
+    return cost(w) / total
+
+
+@pytest.mark.parametrize(
+    "needs", [{16: 15, 32: 10, 64: 18, 128: 30, 256: 60}, {16: 5.5, 32: 10, 64: 17, 128: NEVER, 256: NEVER}]
+)
+def test_a_good_default_costs_little_more(needs: Mapping[int, float]) -> None:
+    assert against_the_default(needs, 32) < 1.06
+
+
+def test_a_bad_default_is_left() -> None:
+    needs = {16: 12, 32: 10, 64: 11, 128: 14, 256: 30}
+    assert against_the_default(needs, 16) < 0.5, "128 costs .26 of it"
+    assert against_the_default(needs, 256) < 0.65, "128 costs .53 of it"
+
+
+def test_a_target_that_only_smaller_sizes_reach_is_reached_again() -> None:
+    """And never again missed once a size is found."""
+    w = world({16: 12, 32: 10, 64: 11, 128: 14, 256: 30}, 32)
+    w.runs(15)
+    w.epochs = {16: 14, 32: 13, 64: NEVER, 128: NEVER, 256: NEVER}
+    missed = []
+    for _ in range(20):
+        w.run()
+        missed.append(w.log[-1].state is State.EXHAUSTED)
+    assert sum(missed) <= 6
+    assert not any(missed[missed.index(False) :])
+
+
+def test_a_slice_that_no_size_reaches_changes_no_decision() -> None:
+    w = world({16: 12, 32: 10, 64: 11, 128: 14, 256: 30}, 32)
+    before = w.runs(20)[-1]
+    usual = w.epochs
+    for _ in range(4):
+        w.epochs = dict.fromkeys(EPOCH_S, NEVER)
+        w.run()
+        w.epochs = usual
+        assert w.runs(3) == [before] * 3
+    assert not w.belief.changes
+
+
+def test_what_was_saved_may_be_spent_on_tries() -> None:
+    def allowance(w: World) -> float:
+        context = DecisionContext.of(w.job, w.belief, V100, ())
+        predictions = context.predictions()
+        assert predictions is not None
+        return predictions.allowance
+
+    alone, better = world({32: 10, 64: 8}, 32), world({32: 10, 64: 8}, 32)
+    one = 10 * alone.epoch_cost(32)
+    for w in (alone, better):
+        w.add(32)
+    for _ in range(9):
+        alone.add(32)
+        better.add(64)
+    assert allowance(alone) == pytest.approx(one * (1 + 11 * EXTRA_SHARE), rel=0.01), "nothing saved"
+    saved = 9 * (one - 8 * better.epoch_cost(64))
+    assert allowance(better) == pytest.approx(one * (1 + 11 * EXTRA_SHARE) + saved, rel=0.25)

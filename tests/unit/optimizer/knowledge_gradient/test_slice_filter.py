@@ -1,0 +1,147 @@
+"""The filter of log Epochs: what one run teaches of its batch size, of others, and of its slice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
+from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, prior
+from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
+    CORRELATION,
+    DIFFICULTY,
+    NOISE,
+    after_jump,
+    initial,
+    mixed,
+    mixed_on_next_slice,
+    next_slice,
+    observe,
+    observe_above,
+)
+from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
+
+SIZES = (16, 32, 64, 128)
+MEAN, SHAPE = prior(SIZES, 32)
+PRIOR = initial(MEAN, LEVEL_SD**2 + SHAPE)
+Took = tuple[int, float] | tuple[int, float, bool]  # batch size, epochs, whether it reached the target
+
+
+def after(*slices: Sequence[Took]) -> EpochsModel:
+    items, number = [], 0
+    for runs in slices:
+        taken = [SliceRun(number + i, r[0], r[1], r[2] if len(r) > 2 else True) for i, r in enumerate(runs, 1)]
+        number += len(runs)
+        items.append(Slice.of(f"{number}", tuple(taken), 100.0))
+    return EpochsModel(SIZES, 32, 100.0, items, ())
+
+
+def gp(*runs: Took) -> GaussianProcess:
+    return after(*[[run] for run in runs]).gp
+
+
+def sd(model: GaussianProcess) -> np.ndarray:
+    return np.sqrt(model.run_variance - model.noise)
+
+
+def test_the_grid_is_a_distribution() -> None:
+    assert PRIOR.weight.sum() == pytest.approx(1.0)
+    assert PRIOR.weight[DIFFICULTY == 0].sum() == pytest.approx(slice_filter.P_ALIKE)
+    assert len({*zip(NOISE.tolist(), DIFFICULTY.tolist(), strict=True)}) == len(NOISE)
+
+
+def test_a_neighbour_informs_less_the_farther_it_is() -> None:
+    model = gp((32, 10.0), (32, 10.0), (32, 10.0))
+    assert sd(model)[1] < sd(model)[0]
+    assert sd(model)[1] < sd(model)[2] < sd(model)[3]
+    assert float(np.exp(model.mean[1])) == pytest.approx(10.0, rel=0.02)
+
+
+def test_a_stopped_run_raises_what_is_expected_there_and_nearby() -> None:
+    before, later = gp((32, 10.0)), gp((32, 10.0), (64, 30.0, False))
+    assert later.mean[2] > before.mean[2] + 0.5
+    assert later.mean[1] > before.mean[1]
+    assert later.run_variance[2] < before.run_variance[2]
+
+
+def test_a_run_stopped_early_changes_nothing() -> None:
+    assert gp((32, 10.0), (64, 0.5, False)).mean == pytest.approx(gp((32, 10.0)).mean, abs=0.01)
+
+
+def test_repeated_runs_determine_the_noise() -> None:
+    calm, wild = (gp(*[(32, e) for e in epochs]) for epochs in ([10.0] * 8, [5.0, 20.0] * 4))
+    assert calm.noise < 0.2**2 < wild.noise
+
+
+def test_the_update_is_that_of_a_kalman_filter() -> None:
+    """Against the formulas for one pair of the grid, written with a selection vector."""
+    state, pair = observe(PRIOR, 1, math.log(10.0)), 7
+    h = np.array([0.0, 1.0, 0.0, 0.0, 1.0])
+    mean, cov = PRIOR.mean[pair], PRIOR.cov[pair]
+    variance = h @ cov @ h + NOISE[pair] + 10.0**-2 / 12
+    gain = cov @ h / variance
+    assert state.mean[pair] == pytest.approx(mean + gain * (math.log(10.0) - h @ mean))
+    assert state.cov[pair] == pytest.approx(cov - np.outer(gain, h @ cov))
+
+
+def test_a_complete_run_that_missed_may_have_diverged() -> None:
+    state = observe(PRIOR, 1, math.log(10.0))
+    sure, doubted = (mixed(observe_above(state, 1, math.log(100.0), p))[0][1] for p in (0.0, 0.05))
+    assert mixed(state)[0][1] < doubted < sure
+
+
+def test_the_difficulty_of_a_slice_fades_and_its_variance_stays() -> None:
+    state = observe(PRIOR, 1, math.log(10.0))
+    later = next_slice(state)
+    assert later.mean[:, -1] == pytest.approx(CORRELATION * state.mean[:, -1])
+    fresh = next_slice(PRIOR).cov[:, -1, -1]
+    assert fresh == pytest.approx(DIFFICULTY)
+    now = mixed(later)
+    predicted = mixed_on_next_slice(state, mixed(state))
+    assert predicted[0] == pytest.approx(now[0])
+    assert predicted[1] == pytest.approx(now[1])
+
+
+def test_two_runs_on_a_hard_slice_teach_their_difference() -> None:
+    """Both took three times the usual epochs of 32: the slice was hard, 64 is as good as 32."""
+    usual = [[(32, 10.0)], [(32, 30.0)], [(32, 11.0)], [(32, 28.0)], [(32, 9.0)]]
+    alone, together = (after(*usual, hard) for hard in ([(64, 30.0)], [(64, 30.0), (32, 30.0)]))
+    worse = [float(m.gp.mean[2] - m.gp.mean[1]) for m in (alone, together)]
+    assert worse[1] < worse[0] - 0.03
+
+
+def test_the_shape_survives_a_small_jump_but_not_a_large_one() -> None:
+    state = PRIOR
+    for _ in range(3):
+        for i, epochs in enumerate((12.0, 10.0, 20.0)):
+            state = observe(state, i, math.log(epochs))
+    worse, spread = [], []
+    for jump in (0.25, 2.0):
+        mean, cov, _ = mixed(observe(after_jump(state, SHAPE, jump), 1, math.log(13.0)))
+        worse.append(mean[2] - mean[1])
+        spread.append(cov[2, 2])
+        assert math.exp(mean[1] + mean[-1]) == pytest.approx(13.0, rel=0.1), "at the level of today"
+    assert worse[0] > 0.4, "of the log 2 that was seen"
+    assert worse[0] > worse[1]
+    assert spread[0] < spread[1]
+
+
+def test_the_default_would_have_needed_what_the_slice_did_to_the_size_that_ran() -> None:
+    easy, hard = (after([(32, 10.0)], [(32, 10.0)], [(64, 12.0)], [(64, e)]) for e in (12.0, 24.0))
+    assert hard.default_total() > easy.default_total() + 3.0
+    known = after([(32, 10.0)], [(32, 12.0)], [(64, 50.0, False), (32, 11.0)])
+    assert known.default_total() == pytest.approx(33.0), "it ran on each slice"
+    nobody = after([(32, 10.0)], [(64, 100.0, False)])
+    assert nobody.default_total() == pytest.approx(110.0), "what no size reaches costs the default max_epochs"
+
+
+def test_older_slices_are_not_folded_again() -> None:
+    slices = [Slice.of(str(n), (SliceRun(n, 32, 10.0 + n % 3, True),), 100.0) for n in range(1, 9)]
+    before = EpochsModel(SIZES, 32, 100.0, slices[:-1], ())
+    reused, fresh = (EpochsModel(SIZES, 32, 100.0, slices, (), b) for b in (before, None))
+    assert reused.gp.mean == pytest.approx(fresh.gp.mean)
+    assert reused.default_total() == pytest.approx(fresh.default_total())

@@ -1,0 +1,52 @@
+"""Runs by the slice of the data that they trained on."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_zeus.optimizer.slices import OUT_OF_REACH, Slice, SliceRun, grouped, hopeless, settled
+
+MOST = 10.0
+
+
+def run(number: int, *, reached: bool = True, epochs: float = 5.0, b: int = 32) -> SliceRun:
+    return SliceRun(number, b, epochs, reached)
+
+
+def of(*missed: int) -> list[Slice]:
+    """Slices of one run each; 1: it took all its epochs and missed the target."""
+    return [Slice.of(str(i), (run(i, reached=not m, epochs=MOST if m else 5.0),), MOST) for i, m in enumerate(missed)]
+
+
+def test_runs_that_follow_each_other_on_one_slice_share_an_entry() -> None:
+    names = {1: "a", 2: "a", 3: "b", 4: "a"}
+    slices = grouped([run(n) for n in (4, 2, 1, 3)], names, MOST)
+    assert [(s.name, [r.number for r in s.runs]) for s in slices] == [("a", [1, 2]), ("b", [3]), ("a", [4])]
+
+
+def test_a_run_whose_slice_is_not_known_stands_alone() -> None:
+    assert [len(s.runs) for s in grouped([run(1), run(2)], {}, MOST)] == [1, 1]
+
+
+def test_a_slice_is_missed_where_a_complete_run_missed_and_none_reached() -> None:
+    given_up, complete, reached = run(1, reached=False), run(2, reached=False, epochs=MOST), run(3)
+    assert not Slice.of("", (given_up,), MOST).missed, "it was stopped early"
+    assert Slice.of("", (given_up, complete), MOST).missed
+    assert not Slice.of("", (complete, reached), MOST).missed
+
+
+def test_a_missed_slice_teaches_nothing_unless_it_is_no_exception() -> None:
+    assert hopeless(of(0, 1, 0, 1, 1, 0)) == [False, True, False, True, True, False]
+    assert hopeless(of(0, *[1] * OUT_OF_REACH, 0, 1)) == [*[False] * (OUT_OF_REACH + 2), True]
+    assert hopeless([]) == []
+
+
+@given(st.lists(st.booleans(), max_size=12), st.lists(st.booleans(), max_size=5))
+def test_what_is_settled_is_changed_by_no_later_slice(before: list[bool], later: list[bool]) -> None:
+    slices, all_slices = of(*before), of(*before, *later)
+    n = settled(slices)
+    assert n <= max(len(slices) - 1, 0)
+    assert hopeless(slices)[:n] == hopeless(all_slices)[:n]
+    first = max(n - OUT_OF_REACH, 0)
+    assert hopeless(all_slices[first:])[n - first :] == hopeless(all_slices)[n:], "older slices are not needed"
