@@ -1,12 +1,12 @@
 """What each constant of the policies changes: ``python -m benchmarks.constants --traces DIR [--series DIR]``.
 
 Replays every workload of the folder with each constant of ``optimizer/`` halved and doubled, 2 |B| |P| recurrences per
-seed, with common random numbers, and prints the table of ``docs/knowledge-gradient.md``: the change of the expected
+seed, with common random numbers, and prints the tables of ``docs/knowledge-gradient.md``: the change of the expected
 regret [C*], mean over the pairs of workload and GPU, with 95 % intervals over the seeds. Constants of ``thompson/`` are
 replayed under the policy ``zeus``, all others under ``knowledge_gradient``. Integers stay at least 1; all points of a
-grid are scaled. The policy was tuned on these traces: the table does not show what suits other jobs.
+grid are scaled. The policy was tuned on these traces: the tables do not show what suits other jobs.
 
-``--series`` replays the retraining series of a folder, too; the table then shows the change of their total cost [%],
+``--series`` replays the retraining series of a folder, too; the tables then show the change of their total cost [%],
 mean over series and default batch sizes. Every figure is simulated; nothing is trained.
 """
 
@@ -33,6 +33,7 @@ import numpy as np
 from airflow_provider_zeus import optimizer
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.model.trial import Decision
+from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid
 from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.simulation import driver
@@ -79,32 +80,56 @@ class Constant(NamedTuple):
             return NormalGrid.of(self.value.z * factor)
         if isinstance(self.value, np.ndarray):
             return self.value * factor
+        if isinstance(self.value, tuple):
+            return tuple(v * factor for v in self.value)
         return (
             max(1, int(self.value * factor)) if isinstance(self.value, int) else min(self.value * factor, self.highest)
         )
 
     def __str__(self) -> str:
         points = self.value.z if isinstance(self.value, NormalGrid) else self.value
-        if isinstance(points, np.ndarray):
+        if isinstance(points, np.ndarray | tuple):
             return f"{len(points)} points, {points[0]:g} to {points[-1]:g}"
         return f"{points:g}"
 
 
-_GP, _EC, _CA = f"{KG}.gp", f"{KG}.epoch_cost", f"{KG}.candidates"
-_AQ, _DC = f"{KG}.acquisition", f"{KG}.decision_context"
+_GP, _SF, _EC = f"{KG}.gp", f"{KG}.slice_filter", f"{KG}.epoch_cost"
+_AQ, _CA, _DC = f"{KG}.acquisition", f"{KG}.candidates", f"{KG}.decision_context"
 _TUNED = "tuned on these traces"
 _DRIFT = "tuned on drift scenarios"
-CONSTANTS = (
+_ALL = "tuned on these traces and the two series"
+_KEPT = "an earlier search, then kept"
+DECIDING = (
     Constant(_GP, "SLOPE", "KG-2: prior d log Epochs / d log b above the default", _TUNED),
     Constant(_GP, "TREND_SD", "KG-3: sd of the linear trend, per octave", _TUNED),
     Constant(_GP, "SMOOTH_SD", "KG-3: sd of the smooth part", _TUNED),
     Constant(_GP, "LENGTH_OCTAVES", "KG-3: its length scale [octaves]", _TUNED),
     Constant(_GP, "OWN_SD", "KG-3: sd of a size's deviation from its neighbours", _TUNED),
-    Constant(_GP, "LEVEL_SD", "KG-3: sd of the level", "convention: vague prior"),
-    Constant(_GP, "NOISE_SD", "KG-4: prior run-to-run sd", _TUNED),
-    Constant(_GP, "NOISE_RUNS", "KG-4: runs that this prior counts as", _TUNED),
-    Constant(_GP, "POOLED_SHARE", "KG-4: share of it that is common to all sizes", _TUNED, 1.0),
     Constant(_GP, "P_FAIL", "KG-9, KG-20: a complete run misses by chance", _TUNED, 0.99),
+    Constant(_SF, "NOISE_SD", "KG-4: median of the prior of the noise sd", _KEPT),
+    Constant(_SF, "NOISE_LOG_SD", "KG-4: sd of its logarithm", _KEPT),
+    Constant(_SF, "SLICE_SD", "KG-4: median of the prior of the difficulty's sd", _KEPT),
+    Constant(_SF, "SLICE_LOG_SD", "KG-4: sd of its logarithm", _KEPT),
+    Constant(_SF, "P_ALIKE", "KG-4: prior probability that slices are equally hard", _ALL, 0.99),
+    Constant(_SF, "CORRELATION", "KG-5: of the difficulties of consecutive slices", _ALL, 0.99),
+    Constant(_SF, "FORGETTING_JUMP", "KG-6: jump after which the shape is unknown again", _ALL),
+    Constant("slices", "OUT_OF_REACH", "missed slices in a row that teach", "judgement"),
+    Constant(_CA, "OCTAVES", "KG-18: distance of a candidate from a converged size", _TUNED),
+    Constant(_CA, "BEYOND_FACTOR", "KG-19: cost factor where one more run is needed", "tuned on static scenarios"),
+    Constant(_DC, "RELIABILITY_RUNS", "KG-20: newest complete runs, or misses, that count", "judgement"),
+    Constant(_AQ, "CAUTION", "KG-21: sd of c(b) - c(default) that count against b", _ALL),
+    Constant(_DC, "EXTRA_SHARE", "KG-22: share of the default's cost that tries may cost", _ALL),
+    Constant(_AQ, "HORIZON", "KG-25, KG-27: recurrences that will use an answer", _ALL),
+    Constant(_AQ, "LOSS_AVERSION", "KG-26: joules saved that make up for one lost", _ALL),
+    Constant("learn", "KNOWN_RUNS", "KG-31: converged runs before a size can show a change", "judgement"),
+    Constant(
+        "changepoint", "MOST_SDS", "KG-31: sd that a surprise counts at most", "derived: 1 < evidence < 2 of them"
+    ),
+    Constant("changepoint", "JUMP", "KG-32: prior sd of a jump of log Epochs", _DRIFT),
+    Constant("changepoint", "LOG_BAYES_FACTOR", "KG-32: evidence needed", _DRIFT),
+    Constant("changepoint", "SURPRISES", "KG-32: newest surprises that may show a change", _DRIFT),
+)
+OTHERS = (
     Constant(_EC, "R_SHARE", "KG-16: expected r / default where no power is known", _TUNED),
     Constant(_EC, "R_SD", "KG-13: sd of log r", _TUNED),
     Constant(_EC, "IDLE_LOAD", "KG-15: share of MAXPOWER drawn while waiting", "measured: V100 .15, A40 .28"),
@@ -118,35 +143,24 @@ CONSTANTS = (
     Constant(_EC, "OWN_SD", "KG-14: sd of a size's own deviation", _TUNED),
     Constant(_EC, "LEVEL_SD", "KG-14: sd of the level", "convention: vague prior"),
     Constant(_EC, "_R_GRID", "KG-13: grid of log r [sd]", "convention: ± 4 sd"),
-    Constant(_AQ, "HORIZON", "KG-22: recurrences that will use an answer", _TUNED),
-    Constant(_AQ, "RECHECK_FACTOR", "KG-22: factor on it at a recheck", _TUNED + " and static scenarios"),
-    Constant(_AQ, "FIRST_RECHECK_AT", "KG-22: recurrence of the first recheck", _TUNED),
+    Constant(_GP, "LEVEL_SD", "KG-3, KG-6: sd of the level", "convention: vague prior"),
+    Constant(_SF, "NOISE_SDS", "KG-4: grid of the noise sd", _KEPT),
+    Constant(_SF, "SLICE_SDS", "KG-4: grid of the difficulty's sd, beside 0", _KEPT),
+    Constant(_SF, "DROPPED_BELOW", "ln P over the best pair's, below which one is dropped", "convention: bounded time"),
     Constant(_AQ, "_OUTCOMES", "KG-23: grid of the log cost of a run [sd]", "convention: ± 3 sd"),
     Constant(_AQ, "_EPOCH_COSTS", "KG-28: grid of the unmeasured log EpochCost [sd]", "convention: ± 1.5 sd"),
     Constant(_AQ, "BISECTION_WIDTH", "KG-29: log EpochCost searched on each side", "convention"),
     Constant(_AQ, "BISECTION_STEPS", "KG-29: halvings of that interval", "precision: 2 / 2^5 = 6 %"),
-    Constant(_CA, "OCTAVES", "KG-18: distance of a candidate from a converged size", _TUNED),
-    Constant(_CA, "BEYOND_FACTOR", "KG-19: cost factor where one more run is needed", "tuned on static scenarios"),
-    Constant(_DC, "RELIABILITY_RUNS", "KG-20: newest complete runs that count", "judgement"),
-    Constant(_DC, "NEAR_FACTOR", "return: cost ratio up to which a size is near", _DRIFT),
-    Constant(_DC, "NEAR_AFTER", "return: converged runs after which one is due", _DRIFT),
-    Constant(_DC, "UNTRIED_SD", "KG-34: how much dearer a size never run may seem [sd]", "tuned on static scenarios"),
-    Constant(_DC, "RETURN_BOUND", "KG-33: bound of a dear return, x the incumbent's cost", "judgement"),
-    Constant(_DC, "RETURN_DEAR", "KG-33: cost ratio above which a return is dear", "judgement"),
     Constant(f"{KG}.policy", "HARD", "epoch ratio from which a slice is called hard", "words only"),
-    Constant("changepoint", "JUMP", "KG-6, KG-32: prior sd of a jump of log Epochs", _DRIFT),
-    Constant("changepoint", "LOG_BAYES_FACTOR", "KG-32: evidence needed", _DRIFT),
-    Constant("changepoint", "MISS", "KG-31: sd that a miss counts at most", "derived: 1 miss < evidence < 2 misses"),
-    Constant("changepoint", "SURPRISES", "KG-32: newest surprises that may show a change", _DRIFT),
-    Constant("changepoint", "CHANGES", "KG-6: newest changes remembered", "convention: bounded memory"),
-    Constant("learn", "KNOWN_RUNS", "KG-31: converged runs before a size can show a change", "judgement"),
-    Constant("belief", "STOPPED_USED", "KG-8: newest stopped runs used", "convention: bounded time"),
     Constant("belief", "RATES_KEPT", "newest trials whose rates are averaged", "convention: bounded memory"),
     Constant("strikes", "STRUCK_FOR", "recurrences for which an error bars a size", "judgement"),
     Constant("strikes", "FAILURES_KEPT", "failures remembered", "convention: bounded memory"),
     Constant("thompson.arms", "RELATIVE_SD", "relative run-to-run sd before any is seen", "paper, section 3.2: 14 %"),
     Constant("thompson.pruning", "ROUNDS", "rounds of pruning exploration", "paper, Algorithm 3, line 2"),
 )
+TABLES = {"Epochs and decisions": DECIDING, "EpochCost, grids, bounds on memory, the other policy": OTHERS}
+CONSTANTS = DECIDING + OTHERS
+DERIVED = ("NOISE", "DIFFICULTY", "_LOG_PRIOR")  # of slice_filter, by its _grid()
 
 
 class Variant(NamedTuple):
@@ -173,23 +187,28 @@ class Outcome(NamedTuple):
 
 @contextmanager
 def patched(constant: Constant, value: object) -> Iterator[None]:
-    """Give a constant another value, in the modules that import it, too. Restores it; clears caches at both ends."""
+    """Give a constant another value, in the modules that import it, too, and restore it.
+
+    At both ends caches are cleared, and what is computed from constants at import is computed again.
+    """
     names = [m.name for m in pkgutil.walk_packages(optimizer.__path__, f"{optimizer.__name__}.")]
-    modules = [importlib.import_module(name) for name in names]
-    others = [c.home for c in CONSTANTS if c.name == constant.name and c.module != constant.module]
-    old = {m: vars(m)[constant.name] for m in modules if constant.name in vars(m) and m not in others}
-    caches = [f for m in modules for f in vars(m).values() if hasattr(f, "cache_clear")]
+    modules, before = [importlib.import_module(name) for name in names], constant.value
+    # another module may have a constant of the same name: only the same object is the same constant
+    users = [m for m in modules if vars(m).get(constant.name) is before]
     try:
-        for module in old:
-            setattr(module, constant.name, value)
-        for f in caches:
-            f.cache_clear()
+        _set(modules, users, constant.name, value)
         yield
     finally:
-        for module, before in old.items():
-            setattr(module, constant.name, before)
-        for f in caches:
-            f.cache_clear()
+        _set(modules, users, constant.name, before)
+
+
+def _set(modules: Sequence[ModuleType], users: Sequence[ModuleType], name: str, value: object) -> None:
+    for module in users:
+        setattr(module, name, value)
+    grid = vars(slice_filter)
+    grid.update(zip(DERIVED, grid["_grid"](), strict=True))
+    for f in [f for m in modules for f in vars(m).values() if hasattr(f, "cache_clear")]:
+        f.cache_clear()
 
 
 def outcome_of(variant: Variant) -> Outcome:
@@ -229,10 +248,12 @@ def _jobs(
     return pairs, series_in(series) if series else []
 
 
-def rows_of(outcomes: Mapping[tuple[Constant | str, float], Outcome], *, series: bool) -> list[list[str]]:
-    """Rows of the table. ``outcomes``: by constant and factor; with the present values by policy and 1."""
+def rows_of(
+    constants: Sequence[Constant], outcomes: Mapping[tuple[Constant | str, float], Outcome], *, series: bool
+) -> list[list[str]]:
+    """Rows of a table. ``outcomes``: by constant and factor; with the present values by policy and 1."""
     rows = []
-    for c in CONSTANTS:
+    for c in constants:
         now, cells, equal = outcomes[c.policy, 1.0], [], []
         for name, factor in FACTORS.items():
             then = outcomes[c, factor]
@@ -275,7 +296,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures = [f"at {AT}", "end", *(["series"] if series else [])]
     head = ["constant", "module", "value", "meaning", "source"]
     head += [*(f"{name}: {figure}" for name in FACTORS for figure in figures), "no effect here"]
-    print("\n".join(["", *table(head, rows_of(outcomes, series=bool(series)))]))
+    for title, constants in TABLES.items():
+        rows = table(head, rows_of(constants, outcomes, series=bool(series)))
+        print("\n".join(["", f"{title}: {len(constants)} constants", "", *rows]))
     return 0
 
 

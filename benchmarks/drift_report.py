@@ -1,4 +1,4 @@
-"""What ``benchmarks.scenarios`` says of jobs whose data change: regret from the shift on, false alarms, looks back."""
+"""What ``benchmarks.scenarios`` says of jobs whose data change: regret from the shift on, and false alarms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import FIRST_RECHECK_AT
 from benchmarks.drifts import END, END_SILENT, LEVELS, SHIFT, Drift
 from benchmarks.paper import table
 from benchmarks.ratios import geomean_of
@@ -29,10 +28,8 @@ from benchmarks.scenario_report import (
 )
 
 GEOMEAN, WORST, FALSE_ALARM = 0.30, 2.2, 5.0
-LOOKS = [t for t in (FIRST_RECHECK_AT * 2**k for k in range(8)) if t < END_SILENT]
 SWEEP = 60  # a window of so many converged runs: what has no run within it is tried again
 SWEPT = f"{OURS}_window_{SWEEP}"
-NEAR = 4  # recurrences before a second look: what it costs is compared with them
 STEADY, SMALL = "steady", f"level x{LEVELS[0]:g}"
 
 
@@ -62,7 +59,6 @@ def drift_report(found: Found, cases: Mapping[str, Drift], variants: Mapping[str
             policy: {p: _false_alarm(found[f"{p} {SMALL}"], found[f"{p} {STEADY}"], policy) for p in pairs}
             for policy in variants
         },
-        "second_looks": {pair: mean_ci(_looks(found[f"{pair} {STEADY}"][OURS])) for pair in pairs},
         "silent": {n: _silent(of, cases[n]) for n, of in found.items() if cases[n].silent is not None},
         "scenarios": entries,
     }
@@ -72,15 +68,6 @@ def _false_alarm(shifted: Mapping[str, Replays], steady: Mapping[str, Replays], 
     """[mean, half of ci95] of what the smallest shift costs over no shift [C*]."""
     pairs = zip(spent(shifted[policy], SHIFT, END), spent(steady[policy], SHIFT, END), strict=True)
     return mean_ci([a - b for a, b in pairs])
-
-
-def _looks(steady: Replays) -> list[float]:
-    """Per seed: what the second looks of a job that never changes cost over the recurrences just before them [C*]."""
-    found = []
-    for curve in steady.expected_regret:
-        each = [b - a for a, b in zip([0.0, *curve], curve, strict=False)]
-        found.append(sum(each[t] - statistics.fmean(each[t - NEAR : t]) for t in LOOKS if t < len(each)))
-    return found
 
 
 def _silent(found: Mapping[str, Replays], drift: Drift) -> dict[str, Any]:
@@ -130,6 +117,7 @@ def drift_verdicts(report: Mapping[str, Any]) -> list[Verdict]:
 
 def drift_markdown(report: Mapping[str, Any]) -> list[str]:
     """Its chapter of ``report.md``."""
+    pairs = list(report["steady"][OURS])
     lines = [
         "## Jobs whose data change",
         "",
@@ -151,14 +139,11 @@ def drift_markdown(report: Mapping[str, Any]) -> list[str]:
         "",
         *worst_table(report["scenarios"]),
         "",
-        f"### What {SMALL} costs over no shift, and second looks where nothing ever changes [C*]",
+        f"### What {SMALL} costs over no shift [C*]",
         "",
         *table(
-            ["pair", *report["false_alarm"], f"second looks at {', '.join(map(str, LOOKS))}"],
-            [
-                [pair, *(regret_cell(of[pair]) for of in report["false_alarm"].values()), regret_cell(looks)]
-                for pair, looks in report["second_looks"].items()
-            ],
+            ["pair", *report["false_alarm"]],
+            [[pair, *(regret_cell(of[pair]) for of in report["false_alarm"].values())] for pair in pairs],
         ),
         "",
         f"### One batch size gets better silently at recurrence {SHIFT}: found after so many recurrences",
@@ -168,7 +153,7 @@ def drift_markdown(report: Mapping[str, Any]) -> list[str]:
     rows = [[n, str(of["batch_size"]), *(_found_cell(of[p]) for p in policies)] for n, of in report["silent"].items()]
     lines += table(["scenario", "batch size", *policies], rows)
     lines += ["", f"### Regret from recurrence {SHIFT} to {END_SILENT} where nothing ever changes [C*]", ""]
-    steady = [[pair, *(regret_cell(report["steady"][p][pair]) for p in policies)] for pair in report["second_looks"]]
+    steady = [[pair, *(regret_cell(report["steady"][p][pair]) for p in policies)] for pair in pairs]
     return [*lines, *table(["pair", *policies], steady)]
 
 

@@ -43,7 +43,7 @@ WINDOW = 500
 SIZES = 15
 HISTORIES = (0, 10, 100, 1_000, 10_000)
 CHOICES = 300
-LEARN_AIM_US, CHOOSE_AIM_US = 50.0, 10_000.0
+LEARN_AIM_US, CHOOSE_AIM_US = 50.0, 50_000.0
 GPU = DeviceInfo(model="V100", max_power_w=250.0, energy_source="nvml_counter")
 
 

@@ -51,7 +51,7 @@ class Belief:
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
     started: tuple[int, ...] = ()  # numbers of the newest first attempts: one per recurrence
     failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
-    changes: tuple[Change, ...] = ()  # newest changes of Epochs; of runs before them only the shape over b counts
+    changes: tuple[Change, ...] = ()  # changes of Epochs within the window; runs before them count less
     surprises: tuple[Surprise, ...] = ()  # newest runs since the last change, against their predictions
     slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that reported it
     device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial

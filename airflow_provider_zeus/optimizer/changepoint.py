@@ -2,7 +2,7 @@
 
 Each run of a batch size that is known well is compared with its prediction. When a common factor explains the newest
 deviations better than chance, by a log Bayes factor (Basseville & Nikiforov, *Detection of Abrupt Changes*, chapter 2:
-a generalised likelihood ratio over the time of the change), older runs no longer count.
+a generalised likelihood ratio over the time of the change), older runs count less, the larger the change was.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 JUMP = 0.7  # prior standard deviation of a change of log Epochs
 LOG_BAYES_FACTOR = 10.0  # evidence that a change needs
-MISS = 4.0  # most standard deviations that a run below its target counts for: it may have diverged by chance
-CHANGES = 4  # newest changes remembered: runs before them are forgotten
+MOST_SDS = 4.0  # most standard deviations that one surprise counts for: a single run may be an accident
 SURPRISES = 8  # newest surprises among which a change is looked for
 
 
@@ -32,8 +31,9 @@ class Surprise(NamedTuple):
 
     @property
     def evidence(self) -> float:
-        """The deviation as evidence of a change: one miss alone is not enough, two in a row are."""
-        return self.deviation if self.reached else min(self.deviation, MISS * math.sqrt(self.variance))
+        """The deviation as evidence of a change: one surprise alone is not enough, two in a row are."""
+        most = MOST_SDS * math.sqrt(self.variance)
+        return max(-most, min(self.deviation, most))
 
 
 class Change(NamedTuple):

@@ -7,10 +7,11 @@ up, :func:`net_value` computes::
     net(b, c) = sum over outcomes X <= c of P(X) (H gain(X) - X) - P(X > c) (c + C_inc) + C_inc
 
 ``gain`` is how much cheaper than the incumbent the best batch size would be under the posterior *after* that outcome,
-``H`` the number of recurrences that will use the answer, ``C_inc`` the incumbent's cost. The pair (b, c) with the
-highest net value runs if it exceeds the value of the incumbent's own run. So one number decides what to try and when to
-give up, and the incumbent is never stopped. Deterministic. All equations: ``docs/knowledge-gradient.md``. Needs numpy;
-imported lazily.
+``H`` the number of recurrences that will use the answer, ``C_inc`` the incumbent's cost. What the recurrence is
+expected to cost beyond its allowance counts :data:`LOSS_AVERSION` times more. The pair (b, c) with the highest net
+value runs if it exceeds the value of the incumbent's own run. So one number decides what to try and when to give up,
+and the incumbent is never stopped. Deterministic. All equations: ``docs/knowledge-gradient.md``. Needs numpy; imported
+lazily.
 """
 
 from __future__ import annotations

@@ -156,7 +156,8 @@ class DecisionContext(NamedTuple):
         bound = math.exp(log_cost[incumbent])
         if not oldest or 2 * bound > predictions.allowance:
             return None
-        waiting = [i for i, b in enumerate(self.all_sizes) if self.in_reach[i] and self.newest_runs.get(b, 0) < oldest]
+        sizes = [(i, b) for i, b in enumerate(self.all_sizes) if self.in_reach[i] and i != incumbent]
+        waiting = [i for i, b in sizes if self.newest_runs.get(b, 0) < oldest]
         return Choice(min(waiting, key=lambda i: float(log_cost[i])), 0.0, bound) if waiting else None
 
     def start_size(self) -> int:

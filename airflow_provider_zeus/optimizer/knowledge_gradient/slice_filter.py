@@ -25,6 +25,7 @@ NOISE_SDS, NOISE_SD, NOISE_LOG_SD = (0.1, 0.16, 0.25, 0.4), 0.2, 0.5  # grid; me
 SLICE_SDS, SLICE_SD, SLICE_LOG_SD = (0.12, 0.25, 0.5, 0.9), 0.25, 1.0  # the same of the slices' difficulty
 P_ALIKE = 0.8  # prior probability that all slices are equally hard
 CORRELATION = 0.9  # of the difficulties of two consecutive slices
+DROPPED_BELOW = -12.0  # log weight, against the best pair's, below which a pair counts no longer
 FORGETTING_JUMP = 1.4  # jump of log Epochs after which the curve is as unknown as before the first run
 
 
@@ -47,11 +48,13 @@ Mixed = tuple[Vector, Vector, float]  # mean (size + 1,), covariance, noise vari
 
 
 class State(NamedTuple):
-    """Mean and covariance of c and s for each pair of the grid, and the log weight of each pair."""
+    """Mean and covariance of c and s for each pair of the grid that still counts, and the log weight of each pair."""
 
     mean: Vector  # (pair, size + 1)
     cov: Vector  # (pair, size + 1, size + 1)
     log_weight: Vector  # (pair,)
+    noise: Vector  # (pair,) variance
+    difficulty: Vector  # (pair,) variance
 
     @property
     def weight(self) -> Vector:
@@ -66,17 +69,24 @@ def initial(mean: Vector, cov: Vector) -> State:
     pairs, n = len(NOISE), len(mean)
     means, covs = np.zeros((pairs, n + 1)), np.zeros((pairs, n + 1, n + 1))
     means[:, :n], covs[:, :n, :n], covs[:, n, n] = mean, cov, DIFFICULTY
-    return State(means, covs, _LOG_PRIOR)
+    return State(means, covs, _LOG_PRIOR, NOISE, DIFFICULTY)
 
 
 def next_slice(state: State) -> State:
     """Predict the next slice. Eq. KG-5 of docs/knowledge-gradient.md."""
-    mean, cov = state.mean.copy(), state.cov.copy()
+    if len(state.log_weight) > 1:
+        likely = state.log_weight > state.log_weight.max() + DROPPED_BELOW
+        if not likely.all():
+            state = State(*(part[likely] for part in state))
+    if not state.difficulty.any():
+        return state
+    mean, cov, log_weight, noise, difficulty = state
+    mean, cov = mean.copy(), cov.copy()
     mean[:, -1] *= CORRELATION
     cov[:, -1] *= CORRELATION
     cov[:, :, -1] *= CORRELATION
-    cov[:, -1, -1] += DIFFICULTY * (1.0 - CORRELATION**2)
-    return State(mean, cov, state.log_weight)
+    cov[:, -1, -1] += difficulty * (1.0 - CORRELATION**2)
+    return State(mean, cov, log_weight, noise, difficulty)
 
 
 def after_jump(state: State, shape: Vector, jump: float) -> State:
@@ -87,19 +97,20 @@ def after_jump(state: State, shape: Vector, jump: float) -> State:
     """
     cov = state.cov.copy()
     cov[:, :-1, :-1] += LEVEL_SD**2 + (jump / FORGETTING_JUMP) ** 2 * shape
-    return State(state.mean, cov, state.log_weight)
+    return state._replace(cov=cov)
 
 
 def observe(state: State, i: int, log_epochs: float) -> State:
     """Condition on a run of size i that reached its target. Eq. KG-7 of docs/knowledge-gradient.md."""
-    covariance = state.cov[:, i] + state.cov[:, -1]
+    mean, cov, log_weight, noise, difficulty = state
+    covariance = cov[:, i] + cov[:, -1]
     rounding = math.exp(-2.0 * log_epochs) / 12.0  # epochs are counted whole
-    variance = covariance[:, i] + covariance[:, -1] + (NOISE + rounding)
-    deviation = log_epochs - state.mean[:, i] - state.mean[:, -1]
+    variance = covariance[:, i] + covariance[:, -1] + noise + rounding
+    deviation = log_epochs - mean[:, i] - mean[:, -1]
     gain = covariance / variance[:, None]
-    log_weight = state.log_weight - 0.5 * (deviation * deviation / variance + np.log(variance))
-    cov = state.cov - gain[:, :, None] * covariance[:, None, :]
-    return State(state.mean + gain * deviation[:, None], cov, log_weight)
+    cov = cov - gain[:, :, None] * covariance[:, None, :]
+    log_weight = log_weight - 0.5 * (deviation * deviation / variance + np.log(variance))
+    return State(mean + gain * deviation[:, None], cov, log_weight, noise, difficulty)
 
 
 def observe_above(state: State, i: int, bound: float, p_fail: float) -> State:
@@ -108,7 +119,7 @@ def observe_above(state: State, i: int, bound: float, p_fail: float) -> State:
     :param p_fail: probability that the run diverged by chance and shows nothing about Epochs.
     """
     covariance = state.cov[:, i] + state.cov[:, -1]
-    variance = covariance[:, i] + covariance[:, -1] + NOISE
+    variance = covariance[:, i] + covariance[:, -1] + state.noise
     sd = np.sqrt(variance)
     z = (bound - state.mean[:, i] - state.mean[:, -1]) / sd
     ratio = np.array([mills_ratio(v) for v in z.tolist()])
@@ -119,7 +130,7 @@ def observe_above(state: State, i: int, bound: float, p_fail: float) -> State:
     cov = state.cov - (w * ratio * (ratio - z))[:, None, None] * gain[:, :, None] * covariance[:, None, :]
     if p_fail:
         cov += (w * (1.0 - w))[:, None, None] * shift[:, :, None] * shift[:, None, :]
-    return State(state.mean + w[:, None] * shift, cov, state.log_weight + np.log(total))
+    return state._replace(mean=state.mean + w[:, None] * shift, cov=cov, log_weight=state.log_weight + np.log(total))
 
 
 def mixed(state: State) -> Mixed:
@@ -128,7 +139,7 @@ def mixed(state: State) -> Mixed:
     mean = weight @ state.mean
     off = state.mean - mean
     cov = (weight @ state.cov.reshape(len(weight), -1)).reshape(state.cov.shape[1:]) + (weight[:, None] * off).T @ off
-    return mean, cov, float(weight @ NOISE)
+    return mean, cov, float(weight @ state.noise)
 
 
 def mixed_on_next_slice(state: State, now: Mixed) -> Mixed:
@@ -137,5 +148,5 @@ def mixed_on_next_slice(state: State, now: Mixed) -> Mixed:
     mean[-1] *= CORRELATION
     cov[-1] *= CORRELATION
     cov[:, -1] *= CORRELATION
-    cov[-1, -1] += float(state.weight @ DIFFICULTY) * (1.0 - CORRELATION**2)
+    cov[-1, -1] += float(state.weight @ state.difficulty) * (1.0 - CORRELATION**2)
     return mean, cov, noise

@@ -13,9 +13,16 @@ import pytest
 from airflow_provider_zeus import optimizer
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer import changepoint, learn
-from airflow_provider_zeus.optimizer.knowledge_gradient import acquisition, candidates, epoch_cost, gp
+from airflow_provider_zeus.optimizer.knowledge_gradient import (
+    acquisition,
+    candidates,
+    epoch_cost,
+    gp,
+    policy,
+    slice_filter,
+)
 from benchmarks import constants
-from benchmarks.constants import CONSTANTS, Constant, Outcome, Variant, outcome_of, patched
+from benchmarks.constants import CONSTANTS, DECIDING, DERIVED, Constant, Outcome, Variant, outcome_of, patched
 from benchmarks.series_scenarios import series_in
 from tests.unit.simulation.tiny import write
 
@@ -47,21 +54,32 @@ def numeric_constants() -> set[tuple[str, str]]:
             targets += [node.target] if isinstance(node, ast.AnnAssign) else []
             names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
             found |= {(module, n) for n in names if re.fullmatch(r"_?[A-Z][A-Z0-9_]*", n) and numeric(values[n])}
-    return found
+    return found - {("knowledge_gradient.slice_filter", n) for n in DERIVED}
 
 
 def test_every_numeric_constant_of_the_optimizer_is_listed_once() -> None:
     assert numeric_constants() == {(c.module, c.name) for c in CONSTANTS}
     assert len({(c.module, c.name) for c in CONSTANTS}) == len(CONSTANTS)
+    assert len(DECIDING) <= 30
 
 
 def test_a_patch_reaches_the_modules_that_import_the_constant_and_is_undone() -> None:
-    jump, trend = constant("changepoint", "JUMP"), constant("knowledge_gradient.gp", "TREND_SD")
-    with patched(jump, 1.4):
-        assert (changepoint.JUMP, gp.JUMP) == (1.4, 1.4)
-    assert (changepoint.JUMP, gp.JUMP) == (0.7, 0.7)
-    with patched(trend, 1.0):
+    with patched(constant("knowledge_gradient.acquisition", "HORIZON"), 7.0):
+        assert (acquisition.HORIZON, policy.HORIZON) == (7.0, 7.0)
+    assert (acquisition.HORIZON, policy.HORIZON) == (30.0, 30.0)
+    with patched(constant("knowledge_gradient.gp", "TREND_SD"), 1.0):
         assert (gp.TREND_SD, epoch_cost.TREND_SD) == (1.0, 0.05), "another constant of the same name"
+    with patched(constant("knowledge_gradient.epoch_cost", "LEVEL_SD"), 1.0):
+        assert (epoch_cost.LEVEL_SD, gp.LEVEL_SD, slice_filter.LEVEL_SD) == (1.0, 3.0, 3.0), "the same value, too"
+
+
+def test_a_patch_reaches_what_is_computed_at_import() -> None:
+    before, noise = slice_filter.DIFFICULTY.copy(), constant("knowledge_gradient.slice_filter", "NOISE_SDS")
+    with patched(noise, noise.scaled(2.0)):
+        assert slice_filter.NOISE.max() == pytest.approx(0.8**2)
+        assert (before == slice_filter.DIFFICULTY).all()
+    assert slice_filter.NOISE.max() == pytest.approx(0.4**2)
+    assert str(noise) == "4 points, 0.1 to 0.4"
 
 
 def test_a_patch_is_undone_after_an_error() -> None:
@@ -82,7 +100,7 @@ def test_a_patch_leaves_no_cached_figure_behind() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "halved", "doubled"),
     [
-        ("knowledge_gradient.acquisition", "HORIZON", 8.0, 32.0),
+        ("knowledge_gradient.acquisition", "HORIZON", 15.0, 60.0),
         ("knowledge_gradient.decision_context", "RELIABILITY_RUNS", 2, 10),
         ("knowledge_gradient.epoch_cost", "MAX_WORK", 0.475, 0.99),
         ("thompson.pruning", "ROUNDS", 1, 4),
@@ -121,10 +139,11 @@ def test_cells_by_hand() -> None:
     for c in CONSTANTS:
         outcomes[c, 0.5] = outcomes[c.policy, 1.0]
         outcomes[c, 2.0] = Outcome([1.5, 2.5], [2.0, 4.0], [np.log(1.1)] * 2, "then")
-    first = constants.rows_of(outcomes, series=True)[0]
+    first = constants.rows_of(DECIDING, outcomes, series=True)[0]
     assert first[:3] == ["`SLOPE`", "`gp`", "0.3"]
     assert first[5:] == ["=", "=", "=", "+0.50 ± 0.00", "-0.50 ± 0.98", "+10.0 ± 0.0 %", "halved"]
-    assert constants.rows_of(outcomes, series=False)[0][5:] == ["=", "=", "+0.50 ± 0.00", "-0.50 ± 0.98", "halved"]
+    first = constants.rows_of(DECIDING, outcomes, series=False)[0]
+    assert first[5:] == ["=", "=", "+0.50 ± 0.00", "-0.50 ± 0.98", "halved"]
 
 
 def test_the_command_prints_one_row_per_constant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Phase
-from airflow_provider_zeus.optimizer.knowledge_gradient import gp
+from airflow_provider_zeus.optimizer.knowledge_gradient import epochs, gp, slice_filter
 from benchmarks import learn
 
 
@@ -22,21 +22,21 @@ def test_histories_have_explored_and_sample(policy: str) -> None:
     assert phase is (Phase.SAMPLE if policy == "zeus" else Phase.INCUMBENT), "exploration is over"
 
 
-def test_each_timed_decision_fits_the_gaussian_process_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_timed_decision_learns_the_epochs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learn, "CHOICES", 5)
-    fits: list[int] = []
-    fit = gp.fit
+    caches: list[int] = []
 
-    def counted(*arguments: Any) -> gp.GaussianProcess:
-        fits.append(gp._prior.cache_info().currsize)
-        return fit(*arguments)
+    def counted(*arguments: Any) -> slice_filter.Mixed:
+        caches.append(gp.prior.cache_info().currsize)
+        return slice_filter.mixed(*arguments)
 
-    monkeypatch.setattr(gp, "fit", counted)
+    monkeypatch.setattr(epochs, "mixed", counted)
     job = learn.job_with(4, "knowledge_gradient")
     (_, belief), *_ = learn.histories(job, (20,))
-    fits.clear()
+    caches.clear()
     assert learn.choose_us(job, belief) > 0
-    assert fits[1:] == [0] * 5, "after the one that imports"
+    assert len(caches) == 6, "the first one imports"
+    assert set(caches[1:]) == {1}, "it was empty before: the model has just asked for its prior"
 
 
 def test_it_prints_every_history_and_says_what_is_too_slow(
