@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.log import Log
@@ -20,15 +21,6 @@ def run_cost(scenario: Scenario, batch_size: int) -> float:
     """Expected cost of one run at the best power limit, which ends at the target or at ``max_epochs``."""
     arm = scenario.arms[batch_size]
     return arm.run(scenario.pair.max_epochs)[0] * arm.epoch.cost
-
-
-def always_default(scenario: Scenario, recurrences: int, shifts: Shifts | None = None) -> float:
-    """Expected total cost of training the default batch size in every recurrence, at the power limit best for it."""
-    total = 0.0
-    for t in range(recurrences):
-        scenario = (shifts or {}).get(t, scenario)
-        total += run_cost(scenario, scenario.pair.default_batch_size)
-    return total
 
 
 class HillClimbing:
@@ -70,18 +62,34 @@ class HillClimbing:
         self._direction, self._failures = -self._direction, self._failures + 1
 
 
-def climb(scenario: Scenario, recurrences: int, seed: int, shifts: Shifts | None = None) -> Log:
+def climb(scenario: Scenario, recurrences: int, seed: int, shifts: Shifts) -> Log:
     """Replay hill climbing over recurrences."""
     env, log = Environment(scenario, seed), Log()
     hill = HillClimbing(scenario.pair.batch_sizes, scenario.pair.default_batch_size)
     for t in range(recurrences):
-        env.scenario = (shifts or {}).get(t, env.scenario)
+        env.scenario = shifts.get(t, env.scenario)
         runs: list[Run] = []
-
-        def train(batch_size: int, runs: list[Run] = runs) -> tuple[bool, float]:
-            runs.append(env.train(batch_size))
-            return runs[-1].reached, runs[-1].cost
-
-        hill.recurrence(train)
+        hill.recurrence(partial(_train, env, runs))
         log.add(env.scenario, runs)
     return log
+
+
+def _train(env: Environment, runs: list[Run], batch_size: int) -> tuple[bool, float]:
+    runs.append(env.train(batch_size))
+    return runs[-1].reached, runs[-1].cost
+
+
+def always_default(scenario: Scenario, recurrences: int, seed: int, shifts: Shifts) -> Log:
+    """Replay the default batch size at the power limit that is best for it, which is known: nothing is profiled.
+
+    Its expected costs hang on no seed.
+    """
+    env, log, default = Environment(scenario, seed), Log(), scenario.pair.default_batch_size
+    env.profiled.add(default)
+    for t in range(recurrences):
+        env.scenario = shifts.get(t, env.scenario)
+        log.add(env.scenario, [env.train(default)])
+    return log
+
+
+BASELINES: Mapping[str, Callable[[Scenario, int, int, Shifts], Log]] = {HILL_CLIMBING: climb, DEFAULT: always_default}

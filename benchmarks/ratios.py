@@ -67,3 +67,12 @@ def geomean_of(ratios: Iterable[Ratio]) -> Ratio:
     found = list(ratios)
     mean = math.exp(statistics.fmean(math.log(r.value) for r in found))
     return Ratio(mean, tuple(statistics.fmean(pulls) for pulls in zip(*(r.pulls for r in found), strict=True)))
+
+
+def mean_of(ratios: Iterable[Ratio]) -> Ratio:
+    """Arithmetic mean of ratios over the same seeds."""
+    found = list(ratios)
+    mean = statistics.fmean(r.value for r in found)
+    by_seed = zip(*(r.pulls for r in found), strict=True)
+    pulls = (statistics.fmean(r.value * p for r, p in zip(found, of, strict=True)) / mean for of in by_seed)
+    return Ratio(mean, tuple(pulls))

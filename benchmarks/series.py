@@ -41,6 +41,7 @@ from benchmarks.weather_replay import Runs, Trainings, replay
 from benchmarks.weather_table import Week
 
 NAMES = (*POLICIES, HILL_CLIMBING, DEFAULT)
+BEST, PAPERS = "best_fixed", "zeus"
 
 
 class Totals(NamedTuple):
@@ -48,6 +49,8 @@ class Totals(NamedTuple):
 
     cost: float
     below_target: int  # recurrences
+    without_model: int
+    attempts: int  # most of one recurrence
 
 
 def play(series: Series, part: tuple[str, int, int]) -> Totals:
@@ -58,8 +61,10 @@ def play(series: Series, part: tuple[str, int, int]) -> Totals:
         log = replay(series.weeks, series.job(default, policy), seed, truths=truths)
     else:
         log = climb(series, truths, default, seed, moves=policy == HILL_CLIMBING)
+    missed = [runs[-1] for runs in log if not runs[-1].reached]
+    given_up = sum(run.planned.bounded for run in missed)
     spent = math.fsum(run.spent.cost for runs in log for run in runs)
-    return Totals(spent, sum(not runs[-1].reached for runs in log))
+    return Totals(spent, len(missed) - given_up, given_up, max(map(len, log)))
 
 
 def climb(series: Series, truths: Sequence[Scenario], default: int, seed: int, *, moves: bool) -> list[Runs]:
@@ -83,46 +88,57 @@ def _train(trainings: Trainings, week: Week, truth: Scenario, runs: Runs, batch_
     return runs[-1].reached, runs[-1].spent.cost
 
 
-def figures(ours: Sequence[Totals], default: Sequence[Totals], best: Sequence[Totals]) -> dict[str, float]:
-    """Figures of one policy and default over all seeds: ratios of total cost, and the mean recurrences below target."""
-    against = ratio_of([t.cost for t in ours], [t.cost for t in default])
+def figures(ours: Sequence[Totals], baselines: Mapping[str, Sequence[Totals]]) -> dict[str, Any]:
+    """Figures of one policy and default over all seeds: ratios of total cost, and counts.
+
+    :param baselines: replays of always the default, of the best fixed size, and of the paper's policy.
+    """
+    against = {name: ratio_of([t.cost for t in ours], [t.cost for t in of]) for name, of in baselines.items()}
     return {
-        "total_vs_default": against.value,
-        "low": against.low,
-        "high": against.high,
-        "vs_best_fixed": ratio_of([t.cost for t in ours], [t.cost for t in best]).value,
+        "total_vs_default": against[DEFAULT].value,
+        "low": against[DEFAULT].low,
+        "high": against[DEFAULT].high,
+        "vs_best_fixed": against[BEST].value,
+        "vs_paper": against[PAPERS].to_json(),
         "runs_below_target": statistics.fmean(t.below_target for t in ours),
+        "runs_without_model": sum(t.without_model for t in ours),
+        "attempts": max(t.attempts for t in ours),
     }
 
 
 def measure(series: Series, policies: Sequence[str], seeds: int, jobs: int | None = None) -> dict[str, Any]:
     """{policy: {"small" | "near_optimal" | "large": figures}}."""
     chosen = defaults_of(series)
-    wanted = list(dict.fromkeys([*policies, DEFAULT]))
+    wanted = list(dict.fromkeys([*policies, PAPERS, DEFAULT]))
     parts = [(p, b, seed) for p in wanted for b in dict.fromkeys(chosen.values()) for seed in range(seeds)]
     found: dict[tuple[str, int], list[Totals]] = defaultdict(list)
     for part, totals in zip(parts, on_all_cores(partial(play, series), parts, jobs), strict=True):
         found[part[:2]].append(totals)
     best = found[DEFAULT, chosen["near_optimal"]]
+    baselines = {b: {DEFAULT: found[DEFAULT, b], BEST: best, PAPERS: found[PAPERS, b]} for b in chosen.values()}
     return {
-        policy: {
-            kind: {"batch_size": b, **figures(found[policy, b], found[DEFAULT, b], best)} for kind, b in chosen.items()
-        }
+        policy: {kind: {"batch_size": b, **figures(found[policy, b], baselines[b])} for kind, b in chosen.items()}
         for policy in policies
     }
 
 
 def markdown(measured: Mapping[str, Any]) -> list[str]:
     """The figures as a table."""
-    head = ["policy", "default", "total against always the default", "against the best fixed size", "below target"]
+    head = ["policy", "default", "total against always the default", "against the paper's policy"]
+    head += ["against the best fixed size", "below target"]
     rows = []
     for policy, kinds in measured.items():
         for kind, f in kinds.items():
-            low, high = (f"{100 * (f[name] - 1):+.1f}" for name in ("low", "high"))
-            total = f"{100 * (f['total_vs_default'] - 1):+.1f} % [{low}, {high}]"
+            total = percent([f["total_vs_default"], f["low"], f["high"]])
             fixed = f"{100 * (f['vs_best_fixed'] - 1):+.1f} %"
-            rows.append([policy, f"{f['batch_size']} ({kind})", total, fixed, f"{f['runs_below_target']:.1f}"])
+            size, below = f"{f['batch_size']} ({kind})", f"{f['runs_below_target']:.1f}"
+            rows.append([policy, size, total, percent(f["vs_paper"]), fixed, below])
     return table(head, rows)
+
+
+def percent(ratio: Sequence[float]) -> str:
+    """A ratio of total costs with its interval, as the change that it is."""
+    return "{:+.1f} % [{:+.1f}, {:+.1f}]".format(*(100 * (r - 1) for r in ratio))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
-    baselines = [name for name in ("zeus", HILL_CLIMBING) if name != args.policy]
+    baselines = [name for name in (PAPERS, HILL_CLIMBING) if name != args.policy]
     found = measure(series, [args.policy, *baselines], args.seeds, args.jobs)
     print(f"{len(series.weeks)} slices, {args.seeds} seeds; simulated power, measured epochs.\n")
     print("\n".join(markdown(found)))

@@ -62,8 +62,11 @@ def test_the_report_holds_the_policy_and_its_baselines(series: Path, tmp_path: P
     report = json.loads(out.read_text())
     assert set(report["defaults"]) == {"small", "near_optimal", "large"}
     assert set(report["baselines"]) == {"zeus", "hill_climbing"}
-    figures = {"batch_size", "total_vs_default", "low", "high", "vs_best_fixed", "runs_below_target"}
-    assert set(report["defaults"]["small"]) == figures
+    figures = {"batch_size", "total_vs_default", "low", "high", "vs_best_fixed", "vs_paper", "runs_below_target"}
+    assert set(report["defaults"]["small"]) == figures | {"runs_without_model", "attempts"}
+    assert report["defaults"]["small"]["runs_without_model"] == 0
+    assert report["defaults"]["small"]["attempts"] == 2
+    assert report["baselines"]["zeus"]["small"]["vs_paper"] == [1, 1, 1]
 
 
 def test_a_table_by_hand(tmp_path: Path) -> None:
