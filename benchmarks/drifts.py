@@ -8,6 +8,10 @@ towards small,       x (b / default)^.4, ^-.4: small, or large, batch sizes get 
   towards large
 switched             another workload's on the same GPU, read at the same place between the smallest and the largest
                      size, at the default's old level: another shape that no neighbour announces
+target raised        the best batch size and all larger ones never reach the target; smaller ones do as before
+target lowered       the way back; the default is the largest size that reaches the target before
+tilt, large lost     as ``towards small``, and the larger half of the sizes never reaches the target
+tilt, small lost     as ``towards large``, and the smaller half never does
 silent               one batch size away from the best, at first twice as dear as the best, costs .6 of it: nothing that
                      still runs tells it
 ===================  =================================================================================================
@@ -26,7 +30,17 @@ from itertools import pairwise
 
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
-from benchmarks.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs
+from benchmarks.lost_sizes import (
+    LOST,
+    LOWERED,
+    RAISED,
+    SMALL_ONLY,
+    best_and_larger,
+    half_of,
+    largest_reaching,
+    without,
+)
+from benchmarks.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs, with_default
 
 SHIFT, BACK = 50, 85  # recurrences, from 0
 END, END_BACK, END_SILENT = 120, 150, 200
@@ -34,7 +48,7 @@ LEVEL, SWITCHED, SILENT = "level x", "switched", "silent"
 LEVELS = (1.3, 2.5, 10.0)
 TILT = 0.4
 TILTS = {"towards small": TILT, "towards large": -TILT}  # exponent of b / default
-KINDS = (*(f"{LEVEL}{level:g}" for level in LEVELS), *TILTS, SWITCHED, SILENT)
+KINDS = (*(f"{LEVEL}{level:g}" for level in LEVELS), *TILTS, SWITCHED, *LOST, SILENT)
 BAD, GOOD = 2.0, 0.6  # cost of the silent batch size before and after, cheapest other = 1
 ROOM = 1.5
 SEEN = 0.15  # change of the mean log Epochs
@@ -91,8 +105,27 @@ def shifted(kind: str, scenario: Scenario, whole: Sequence[Scenario]) -> tuple[S
     if kind == SILENT:
         b = away_from_best(scenario)
         return None if b is None else with_room(at_cost(scenario, b, BAD), at_cost(scenario, b, GOOD))
+    if kind in LOST:
+        return _losing(kind, scenario)
     after = _switched(scenario, whole) if kind == SWITCHED else times(scenario, factor_of(kind, scenario.pair))
     return None if after is None else with_room(scenario, after)
+
+
+def _losing(kind: str, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
+    """A shift after which sizes stop reaching the target; ``target lowered``: after which they reach it again."""
+    if kind in (RAISED, LOWERED):
+        after = without(scenario, best_and_larger(scenario))
+    else:
+        tilt = "towards small" if kind == SMALL_ONLY else "towards large"
+        tilted = times(scenario, factor_of(tilt, scenario.pair))
+        after = without(tilted, half_of(scenario, large=kind == SMALL_ONLY))
+    if after is None:
+        return None
+    before, after = with_room(scenario, after)
+    if kind != LOWERED:
+        return before, after
+    raised = largest_reaching(after)
+    return raised, with_default(before, raised.pair.default_batch_size)
 
 
 def factor_of(kind: str, pair: Pair) -> Callable[[int], float]:
