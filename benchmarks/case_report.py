@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.baselines import BASELINES, DEFAULT
 from benchmarks.drifts import Drift
 from benchmarks.paper import table
-from benchmarks.ratios import Ratio, geomean_of, mean_of, ratio_of
+from benchmarks.ratios import Ratio, geomean_of, mean_and_worst, mean_of, ratio_of
 from benchmarks.replays import Replays, mean_ci
 from benchmarks.scenario_report import FLOOR, OURS, PAPERS, Found, Variant, cell, ratio_between, regret_cell, spent
 
@@ -50,12 +50,7 @@ def _of_case(found: Mapping[str, Replays], since: int, policy: str) -> dict[str,
 def _over_all(found: Found, since: Mapping[str, int], policy: str) -> dict[str, Any]:
     costs = {name: _cost(of, policy) for name, of in found.items()}
     regrets = {name: ratio_between(of, since=since[name], ours=policy) for name, of in found.items()}
-    return {COST: _summary(costs, mean_of), REGRET: _summary(regrets, geomean_of)}
-
-
-def _summary(ratios: Mapping[str, Ratio], mean: Callable[..., Ratio]) -> dict[str, Any]:
-    worst = max(ratios, key=lambda name: ratios[name].value)
-    return {"mean": mean(ratios.values()).to_json(), "worst_case": worst, "worst": ratios[worst].to_json()}
+    return {COST: mean_and_worst(costs, mean_of), REGRET: mean_and_worst(regrets, geomean_of)}
 
 
 def case_markdown(report: Mapping[str, Any]) -> list[str]:
