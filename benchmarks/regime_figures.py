@@ -134,7 +134,7 @@ def _found(ours: Mapping[str, Played]) -> dict[str, Any]:
 
 def _mean_and_worst(by_pair: Mapping[str, float]) -> dict[str, Any]:
     worst = max(by_pair, key=lambda pair: by_pair[pair])
-    return {"mean": statistics.fmean(by_pair.values()), "worst": by_pair[worst], "worst_pair": worst}
+    return {"mean": statistics.fmean(by_pair.values()), "worst_case": worst, "worst": by_pair[worst]}
 
 
 SPECIAL = {BELOW: _below, ALARMS: _alarms, FOUND: _found}

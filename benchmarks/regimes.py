@@ -1,12 +1,13 @@
 """Where the policy loses: ``python -m benchmarks.regimes --traces DIR [--series DIR] [--report OUT.json]``.
 
-    python -m benchmarks.regimes --traces DIR --every 4 --seeds 4       # a quarter of the pairs, in about a minute
+    python -m benchmarks.regimes --traces DIR --every 4 --seeds 4       # a quarter of the pairs, in under a minute
 
 Prints one table: real retraining series, each from a small, a near-optimal and a large default, then every regime of
 ``regime_set`` on every measured pair. Figures are the total cost of the default policy's runs, against always training
 the default batch size and against the paper's policy: arithmetic mean over the pairs and the worst pair, with 95 %
-intervals over the seeds (a series' come from its replays, too). Bold: surely dearer. Costs are expected costs; those of
-the regimes' default hang on no seed. A run below target is not charged for being done again, but counted.
+intervals over the seeds. Bold: surely dearer. The regimes' costs are expected costs, so those of their default hang on
+no seed; a series' are those of its measured trainings (``benchmarks.series``). A run below target is not charged for
+being done again, but counted.
 
 What else is said of a regime: recurrences below target from a shift of the data on, and how many of them after the
 target was reached again; changes of the data that were seen where there were none, per 100 recurrences; the share of
@@ -93,10 +94,10 @@ def _bold(ratio: Sequence[float]) -> str:
 def _special(of: Mapping[str, Any]) -> str:
     if "below_target" in of:
         f = of["below_target"]
-        return f"{f['mean']:.1f} below target, {f['again']:.1f} again; worst {f['worst']:.1f}, {f['worst_pair']}"
+        return f"{f['mean']:.1f} below target, {f['again']:.1f} again; worst {f['worst']:.1f}, {f['worst_case']}"
     if "false_alarms" in of:
         f = of["false_alarms"]
-        return f"{f['mean']:.2f} false alarms per 100; worst {f['worst']:.2f}, {f['worst_pair']}"
+        return f"{f['mean']:.2f} false alarms per 100; worst {f['worst']:.2f}, {f['worst_case']}"
     if "found" in of:
         f = of["found"]
         when = "never" if f["median_recurrence"] is None else f"median {f['median_recurrence']:g} recurrences"

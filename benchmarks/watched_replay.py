@@ -1,4 +1,7 @@
-"""Replays by the product's own loop where the log may be wrong, and where each change that is detected is counted."""
+"""Replays by the product's own loop where the log may be wrong, and where each change that is detected is counted.
+
+What a run costs is wrong in its row of the log alone: the bounds of a run are checked at true costs.
+"""
 
 from __future__ import annotations
 
