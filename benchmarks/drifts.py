@@ -9,7 +9,7 @@ towards small,       x (b / default)^.4, ^-.4: small, or large, batch sizes get 
 switched             another workload's on the same GPU, read at the same place between the smallest and the largest
                      size, at the default's old level: another shape that no neighbour announces
 target raised        the best batch size and all larger ones never reach the target; smaller ones do as before
-target lowered       the way back; the default is the largest size that reaches the target before
+target lowered       the way back; a default that does not reach the target before gives way to the largest that does
 tilt, large lost     as ``towards small``, and the larger half of the sizes never reaches the target
 tilt, small lost     as ``towards large``, and the smaller half never does
 silent               one batch size away from the best, at first twice as dear as the best, costs .6 of it: nothing that
@@ -37,7 +37,7 @@ from benchmarks.lost_sizes import (
     SMALL_ONLY,
     best_and_larger,
     half_of,
-    largest_reaching,
+    with_reaching_default,
     without,
 )
 from benchmarks.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs, with_default
@@ -124,7 +124,7 @@ def _losing(kind: str, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
     before, after = with_room(scenario, after)
     if kind != LOWERED:
         return before, after
-    raised = largest_reaching(after)
+    raised = with_reaching_default(after)
     return raised, with_default(before, raised.pair.default_batch_size)
 
 

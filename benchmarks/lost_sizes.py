@@ -34,10 +34,11 @@ def half_of(scenario: Scenario, *, large: bool) -> Sequence[int]:
     return sizes[len(sizes) - count :] if large else sizes[:count]
 
 
-def largest_reaching(scenario: Scenario) -> Scenario:
-    """The scenario with the largest batch size that reaches the target as its default."""
+def with_reaching_default(scenario: Scenario) -> Scenario:
+    """The scenario; where its default never reaches the target, with the largest batch size that does."""
     pair = scenario.pair
-    return with_default(scenario, max(b for b in pair.batch_sizes if reaching(pair, b)))
+    reach = [b for b in pair.batch_sizes if reaching(pair, b)]
+    return scenario if pair.default_batch_size in reach else with_default(scenario, max(reach))
 
 
 def below_after(found: Replays, shift: int) -> dict[str, Any]:

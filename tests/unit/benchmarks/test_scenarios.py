@@ -208,9 +208,11 @@ def test_where_the_smallest_size_is_best_no_target_can_be_raised() -> None:
 
 
 def test_the_default_of_a_lowered_target_reaches_it_before() -> None:
-    lowered = drifts([pair_of("one", {16: (4,), 32: (4,), 64: (3,), 128: (2,)})])["one/v100 target lowered"]
-    assert lowered.before.pair.default_batch_size == 64
-    assert reach(lowered.before) == [16, 32, 64]
+    for best, default in ((64, 32), (128, 64)):
+        epochs = {b: (2,) if b == best else (5,) for b in (16, 32, 64, 128)}
+        before = drifts([pair_of("one", epochs)])["one/v100 target lowered"].before
+        assert before.pair.default_batch_size == default, "64, where that reaches it"
+        assert reach(before) == [b for b in epochs if b < best]
 
 
 @pytest.mark.parametrize(("kind", "left"), [("large", [16, 32, 64]), ("small", [64, 128, 256])])
