@@ -22,6 +22,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +33,7 @@ import numpy as np
 
 from airflow_provider_zeus import optimizer
 from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision
 from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid
@@ -42,8 +44,8 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.cores import on_all_cores
 from benchmarks.paper import chosen_traces, positive, table
-from benchmarks.replays import mean_ci
-from benchmarks.series_scenarios import Series, series_in
+from benchmarks.replays import mean_ci, spent_by
+from benchmarks.series_table import defaults_of, read_series, tables_in
 
 FACTORS = {"halved": 0.5, "doubled": 2.0}
 AT = 20  # recurrences after which regret is compared, beside the end
@@ -176,6 +178,14 @@ class Variant(NamedTuple):
     factor: float = 1.0
 
 
+class Recurring(NamedTuple):
+    """A job, what holds in its recurrences (the last for all that follow), and how often it recurs."""
+
+    job: ZeusJob
+    truths: Sequence[Scenario]
+    recurrences: int
+
+
 class Outcome(NamedTuple):
     """Figures of one variant, one entry per seed."""
 
@@ -217,17 +227,17 @@ def outcome_of(variant: Variant) -> Outcome:
     found, digest, constant = Outcome([], [], [], ""), hashlib.sha256(), variant.constant
     with patched(constant, constant.scaled(variant.factor)) if constant else nullcontext():
         for seed in range(variant.seeds):
-            curves = [_replay((pair,), variant.policy, seed, digest).expected_regret() for pair in pairs]
+            curves = [_replay(pair, variant.policy, seed, digest).expected_regret() for pair in pairs]
             found.regret_20.append(statistics.fmean(c[min(AT, len(c)) - 1] for c in curves))
             found.regret_end.append(statistics.fmean(c[-1] for c in curves))
-            costs = [math.fsum(_replay(slices, variant.policy, seed, digest).expected_cost) for slices in series]
+            costs = [spent_by(_replay(each, variant.policy, seed, digest)) for each in series]
             found.series_cost.append(statistics.fmean(map(math.log, costs)) if costs else 0.0)
     return found._replace(decisions=digest.hexdigest())
 
 
-def _replay(truths: Series, policy: str, seed: int, digest: Any) -> Log:
-    """Replay a pair, or the slices of a series. Every decision is added to ``digest``."""
-    job, recurrences = truths[0].job(policy=policy), len(truths) if len(truths) > 1 else truths[0].pair.recurrences
+def _replay(what: Recurring, policy: str, seed: int, digest: Any) -> Log:
+    """Replay a job under a policy. Every decision is added to ``digest``."""
+    job, (first, *_) = replace(what.job, policy=policy), what.truths
 
     def recorded(*args: Any, **kwargs: Any) -> Decision:
         decision = choose(*args, **kwargs)
@@ -237,15 +247,22 @@ def _replay(truths: Series, policy: str, seed: int, digest: Any) -> Log:
         return decision
 
     with patch.object(driver, "choose", recorded):
-        return driver.replay(truths[0], job, recurrences, seed, dict(enumerate(truths)))
+        return driver.replay(first, job, what.recurrences, seed, dict(enumerate(what.truths)))
 
 
 @cache
 def _jobs(
     traces: Path, gpus: tuple[str, ...], workloads: tuple[str, ...], series: Path | None
-) -> tuple[list[Scenario], list[Series]]:
-    pairs = [Scenario(pair) for pair in Traces(traces).pairs(gpus, workloads)]
-    return pairs, series_in(series) if series else []
+) -> tuple[list[Recurring], list[Recurring]]:
+    """The pairs of workload and GPU; and the series, each with its three defaults."""
+    whole = [Scenario(pair) for pair in Traces(traces).pairs(gpus, workloads)]
+    tables = [read_series(path) for path in tables_in(series)] if series else []
+    slices = [
+        Recurring(table.job(b, KG), table.truths(b), len(table.weeks))
+        for table in tables
+        for b in dict.fromkeys(defaults_of(table).values())
+    ]
+    return [Recurring(s.job(), [s], s.pair.recurrences) for s in whole], slices
 
 
 def rows_of(

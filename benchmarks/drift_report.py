@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.drifts import END, END_SILENT, LEVELS, SHIFT, Drift
+from benchmarks.lost_sizes import LOST, below_after, below_rows
 from benchmarks.paper import table
 from benchmarks.ratios import geomean_of
 from benchmarks.replays import Replays, mean_ci
@@ -19,6 +20,7 @@ from benchmarks.scenario_report import (
     cell,
     common_verdicts,
     entry_of,
+    kind_of,
     kinds_table,
     ratio_between,
     regret_cell,
@@ -27,7 +29,7 @@ from benchmarks.scenario_report import (
     worst_table,
 )
 
-GEOMEAN, WORST, FALSE_ALARM = 0.30, 2.2, 5.0
+GEOMEAN, WORST, FALSE_ALARM, BELOW = 0.30, 2.2, 5.0, 6
 SWEEP = 60  # a window of so many converged runs: what has no run within it is tried again
 SWEPT = f"{OURS}_window_{SWEEP}"
 STEADY, SMALL = "steady", f"level x{LEVELS[0]:g}"
@@ -37,10 +39,14 @@ def drift_report(found: Found, cases: Mapping[str, Drift], variants: Mapping[str
     """``report.json["drift"]``. ``variants``: what was replayed; the first is ours, the second the paper's."""
     shifted = {n: of for n, of in found.items() if cases[n].shifts and cases[n].silent is None}
     entries = {n: {"announced": cases[n].announced, **entry_of(of, SHIFT)} for n, of in shifted.items()}
+    lost = {n: e for n, e in entries.items() if kind_of(n).removesuffix(" and back") in LOST}
+    other = {n: e for n, e in entries.items() if n not in lost}
     groups = {
         "all": entries,
-        "announced": {n: e for n, e in entries.items() if e["announced"]},
-        "unannounced": {n: e for n, e in entries.items() if not e["announced"]},
+        "sizes lose or regain the target": lost,
+        "other": other,
+        "other, announced": {n: e for n, e in other.items() if e["announced"]},
+        "other, unannounced": {n: e for n, e in other.items() if not e["announced"]},
     }
     pairs = [name.removesuffix(f" {STEADY}") for name in found if name.endswith(f" {STEADY}")]
     return {
@@ -52,6 +58,7 @@ def drift_report(found: Found, cases: Mapping[str, Drift], variants: Mapping[str
             for policy in variants
             if policy != OURS
         },
+        "below_target": {n: {p: below_after(found[n][p], SHIFT) for p in variants} for n in lost},
         "steady": {
             policy: {p: mean_ci(spent(found[f"{p} {STEADY}"][policy], SHIFT)) for p in pairs} for policy in variants
         },
@@ -111,8 +118,19 @@ def drift_verdicts(report: Mapping[str, Any]) -> list[Verdict]:
             f"{max(prices.values()):.1f}",
             min(shares) > 0.5,
         ),
+        *_below_verdicts(report["below_target"]),
         *common_verdicts("drift", of),
     ]
+
+
+def _below_verdicts(entries: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
+    if not entries:
+        return []
+    ours = {name: of[OURS]["below"] for name, of in entries.items()}
+    worst = max(ours, key=lambda name: ours[name][0])
+    mean, half = ours[worst]
+    asked = f"drift: at most {BELOW} recurrences below target after sizes stop reaching it"
+    return [Verdict(asked, f"at most {mean:.1f} ± {half:.1f}, {worst}", mean - half <= BELOW)]
 
 
 def drift_markdown(report: Mapping[str, Any]) -> list[str]:
@@ -138,6 +156,10 @@ def drift_markdown(report: Mapping[str, Any]) -> list[str]:
         *kinds_table(report["scenarios"], WORST),
         "",
         *worst_table(report["scenarios"]),
+        "",
+        "### Sizes that lose or regain the target: recurrences below it from the shift on (again, once it was reached)",
+        "",
+        *table(["scenario", *report["variants"]], below_rows(report["below_target"], list(report["variants"]))),
         "",
         f"### What {SMALL} costs over no shift [C*]",
         "",

@@ -8,6 +8,10 @@ towards small,       x (b / default)^.4, ^-.4: small, or large, batch sizes get 
   towards large
 switched             another workload's on the same GPU, read at the same place between the smallest and the largest
                      size, at the default's old level: another shape that no neighbour announces
+target raised        the best batch size and all larger ones never reach the target; smaller ones do as before
+target lowered       the way back; a default that does not reach the target before gives way to the largest that does
+tilt, large lost     as ``towards small``, and the larger half of the sizes never reaches the target
+tilt, small lost     as ``towards large``, and the smaller half never does
 silent               one batch size away from the best, at first twice as dear as the best, costs .6 of it: nothing that
                      still runs tells it
 ===================  =================================================================================================
@@ -20,19 +24,31 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
-from benchmarks.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs
+from benchmarks.lost_sizes import (
+    LOST,
+    LOWERED,
+    RAISED,
+    SMALL_ONLY,
+    best_and_larger,
+    half_of,
+    with_reaching_default,
+    without,
+)
+from benchmarks.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs, with_default
 
 SHIFT, BACK = 50, 85  # recurrences, from 0
 END, END_BACK, END_SILENT = 120, 150, 200
+LEVEL, SWITCHED, SILENT = "level x", "switched", "silent"
 LEVELS = (1.3, 2.5, 10.0)
 TILT = 0.4
+TILTS = {"towards small": TILT, "towards large": -TILT}  # exponent of b / default
+KINDS = (*(f"{LEVEL}{level:g}" for level in LEVELS), *TILTS, SWITCHED, *LOST, SILENT)
 BAD, GOOD = 2.0, 0.6  # cost of the silent batch size before and after, cheapest other = 1
 ROOM = 1.5
 SEEN = 0.15  # change of the mean log Epochs
@@ -66,35 +82,72 @@ def drifts(pairs: Iterable[Pair]) -> dict[str, Drift]:
     found: dict[str, Drift] = {}
     for scenario in whole:
         name = scenario.pair.name
-        for kind, after in _tables(scenario, whole):
-            before, after = _with_room(scenario, after)
+        for kind in KINDS:
+            truths = shifted(kind, scenario, whole)
+            if truths is None:
+                continue
+            before, after = truths
+            if kind == SILENT:
+                found[f"{name} {kind}"] = Drift(before, END_SILENT, {SHIFT: after}, away_from_best(scenario))
+                continue
             found[f"{name} {kind}"] = Drift(before, END, {SHIFT: after})
             found[f"{name} {kind} and back"] = Drift(before, END_BACK, {SHIFT: after, BACK: before})
-            if kind == f"level x{LEVELS[0]:g}":
+            if kind == KINDS[0]:
                 found[f"{name} steady"] = Drift(before, END_SILENT)
-        if (b := _away_from_best(scenario)) is not None:
-            before, after = _with_room(at_cost(scenario, b, BAD), at_cost(scenario, b, GOOD))
-            found[f"{name} silent"] = Drift(before, END_SILENT, {SHIFT: after}, b)
     return found
 
 
-def _tables(scenario: Scenario, whole: Iterable[Scenario]) -> Iterator[tuple[str, Scenario]]:
-    for level in LEVELS:
-        yield f"level x{level:g}", times(scenario, partial(_alike, level))
+def shifted(kind: str, scenario: Scenario, whole: Sequence[Scenario]) -> tuple[Scenario, Scenario] | None:
+    """What holds before and after a shift of a kind; None where there is none of this scenario.
+
+    :param whole: all scenarios, whose tables ``switched`` takes.
+    """
+    if kind == SILENT:
+        b = away_from_best(scenario)
+        return None if b is None else with_room(at_cost(scenario, b, BAD), at_cost(scenario, b, GOOD))
+    if kind in LOST:
+        return _losing(kind, scenario)
+    after = _switched(scenario, whole) if kind == SWITCHED else times(scenario, factor_of(kind, scenario.pair))
+    return None if after is None else with_room(scenario, after)
+
+
+def _losing(kind: str, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
+    """A shift after which sizes stop reaching the target; ``target lowered``: after which they reach it again."""
+    if kind in (RAISED, LOWERED):
+        after = without(scenario, best_and_larger(scenario))
+    else:
+        tilt = "towards small" if kind == SMALL_ONLY else "towards large"
+        tilted = times(scenario, factor_of(tilt, scenario.pair))
+        after = without(tilted, half_of(scenario, large=kind == SMALL_ONLY))
+    if after is None:
+        return None
+    before, after = with_room(scenario, after)
+    if kind != LOWERED:
+        return before, after
+    raised = with_reaching_default(after)
+    return raised, with_default(before, raised.pair.default_batch_size)
+
+
+def factor_of(kind: str, pair: Pair) -> Callable[[int], float]:
+    """By how much Epochs(b) grow. Raises ValueError where there is no such kind."""
+    if kind in TILTS:
+        return lambda b: math.pow(b / pair.default_batch_size, TILTS[kind])
+    named, level = kind.startswith(LEVEL), float(kind.removeprefix(LEVEL))
+    if not named or not 0 < level < math.inf:
+        raise ValueError(kind)
+    return lambda b: level
+
+
+def _switched(scenario: Scenario, whole: Sequence[Scenario]) -> Scenario | None:
     default = scenario.pair.default_batch_size
-    yield "towards small", times(scenario, lambda b: math.pow(b / default, TILT))
-    yield "towards large", times(scenario, lambda b: math.pow(b / default, -TILT))
-    here = [s for s in whole if s.pair.gpu == scenario.pair.gpu]
-    after_own = here[here.index(scenario) + 1 :] + here[: here.index(scenario)]
-    switched = (taken_from(scenario, donor) for donor in after_own)
-    for found in switched:
+    here = [s.pair.name for s in whole if s.pair.gpu == scenario.pair.gpu]
+    at = here.index(scenario.pair.name)
+    by_name = {s.pair.name: s for s in whole}
+    for donor in here[at + 1 :] + here[:at]:
+        found = taken_from(scenario, by_name[donor])
         if reaching(found.pair, default) >= REACHES:  # a job whose default fails is another story
-            yield "switched", found
-            break
-
-
-def _alike(level: float, b: int) -> float:
-    return level
+            return found
+    return None
 
 
 def times(scenario: Scenario, factor: Callable[[int], float]) -> Scenario:
@@ -129,7 +182,7 @@ def _median(runs: tuple[float, ...]) -> float:
     return statistics.median_low(runs)
 
 
-def _with_room(before: Scenario, after: Scenario) -> tuple[Scenario, Scenario]:
+def with_room(before: Scenario, after: Scenario) -> tuple[Scenario, Scenario]:
     """Both with the ``max_epochs`` that lets what reached its target before do so after."""
     pair = before.pair
     reached = [b for b in pair.batch_sizes if reaching(pair, b) > 0]
@@ -139,7 +192,7 @@ def _with_room(before: Scenario, after: Scenario) -> tuple[Scenario, Scenario]:
 
 
 # ---------------------------------------------------------------------- one size alone
-def _away_from_best(scenario: Scenario) -> int | None:
+def away_from_best(scenario: Scenario) -> int | None:
     """Two places from the best batch size, else one; a larger one rather than a smaller one."""
     sizes = scenario.pair.batch_sizes
     best = sizes.index(scenario.best)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Z = 1.96
 LEAST = 1e-6  # of a mean regret [C*], so that it has a logarithm
@@ -67,3 +68,18 @@ def geomean_of(ratios: Iterable[Ratio]) -> Ratio:
     found = list(ratios)
     mean = math.exp(statistics.fmean(math.log(r.value) for r in found))
     return Ratio(mean, tuple(statistics.fmean(pulls) for pulls in zip(*(r.pulls for r in found), strict=True)))
+
+
+def mean_of(ratios: Iterable[Ratio]) -> Ratio:
+    """Arithmetic mean of ratios over the same seeds."""
+    found = list(ratios)
+    mean = statistics.fmean(r.value for r in found)
+    by_seed = zip(*(r.pulls for r in found), strict=True)
+    pulls = (statistics.fmean(r.value * p for r, p in zip(found, of, strict=True)) / mean for of in by_seed)
+    return Ratio(mean, tuple(pulls))
+
+
+def mean_and_worst(ratios: Mapping[str, Ratio], mean: Callable[[Iterable[Ratio]], Ratio]) -> dict[str, Any]:
+    """Ratios by case as JSON: their mean, and the highest with the name of its case."""
+    worst = max(ratios, key=lambda name: ratios[name].value)
+    return {"mean": mean(ratios.values()).to_json(), "worst_case": worst, "worst": ratios[worst].to_json()}

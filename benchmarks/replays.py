@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -62,6 +62,8 @@ class Replays:
     cum_energy: list[float] = field(default_factory=list)
     attempts: int = 0  # most of one recurrence
     batch_sizes: list[list[int]] = field(default_factory=list)  # of the model kept in each recurrence
+    spent: list[float] = field(default_factory=list)  # expected cost of all runs [J]
+    below_target: list[list[int]] = field(default_factory=list)  # recurrences, from 0
     runs_without_model: int = 0
     runs_below_target: int = 0
 
@@ -76,16 +78,21 @@ class Replays:
         self.cum_energy.append(statistics.fmean(log.energy_j) / run.energy_j)
         self.attempts = max(self.attempts, *log.attempts)
         self.batch_sizes.append(log.batch_size)
+        self.spent.append(spent_by(log))
+        self.below_target.append([t for t, runs in enumerate(log.runs) if not runs[-1].reached])
         self.runs_without_model += log.runs_without_model
         self.runs_below_target += log.runs_below_target
 
     def join(self, other: Replays) -> None:
         """Take in the replays of other seeds."""
-        for name in ("regret", "expected_regret", "eta_last5", "tta_last5", "cum_energy", "batch_sizes"):
+        for name in _PER_SEED:
             getattr(self, name).extend(getattr(other, name))
         for name in ("seconds", "recurrences", "runs_without_model", "runs_below_target"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.attempts = max(self.attempts, other.attempts)
+
+
+_PER_SEED = tuple(f.name for f in fields(Replays) if f.default_factory is list)
 
 
 def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, beta: float = 2.0) -> Log:
@@ -139,6 +146,11 @@ def run_tasks(folder: Path, tasks: Sequence[Task], jobs: int | None = None) -> d
 def chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
     """Seeds by the task."""
     return (seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK))
+
+
+def spent_by(log: Log) -> float:
+    """Expected cost of all runs of a replay; unlike in regret, a run below target is not charged for a repeat."""
+    return math.fsum(run.expected_cost for runs in log.runs for run in runs)
 
 
 def mean_ci(values: Sequence[float]) -> list[float]:

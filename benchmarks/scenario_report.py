@@ -38,9 +38,9 @@ def spent(found: Replays, since: int = 0, until: int | None = None) -> list[floa
     return [curve[last] - (curve[since - 1] if since else 0.0) for curve in found.expected_regret]
 
 
-def ratio_between(found: Mapping[str, Replays], theirs: str = PAPERS, since: int = 0) -> Ratio:
+def ratio_between(found: Mapping[str, Replays], theirs: str = PAPERS, since: int = 0, *, ours: str = OURS) -> Ratio:
     """Our regret since a recurrence over theirs."""
-    return ratio_of(spent(found[OURS], since), spent(found[theirs], since), FLOOR)
+    return ratio_of(spent(found[ours], since), spent(found[theirs], since), FLOOR)
 
 
 def entry_of(found: Mapping[str, Replays], since: int = 0) -> dict[str, Any]:

@@ -139,11 +139,7 @@ def coarser(scenario: Scenario, count: int) -> Scenario:
     others = [b for b in pair.batch_sizes if b != pair.default_batch_size]
     each = len(others) / max(count - 1, 1)
     kept = {pair.default_batch_size, *(others[int((i + 0.5) * each)] for i in range(count - 1))}
-    return changed(
-        scenario,
-        points={b: points for b, points in pair.points.items() if b in kept},
-        epochs={b: epochs for b, epochs in pair.epochs.items() if b in kept},
-    )
+    return listed(scenario, sorted(kept))
 
 
 def finer(scenario: Scenario, count: int) -> Scenario:
@@ -156,6 +152,12 @@ def finer(scenario: Scenario, count: int) -> Scenario:
             break
         low, high = max(gaps, key=lambda gap: (gap[1] / gap[0], -gap[0]))
         sizes = sorted([*sizes, min(max(round(math.sqrt(low * high)), low + 1), high - 1)])
+    return listed(scenario, sizes)
+
+
+def listed(scenario: Scenario, sizes: Iterable[int]) -> Scenario:
+    """These batch sizes alone, each measured or between two that were."""
+    pair = scenario.pair
     points: dict[int, tuple[PowerMeasurement, ...]] = {}
     epochs: dict[int, tuple[float, ...]] = {}
     for b in sizes:

@@ -4,6 +4,9 @@ Replays scenarios made of measured workloads (``scenario_sets``: one change each
 (``drifts``) under ``"knowledge_gradient"`` and under the paper's policy ``"zeus"``, with common random numbers, and
 writes ``report.json``, ``report.md`` and two pictures. Half of the scenarios are held out, by a hash of their name:
 ``--part development`` while constants are chosen, ``--part held-out`` once, at the end. Everything is simulated.
+
+``--file CASES.json`` replays scenarios that others bring instead (``scenario_cases`` says how they are written), under
+these two policies, hill climbing by doubling and halving, and always the default; it writes the first two files.
 """
 
 from __future__ import annotations
@@ -14,15 +17,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.simulation.driver import replay
+from benchmarks import case_report
+from benchmarks.baselines import BASELINES
 from benchmarks.cores import on_all_cores
 from benchmarks.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts
 from benchmarks.drifts import Drift, drifts
 from benchmarks.paper import add_selection, chosen_traces, needs, table
 from benchmarks.replays import Replays, chunks
+from benchmarks.scenario_cases import RECURRENCES, read_cases
 from benchmarks.scenario_report import (
     OURS,
     PAPERS,
@@ -36,7 +43,6 @@ from benchmarks.scenario_report import (
 from benchmarks.scenario_sets import PARTS, part_of, static_scenarios
 
 SEEDS = 50
-RECURRENCES = 100  # of a scenario without drift
 STATIC = {OURS: Variant(OURS), PAPERS: Variant(PAPERS)}
 # Forgetting costs the paper's policy more than it gains: of windows of 30, 40, 50, 60, 80 and 500 converged runs (which
 # no job here fills) the last is best over all drifts; ours is held against the default, 250, which none fills either.
@@ -61,10 +67,15 @@ def play(task: Task) -> Replays:
     """All its seeds."""
     found, scenario = Replays(), task.drift.before
     fields = {} if task.window is None else {"window": max(task.window, 2 * len(scenario.pair.batch_sizes))}
-    job = scenario.job(policy=task.policy, **fields)
     start = time.process_time()
     for seed in task.seeds:
-        found.add(scenario, replay(scenario, job, task.drift.recurrences, seed, task.drift.shifts))
+        baseline, drift = BASELINES.get(task.policy), task.drift
+        if baseline:
+            log = baseline(scenario, drift.recurrences, seed, drift.shifts)
+        else:
+            job = scenario.job(policy=task.policy, **fields)
+            log = replay(scenario, job, drift.recurrences, seed, drift.shifts)
+        found.add(scenario, log)
     found.seconds = time.process_time() - start
     return found
 
@@ -89,22 +100,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
     args = _parser().parse_args(arguments)
     start = time.monotonic()
-    static: Found = {}
-    drifting: Found = {}
     try:
-        if not args.no_pictures:
-            needs("matplotlib", ", or --no-pictures")
-        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-        drift_cases = drifts(pairs) if args.only != "static" else {}
-        if args.only != "drift":
-            chosen = {n: s for n, s in static_scenarios(pairs).items() if args.part in (part_of(n), "both")}
-            cases = {name: Drift(scenario, RECURRENCES) for name, scenario in chosen.items()}
-            static = run_all(cases, STATIC, args.seeds, args.jobs)
-        if drift_cases:
-            drifting = run_all(drift_cases, DRIFTING, args.seeds, args.jobs)
+        (brought if args.file else own_sets)(args)
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
+    print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
+    return 0
+
+
+def brought(args: argparse.Namespace) -> None:
+    """Replay the cases of a file."""
+    cases = read_cases(args.file, chosen_traces(args))
+    found = run_all(cases, case_report.POLICIES, args.seeds, args.jobs)
+    report = {"source": "simulated", "seeds": args.seeds, **case_report.case_report(found, cases)}
+    lines = case_report.case_markdown(report)
+    _write(args.out, report, "\n".join(lines) + "\n")
+    print("\n".join(lines[lines.index("") :]))
+
+
+def own_sets(args: argparse.Namespace) -> None:
+    """Replay the scenarios of ``scenario_sets`` and of ``drifts``."""
+    static: Found = {}
+    drifting: Found = {}
+    if not args.no_pictures:
+        needs("matplotlib", ", or --no-pictures")
+    pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+    drift_cases = drifts(pairs) if args.only != "static" else {}
+    if args.only != "drift":
+        chosen = {n: s for n, s in static_scenarios(pairs).items() if args.part in (part_of(n), "both")}
+        cases = {name: Drift(scenario, RECURRENCES) for name, scenario in chosen.items()}
+        static = run_all(cases, STATIC, args.seeds, args.jobs)
+    if drift_cases:
+        drifting = run_all(drift_cases, DRIFTING, args.seeds, args.jobs)
     report: dict[str, Any] = {"source": "simulated", "seeds": args.seeds}
     verdicts: list[Verdict] = []
     if static:
@@ -114,9 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report["drift"] = drift_report(drifting, drift_cases, DRIFTING)
         verdicts += drift_verdicts(report["drift"])
     report["verdicts"] = [v._asdict() for v in verdicts]
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    (args.out / "report.md").write_text(markdown_of(report, verdicts))
+    _write(args.out, report, markdown_of(report, verdicts))
     if not args.no_pictures:
         from benchmarks import scenario_figures  # it brings matplotlib
 
@@ -126,8 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scenario_figures.shifts(drifting, drift_cases, args.out / "drift.png")
     for verdict in verdicts:
         print(f"{'held  ' if verdict.held else 'MISSED'} {verdict.asked}: {verdict.found}")
-    print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
-    return 0
+
+
+def _write(out: Path, report: Mapping[str, Any], text: str) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (out / "report.md").write_text(text)
 
 
 def markdown_of(report: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
@@ -150,6 +180,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_selection(parser, "scenarios-report")
     parser.set_defaults(seeds=SEEDS)
+    parser.add_argument(
+        "--file", type=Path, help="replay the cases of this JSON file alone (benchmarks.scenario_cases)"
+    )
     parser.add_argument("--part", choices=[*PARTS, "both"], default="both", help="of the scenarios without drift")
     parser.add_argument("--only", choices=ONLY, help="scenarios without drift, or those with")
     parser.add_argument("--no-pictures", action="store_true", help="numbers alone")

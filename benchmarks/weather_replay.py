@@ -170,25 +170,28 @@ def replay(
     for week, truth in zip(weeks, truths or truths_of(weeks, job, points), strict=True):
         decision = choose(job, belief, device=truth.device, seed=decision_seed(job_id, number + 1, seed))
         runs: Runs = []
-        for planned in decision.attempts:
+        for planned in decision.chances:
             runs.append(trainings.attempt(week, truth, planned))
             if runs[-1].reached:
                 break
-        for run in runs:
+        for attempt, run in enumerate(runs, 1):
             number += 1
-            belief = learn(belief, _trial(job, week, truth, decision, run, number))
+            key = TrialKey(week.slice_key, attempt)
+            belief = learn(belief, _trial(job, key, number, week, truth, decision, run))
         log.append(runs)
     return log
 
 
-def _trial(job: ZeusJob, week: Week, truth: Scenario, decision: Decision, run: Run, number: int) -> Trial:
+def _trial(
+    job: ZeusJob, key: TrialKey, number: int, week: Week, truth: Scenario, decision: Decision, run: Run
+) -> Trial:
     """The row that the store would hold."""
     ended_early = run.planned.bounded and run.epochs < truth.pair.max_epochs
     state = State.GIVEN_UP if ended_early else State.EXHAUSTED
     return Trial(
         job_id=job.job_id or "weather",
         number=number,
-        key=TrialKey(str(number)),
+        key=key,
         origin=Origin(run_type="scheduled", data_slice=week.slice_key),
         spec=job.to_dict(),
         decision=decision,

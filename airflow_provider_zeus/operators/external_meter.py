@@ -74,8 +74,8 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, 
     example = {target.metric: 0.9, "epochs": 12}
     if target.value is None:
         target, example = replace(target, value=reported.get("target")), {**example, "target": 0.8}
-    required = {target.metric: reported.get(target.metric), "target": target.value}
-    missing = [name for name, value in required.items() if value is None]
+    required = [(target.metric, reported.get(target.metric)), ("target", target.value)]  # a metric may be named target
+    missing = [name for name, value in required if value is None]
     if missing:
         remedy = f"print it as JSON on its last line, as in {json.dumps(example)}"
         return State.EXHAUSTED, f"the command did not report its {' and '.join(missing)}: {remedy}", seen

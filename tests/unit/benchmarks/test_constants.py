@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus import optimizer
-from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.optimizer import changepoint, learn
 from airflow_provider_zeus.optimizer.knowledge_gradient import (
     acquisition,
@@ -23,7 +22,6 @@ from airflow_provider_zeus.optimizer.knowledge_gradient import (
 )
 from benchmarks import constants
 from benchmarks.constants import CONSTANTS, DECIDING, DERIVED, Constant, Outcome, Variant, outcome_of, patched
-from benchmarks.series_scenarios import series_in
 from tests.unit.simulation.tiny import write
 
 HEAD = "slice,batch_size,seed,epochs,s_per_epoch"
@@ -169,21 +167,3 @@ def test_what_cannot_be_replayed_is_one_line(
     (tmp_path / "empty").mkdir()
     assert constants.main(["--traces", str(tmp_path), "--series", str(tmp_path / "empty")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_a_series_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(
-        "\n".join([HEAD, "0,8,0,2,4", "0,16,0,3,2", "0,32,0,5,2", "1,8,0,3,4", "1,16,0,,2"])
-    )
-    smallest, cheapest, largest = series_in(tmp_path)
-    assert [s[0].pair.default_batch_size for s in (smallest, cheapest, largest)] == [8, 16, 32]
-    assert [truth.best for truth in smallest] == [16, 8]
-    assert smallest[0].best_cost == 3 * 2 * 100
-    assert smallest[1].pair.epochs[32] == (np.inf,), "it did not run on that slice"
-
-
-@pytest.mark.parametrize("rows", [[], ["0,8,0,2,4", "1,8,0,,4"], ["0,eight,0,2,4"]])
-def test_a_series_that_cannot_be_replayed_is_refused(tmp_path: Path, rows: list[str]) -> None:
-    (tmp_path / "a.csv").write_text("\n".join([HEAD, *rows]))
-    with pytest.raises(JobSpecError, match=r"series|batch_size"):
-        series_in(tmp_path)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
-from benchmarks.series import defaults_of, main, measure, read_series, weather
+from benchmarks.series import main, measure
+from benchmarks.series_table import defaults_of, read_series, tables_in, weather
 
 HEAD = "slice,batch_size,seed,epochs,s_per_epoch\n"
 
@@ -60,8 +62,25 @@ def test_the_report_holds_the_policy_and_its_baselines(series: Path, tmp_path: P
     report = json.loads(out.read_text())
     assert set(report["defaults"]) == {"small", "near_optimal", "large"}
     assert set(report["baselines"]) == {"zeus", "hill_climbing"}
-    figures = {"batch_size", "total_vs_default", "low", "high", "vs_best_fixed", "runs_below_target"}
-    assert set(report["defaults"]["small"]) == figures
+    figures = {"batch_size", "total_vs_default", "low", "high", "vs_best_fixed", "vs_paper", "runs_below_target"}
+    assert set(report["defaults"]["small"]) == figures | {"runs_without_model", "attempts"}
+    assert report["defaults"]["small"]["runs_without_model"] == 0
+    assert report["defaults"]["small"]["attempts"] == 2
+    assert report["baselines"]["zeus"]["small"]["vs_paper"] == [1, 1, 1]
+
+
+def test_a_table_by_hand(tmp_path: Path) -> None:
+    """Of slice 1, 32 was not trained and 16 never reached the target."""
+    path = tmp_path / "a.csv"
+    path.write_text(HEAD + "0,8,0,2,4\n0,16,0,3,2\n0,32,0,5,2\n1,8,0,3,4\n1,16,0,,2\n")
+    found = read_series(path)
+    assert found.max_epochs == 5, "the most that any training needed"
+    assert found.batch_sizes == [8, 16]
+    assert [truth.best for truth in found.truths(8)] == [16, 8]
+    assert read_series(path, 2).weeks[0].epochs[16] == (math.inf,), "a training ends after 2 epochs"
+    assert [p.name for p in tables_in(tmp_path)] == ["a.csv"]
+    with pytest.raises(JobSpecError, match="no CSV file"):
+        tables_in(tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize(

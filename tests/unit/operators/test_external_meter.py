@@ -91,6 +91,11 @@ class TestLastLine:
         assert (state, seen.target_value) == (State.CONVERGED, 1.3)
         assert outcome_of(RUNTIME, '{"rmse": 1.4, "target": 1.3}', SEEN)[0] is State.EXHAUSTED
 
+    def test_a_metric_may_be_named_target(self) -> None:
+        job = replace(JOB, target="target >= 0.9")
+        assert outcome_of(job, "done", SEEN)[0] is State.EXHAUSTED
+        assert outcome_of(job, '{"target": 0.95}', SEEN)[0] is State.CONVERGED
+
     @pytest.mark.parametrize("more", ["", ', "target": NaN', ', "target": true', ', "target": "1.3"'])
     def test_a_target_of_this_run_that_is_not_reported(self, more: str) -> None:
         state, reason, seen = outcome_of(RUNTIME, f'{{"rmse": 1.2{more}}}', SEEN)

@@ -134,7 +134,7 @@ def test_without_an_energy_source_cost_is_time() -> None:
 
 def test_a_jump_of_the_data_is_detected_and_starts_a_new_era() -> None:
     w = world()
-    w.runs(12)
+    w.runs(25)
     assert w.belief.era == 0, "no false alarm"
     shift = w.number
     w.epochs = {b: 2.5 * e for b, e in NEEDS.items()}
@@ -150,7 +150,7 @@ def test_a_jump_of_the_data_is_detected_and_starts_a_new_era() -> None:
 
 def test_the_reasons_after_a_jump_name_its_trial() -> None:
     w = world()
-    w.runs(12)
+    w.runs(25)
     w.epochs = {b: 2.5 * e for b, e in NEEDS.items()}
     reasons = [w.run().attempts[0].why for _ in range(20)]
     since = w.belief.changes[0].since
@@ -240,7 +240,7 @@ def test_the_reason_names_a_hard_slice() -> None:
 def test_a_size_that_never_reached_the_target_is_tried_less_after_a_change_too() -> None:
     w = world(needs={**NEEDS, 64: NEVER, 128: NEVER, 256: NEVER, 16: NEVER}, max_epochs=15)
     w.add(64, State.EXHAUSTED, 15.0, phase=Phase.EXPLORE)
-    w.runs(6)
+    w.runs(20)
     w.epochs = {**w.epochs, 32: 4.0}
     w.runs(8)
     assert w.belief.changes

@@ -1,0 +1,170 @@
+"""``benchmarks.regimes``: what befalls a job in each regime, replays of a log that is wrong, and the report."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.scenario import Scenario
+from benchmarks import regimes
+from benchmarks.baselines import run_cost
+from benchmarks.drifts import SHIFT, Drift
+from benchmarks.learn import job_with, log_of
+from benchmarks.ratios import mean_and_worst, mean_of, ratio_of
+from benchmarks.regime_figures import found_silent
+from benchmarks.regime_set import BY_NAME, REGIMES
+from benchmarks.watched_replay import given_up_times, noisy, watched
+from tests.unit.benchmarks.test_scenarios import ONE, TWO, WHOLE, pair_of
+from tests.unit.simulation.tiny import write
+
+KG = "knowledge_gradient"
+
+
+def job(name: str, scenario: Scenario = WHOLE, seed: int = 0) -> Drift:
+    found = BY_NAME[name].job(scenario, seed)
+    assert found is not None
+    return found
+
+
+# ---------------------------------------------------------------------- the regimes
+def test_every_regime_has_room_for_what_befalls_it() -> None:
+    assert len(BY_NAME) == len(REGIMES)
+    for regime in REGIMES:
+        drift = regime.job(Scenario(TWO), 0)
+        if drift is None:
+            continue
+        truths = [drift.before, *drift.shifts.values()]
+        assert len({truth.pair.max_epochs for truth in truths}) == 1, regime.name
+        assert all(0 <= t < drift.recurrences for t in drift.shifts), regime.name
+        assert {truth.pair.batch_sizes for truth in truths} == {TWO.batch_sizes}, regime.name
+
+
+def test_a_share_of_slices_that_nobody_reaches_hangs_on_the_seed() -> None:
+    def nobody(drift: Drift) -> set[int]:
+        return {t for t, truth in drift.shifts.items() if not math.isfinite(truth.best_cost)}
+
+    name = "10 % of slices that nobody reaches"
+    hopeless = [nobody(job(name, seed=seed)) for seed in range(50)]
+    assert nobody(job(name, seed=3)) == hopeless[3] != hopeless[4]
+    assert sum(map(len, hopeless)) / 5000 == pytest.approx(0.1, abs=0.02)
+
+
+def test_levels_come_and_go() -> None:
+    at_16 = {
+        name: [truth.pair.epochs[16] for _, truth in sorted(job(name).shifts.items())]
+        for name in ("level x2, on and off every ten", "weekly season x3")
+    }
+    low, twice, thrice = (4, 4, 5), (8, 8, 10), (12, 12, 15)
+    assert at_16["level x2, on and off every ten"][:30] == [low] * 10 + [twice] * 10 + [low] * 10
+    assert at_16["weekly season x3"][:14] == ([low] * 6 + [thrice]) * 2
+
+
+def test_a_slow_tilt_grows_and_spares_the_default() -> None:
+    drift = job("slow tilt towards large", Scenario(TWO))
+    steps = [drift.shifts[t].pair.epochs for t in sorted(drift.shifts)]
+    assert steps[0] == TWO.epochs
+    assert [epochs[64] for epochs in steps] == [TWO.epochs[64]] * 10
+    smallest = [epochs[8][0] for epochs in steps]
+    assert smallest == sorted(smallest)
+    assert smallest[-1] > 1.5 * smallest[0]
+
+
+def test_one_run_in_twenty_takes_three_times_as_long() -> None:
+    runs = job("5 % of runs take three times as long").before.pair.epochs
+    assert len(runs[16]) == 20 * len(ONE.epochs[16])
+    assert sorted(runs[16])[-3:] == [12, 12, 15]
+    assert sorted(runs[16])[:-3] == sorted(ONE.epochs[16] * 19)
+
+
+# ---------------------------------------------------------------------- replays
+def test_a_change_that_is_seen_is_counted() -> None:
+    many = pair_of("many", dict.fromkeys((32, 64, 128), (40.0, 41.0, 42.0)), most=50)
+    on_and_off = job("level x2, on and off every ten", Scenario(many))
+    assert watched(Drift(Scenario(many), 40), KG, 0).changes == 0
+    assert watched(replace(on_and_off, recurrences=40), KG, 0).changes >= 2
+
+
+def test_what_the_log_holds_may_be_wrong_while_costs_are_true() -> None:
+    drift = Drift(WHOLE, 30)
+    true, tenfold, noise = (watched(drift, KG, 0, m).log for m in (given_up_times(1), given_up_times(10), noisy(1.0)))
+    assert true.cost == watched(drift, KG, 0).log.cost
+    assert noise.batch_size != true.batch_size, "an error of the EpochCost decides otherwise"
+    for log in (true, tenfold, noise):
+        for run in (run for runs in log.runs for run in runs):
+            assert run.epoch_cost == WHOLE.arms[run.batch_size].epoch.cost
+
+
+def test_only_runs_that_were_given_up_are_misread() -> None:
+    rng, misread = random.Random(0), given_up_times(1.2)
+    (trial,) = log_of(job_with(3), 1)
+    factors = {state: misread(replace(trial, state=state), rng) for state in State}
+    assert factors == {**dict.fromkeys(State, 1.0), State.GIVEN_UP: 1.2}
+
+
+def test_what_looking_for_a_silent_improvement_cost_by_hand() -> None:
+    drift = Drift(WHOLE, 60, {SHIFT: WHOLE}, silent=16)
+    log = Log()
+    ran = watched(Drift(WHOLE, 60), KG, 0).log.runs[0][0]
+    cost = {b: run_cost(WHOLE, b) for b in (16, 64, 128)}
+
+    def add(*sizes: int) -> None:
+        runs = [ran._replace(batch_size=b, expected_cost=cost[b], reached=True) for b in sizes]
+        log.add(WHOLE, runs)
+
+    for sizes in [(64,)] * SHIFT + [(64,), (128, 64), (64,), (16,), (64,)]:
+        add(*sizes)
+    assert found_silent(log, drift) == (4, pytest.approx(cost[128] / cost[64]))
+    assert found_silent(log, replace(drift, silent=256))[0] is None
+
+
+# ---------------------------------------------------------------------- the report
+def test_mean_and_worst_by_hand() -> None:
+    found = mean_and_worst({"a": ratio_of([1.0], [2.0]), "b": ratio_of([3.0], [2.0])}, mean_of)
+    assert found == {"mean": [1, 1, 1], "worst_case": "b", "worst": [1.5, 1.5, 1.5]}
+
+
+HEAD = "slice,batch_size,seed,epochs,s_per_epoch\n"
+
+
+def test_the_report_has_every_regime_and_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out = tmp_path / "series", tmp_path / "out.json"
+    folder.mkdir()
+    (folder / "toy.csv").write_text(HEAD + "".join(f"{t},{b},0,{b // 8},{8 / b}\n" for t in range(9) for b in (8, 16)))
+    told = ["--traces", str(write(tmp_path)), "--seeds", "1", "--jobs", "1", "--report", str(out)]
+    assert regimes.main([*told, "--series", str(folder), "--max-epochs", "toy=5"]) == 0
+    report = json.loads(out.read_text())
+    assert set(report["series"]) == {"weather", "toy"}
+    assert set(report["series"]["toy"]) == {"small", "near_optimal", "large"}
+    befall = {regime.name for regime in REGIMES} - {"target raised", "target lowered"}
+    assert set(report["regimes"]) == befall, "16, the smallest size, is best: no target rules out larger ones alone"
+    assert report["runs_without_model"] == 0
+    assert report["attempts"] == 2
+    for regime in REGIMES:
+        of = report["regimes"].get(regime.name)
+        if of:
+            assert set(of) == {"pairs", "vs_default", "vs_paper", *([regime.special] if regime.special else [])}
+            assert of["vs_default"]["worst_case"] == "bert_qa/toy"
+            assert of["vs_default"]["mean"][0] > 0
+    assert report["regimes"]["nothing changes"]["false_alarms"]["mean"] == 0
+    printed = capsys.readouterr().out.splitlines()
+    rows = [line for line in printed if line.startswith("| ")]
+    assert len(rows) == 2 + 6 + len(befall)
+    assert len({row.count("|") for row in rows}) == 1
+
+
+def test_what_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces = ["--traces", str(write(tmp_path))]
+    (tmp_path / "empty").mkdir()
+    assert regimes.main([*traces, "--max-epochs", "bike=60"]) == 2
+    assert "--max-epochs = 'bike=60': is of no series here" in capsys.readouterr().err
+    assert regimes.main([*traces, "--series", str(tmp_path / "empty")]) == 2
+    assert "holds no CSV file" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        regimes.main([*traces, "--max-epochs", "bike=0"])
