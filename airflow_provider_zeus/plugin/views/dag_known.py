@@ -101,7 +101,8 @@ def _changepoints(log: Dataset) -> list[HistoryBreak]:
             runs = f"{len(change.shown_by)} runs" if len(change.shown_by) > 1 else "1 run"
             factor = f"{math.exp(change.jump):.2g}"
             text = (
-                f"The data changed: {runs} needed {factor} × the epochs predicted; epochs of older runs are forgotten."
+                f"The data changed: {runs} needed {factor} × the epochs predicted; older runs only show which batch "
+                "sizes are better."
             )
             marks.append(HistoryBreak(run_key(first), "data changed", text))
     return marks

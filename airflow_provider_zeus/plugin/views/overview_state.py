@@ -98,7 +98,7 @@ def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:
     runs = "1 run" if len(after) == 1 else f"{len(after)} runs"
     slower = "more" if change.jump >= 0 else "fewer"
     why = f"The data changed {runs} ago, at trial {change.since}: runs need {slower} epochs than before."
-    return JobState(name="drifted", why=f"{why} Epochs of older runs no longer count.")
+    return JobState(name="drifted", why=f"{why} Older runs only show which batch sizes are better.")
 
 
 def trend_of(rows: Sequence[RunRow]) -> Trend:

@@ -263,7 +263,7 @@ def test_a_change_of_the_data_is_marked_where_it_began() -> None:
     (mark,) = known(*log, job=job).marks
     assert mark.label == "data changed"
     assert int(mark.run[0].removeprefix("run")) in range(20, 24)
-    assert "forgotten" in mark.text
+    assert "older runs" in mark.text
 
 
 def test_lines_of_the_default_and_of_the_best_fixed() -> None:
