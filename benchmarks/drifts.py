@@ -62,6 +62,7 @@ class Drift:
     recurrences: int
     shifts: Mapping[int, Scenario] = field(default_factory=dict)
     silent: int | None = None  # the batch size that gets better, where it is one alone
+    expected_runs: int | None = None  # of the job; None: it does not say how often it recurs
 
     @property
     def announced(self) -> bool:

@@ -35,9 +35,9 @@ class Regime:
     special: str | None = None  # what is counted besides costs
 
 
-def steady(scenario: Scenario, seed: int, recurrences: int = RECURRENCES) -> Drift:
+def steady(scenario: Scenario, seed: int, recurrences: int = RECURRENCES, expected_runs: int | None = None) -> Drift:
     """Nothing changes."""
-    return Drift(scenario, recurrences)
+    return Drift(scenario, recurrences, expected_runs=expected_runs)
 
 
 def shift(kind: str, scenario: Scenario, seed: int) -> Drift | None:
@@ -87,6 +87,7 @@ def rough(scenario: Scenario, seed: int) -> Drift:
 REGIMES = (
     Regime("nothing changes", steady, special=ALARMS),
     Regime("ten recurrences alone", partial(steady, recurrences=FEW)),
+    Regime("ten recurrences, and the job expects ten", partial(steady, recurrences=FEW, expected_runs=FEW)),
     *(Regime(kind, partial(shift, kind), special=BELOW) for kind in LOST),
     *(Regime(f"{100 * share:g} % of slices that nobody reaches", partial(hopeless, share)) for share in (0.1, 0.3)),
     Regime("level x2, on and off every ten", partial(level, 2.0, lambda t: t // 10 % 2 == 1)),

@@ -52,7 +52,7 @@ def watched(drift: Drift, policy: str, seed: int, misread: Misread = right) -> W
         begun.update(change.since for change in after.changes)
         return after
 
-    job = drift.before.job(policy=policy)
+    job = drift.before.job(policy=policy, expected_runs=drift.expected_runs)
     with patch.object(driver, "learn", learn_and_watch):
         log = driver.replay(drift.before, job, drift.recurrences, seed, drift.shifts)
     return Watched(log, len(begun))

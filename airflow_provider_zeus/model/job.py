@@ -28,6 +28,9 @@ class ZeusJob:
     :param beta: an exploratory attempt is given up at ``beta`` times the incumbent's expected cost at the latest
         (section 4.4); above 1.
     :param policy: how the next batch size is chosen: ``"knowledge_gradient"``, or the paper's ``"zeus"``.
+    :param expected_runs: recurrences that the job will have in all, the first included. A short job tries fewer batch
+        sizes: what it learns has to pay in the runs that are left. Default: as many as its schedule has until the task's
+        ``end_date``; without one, many.
     :param peek: deprecated, without effect.
     :param window: number of converged recurrences that the bandit remembers (section 4.4, data drift); a batch size
         without a run among them is tried again.
@@ -63,6 +66,7 @@ class ZeusJob:
     beta: float = 2.0
     policy: str = "knowledge_gradient"
     window: int = 250
+    expected_runs: int | None = None
     peek: InitVar[bool | None] = None
     job_id: str | None = None
     job_version: str = "1"
@@ -159,6 +163,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "eta": float,
     "beta": float,
     "window": int,
+    "expected_runs": int,
     "gpus": int,
     "power_limits_w": float,
     "max_power_w": float,

@@ -153,6 +153,12 @@ CHECKS: dict[str, Check] = {
     ),
     "policy": _one_of(POLICIES),
     "window": _window,
+    "expected_runs": _must(
+        lambda value: _whole(value) and value >= 1,
+        "not a whole number of at least 1",
+        "give the number of scheduled runs of the job, or leave it out",
+        optional=True,
+    ),
     "job_id": _must(lambda value: isinstance(value, str) and value != "", *_TEXT, optional=True),
     "job_version": _must(lambda value: isinstance(value, str) and value != "", *_TEXT),
     "data_slice": _must(lambda value: isinstance(value, str) and value != "", *_TEXT, optional=True),

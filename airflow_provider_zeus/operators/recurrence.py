@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
 from airflow_provider_zeus.operators.asking import ask
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
+from airflow_provider_zeus.operators.schedule import runs_left
 from airflow_provider_zeus.operators.xcoms import COST, DECISION
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.factory import device_of
@@ -145,6 +146,7 @@ def ask_request(
         ),
         device=device,
         lease_s=lease_s,
+        runs_left=None if job.expected_runs else runs_left(context),
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "6"  # of learn(); checkpoints of another version are not read
+VERSION = "7"  # of learn(); checkpoints of another version are not read
 RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
 
@@ -50,6 +50,7 @@ class Belief:
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, device model): out of memory
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
     started: tuple[int, ...] = ()  # numbers of the newest first attempts: one per recurrence
+    recurrences: int = 0  # how many first attempts there were
     failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
     changes: tuple[Change, ...] = ()  # changes of Epochs within the window; runs before them count less
     surprises: tuple[Surprise, ...] = ()  # newest runs since the last change, against their predictions
@@ -195,6 +196,7 @@ class Belief:
                 "too_large": sorted(self.too_large),
                 "ends": [[*k, v] for k, v in self.ends.items()],
                 "started": self.started,
+                "recurrences": self.recurrences,
                 "failures": self.failures,
                 "changes": self.changes,
                 "surprises": self.surprises,
@@ -224,6 +226,7 @@ class Belief:
             too_large=frozenset((b, m) for b, m in d["too_large"]),
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
             started=tuple(d["started"]),
+            recurrences=d["recurrences"],
             failures=tuple(Failure(*f) for f in d["failures"]),
             changes=tuple(Change(since, jump, tuple(shown_by)) for since, jump, shown_by in d["changes"]),
             surprises=tuple(Surprise(*s) for s in d["surprises"]),

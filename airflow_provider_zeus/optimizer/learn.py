@@ -77,7 +77,8 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
     if failure is not None:
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
-    if trial.key.attempt == 1:
+    if trial.key.attempt == 1 and trial.number not in belief.started:
+        changes["recurrences"] = belief.recurrences + 1
         changes["started"] = tuple(sorted({*belief.started, trial.number})[-STRUCK_FOR:])
     ends = belief.ends.get((b, model), ())
     changes["ends"] = {**belief.ends, (b, model): _newest(ends, (trial.number, death), 2)}

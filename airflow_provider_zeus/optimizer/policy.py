@@ -56,6 +56,7 @@ def choose(
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     run_type: str | None = None,
+    runs_left: int | None = None,
 ) -> Decision:
     """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
 
@@ -67,6 +68,8 @@ def choose(
     :param seed: seed of the decision; see :func:`decision_seed`.
     :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read.
     :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
+    :param runs_left: recurrences after this one, where the schedule says so; ``job.expected_runs`` comes first. None:
+        many. The policy "zeus" does not use it.
     """
     settings = settings or {}
     pinned = settings.get("pin_batch_size")
@@ -79,7 +82,9 @@ def choose(
     if job.policy != "zeus":
         from airflow_provider_zeus.optimizer.knowledge_gradient.policy import recommend
 
-        attempts, second = recommend(job, belief, device, profiles, held)
+        if job.expected_runs is not None:
+            runs_left = max(job.expected_runs - belief.recurrences - 1, 0)
+        attempts, second = recommend(job, belief, device, profiles, held, runs_left)
         decision = Decision(
             attempts=attempts,
             seed=seed,

@@ -33,6 +33,7 @@ class AskRequest:
     origin: Origin
     device: DeviceInfo | None = None  # None: not known where the request is made (a pod)
     lease_s: float = 90.0
+    runs_left: int | None = None  # runs after this one until the schedule ends; None: not known, or no end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

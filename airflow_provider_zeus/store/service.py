@@ -87,6 +87,7 @@ def ask(log: TrialService, request: AskRequest, settings: Mapping[str, Any]) -> 
             seed=seed,
             settings=settings,
             run_type=request.origin.run_type,
+            runs_left=request.runs_left,
         )
         attempt = log.next_attempt(request.ti_id)
         trial = rules.opened(request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now)

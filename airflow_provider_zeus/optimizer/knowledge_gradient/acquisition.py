@@ -25,7 +25,7 @@ import numpy as np
 
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess, Indices, Vector, normal_cdf
 
-HORIZON = 30.0  # recurrences that will use the answer of an experiment
+HORIZON = 30.0  # recurrences that will use the answer of an experiment, where so many are left
 LOSS_AVERSION = 6.0  # how many joules saved make up for one lost beyond the allowance
 CAUTION = 0.7  # sd of a size's difference from the default that count against it
 BISECTION_WIDTH, BISECTION_STEPS = 2.0, 6  # of dearest_epoch: log EpochCost on each side, and halvings
@@ -62,6 +62,7 @@ class Predictions(NamedTuple):
     caution: float  # sd of c(b) - c(default) that count against b; 0 where the default is no incumbent
     max_epochs: float
     beta: float  # no attempt may cost more than beta x the incumbent's cost (section 4.4)
+    horizon: float  # recurrences that will use the answer of an experiment
     allowance: float  # expected cost [J] of the next recurrence above which a try counts as a loss
 
     @property
@@ -177,7 +178,7 @@ def net_value(
     runs = run_outcomes(predictions, candidates, log_epoch_costs, epoch_cost_variance)
     gains = gain(predictions, incumbent, candidates, runs)
     incumbent_cost = np.exp(runs.log_cost[..., incumbent])
-    value = value_if_given_up_at(HORIZON, success, gains, runs.cost, incumbent_cost[..., None])
+    value = value_if_given_up_at(predictions.horizon, success, gains, runs.cost, incumbent_cost[..., None])
     allowed = runs.cost <= predictions.beta * incumbent_cost[..., None]
     allowed[:, 0] = True
     expected = -value_if_given_up_at(0.0, success, gains, runs.cost, incumbent_cost[..., None])
@@ -186,7 +187,7 @@ def net_value(
     each, stop = np.arange(len(candidates)), np.where(allowed, value, -np.inf).argmax(1)
     net = value[each, stop] + incumbent_cost
     if candidates[-1] == incumbent:
-        net[-1] = HORIZON * (success[-1] * _OUTCOMES.p).dot(gains[-1])
+        net[-1] = predictions.horizon * (success[-1] * _OUTCOMES.p).dot(gains[-1])
     return net, runs.cost[each, stop]
 
 

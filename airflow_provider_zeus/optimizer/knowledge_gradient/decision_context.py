@@ -13,7 +13,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
-from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import CAUTION, Choice, Predictions
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import CAUTION, HORIZON, Choice, Predictions
 from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import in_reach, log_factors_after
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
@@ -51,13 +51,22 @@ class DecisionContext(NamedTuple):
     loads: Mapping[int, float]  # share of MAXPOWER that training drew on this device
     newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
     missed: frozenset[int]  # sizes that have converged, and whose newest run was complete and missed the target
+    horizon: float  # recurrences that will use the answer of a try
     rescues: float  # share of the newest runs that missed the target on whose slice another size reached it
 
     @classmethod
     def of(
-        cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]
+        cls,
+        job: ZeusJob,
+        belief: Belief,
+        device: DeviceInfo | None,
+        profiles: Sequence[ProfileSample],
+        runs_left: int | None = None,
     ) -> DecisionContext:
-        """The context of the next decision of this job on this device."""
+        """The context of the next decision of this job on this device.
+
+        :param runs_left: recurrences after the next one; None: many.
+        """
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
         feasible = frozenset(job.batch_sizes) - belief.barred(model, job.batch_sizes)
         converged, sizes, newest = belief.reached & feasible, belief.gp.sizes, belief.newest_runs
@@ -79,6 +88,7 @@ class DecisionContext(NamedTuple):
             loads=loads(belief, device),
             newest_runs=newest,
             missed=missed,
+            horizon=HORIZON if runs_left is None else min(HORIZON, float(runs_left)),
             rescues=_rescues(belief),
         )
 
@@ -100,6 +110,7 @@ class DecisionContext(NamedTuple):
             caution=CAUTION if default in may_be_incumbent else 0.0,
             max_epochs=self.belief.max_epochs,
             beta=self.job.beta,
+            horizon=self.horizon,
             allowance=self._allowance(np.exp(costs[0])),
         )
 

@@ -33,12 +33,14 @@ def recommend(
     device: DeviceInfo | None,
     profiles: Sequence[ProfileSample],
     held: str | None,
+    runs_left: int | None = None,
 ) -> Recommended:
     """(attempts of the next recurrence, the attempt that runs if the last of them misses the target).
 
     :param held: why no new batch size may be tried now; None where one may.
+    :param runs_left: recurrences after this one; None: many.
     """
-    (first, *after), second = _attempts(DecisionContext.of(job, belief, device, profiles), held)
+    (first, *after), second = _attempts(DecisionContext.of(job, belief, device, profiles, runs_left), held)
     if belief.changes and belief.age() <= SURPRISES:
         first = replace(first, why=f"{first.why} {_last_change(belief)}")
     return (first, *after), second
@@ -60,6 +62,8 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
         held = "The run before died"  # a retry has to end with a model
     if held is None and not context.epoch_costs:  # another device's joules rank batch sizes, but bound no run
         held = "No cost was measured on this device yet"
+    if held is None and context.horizon < 1:
+        held = "No later run could use what a try would show"
     if held is None:
         choice = best(predictions, index, context.in_reach)
         if choice.index != index:
@@ -112,12 +116,18 @@ def _exploratory(context: DecisionContext, predictions: Predictions, choice: Cho
     source = f"from {runs} run{'s' if runs > 1 else ''}" if runs else "predicted from its neighbours"
     why = (
         f"Knowledge gradient: {b} is believed to cost {text(float(cost[choice.index]))} ({source}), {incumbent} "
-        f"{text(float(cost[index]))}; what it may save in the next {HORIZON:g} runs is worth the try; it "
+        f"{text(float(cost[index]))}; what it may save in the {_later_runs(context)} is worth the try; it "
         f"is given up above {text(choice.give_up_at)}.{_hard_slice(context, b)}"
     )
     attempt = PlannedAttempt(batch_size=b, phase=Phase.EXPLORE if not runs else Phase.SAMPLE, why=why)
     dearest = None if b in context.epoch_costs else dearest_epoch(predictions, index, choice.index)
     return _bounded(context, attempt, choice.give_up_at, dearest)
+
+
+def _later_runs(context: DecisionContext) -> str:
+    """The runs that will use the answer of a try, as a text."""
+    runs = f"{context.horizon:g} run{'s' if context.horizon > 1 else ''}"
+    return f"next {runs}" if context.horizon >= HORIZON else f"{runs} left"
 
 
 def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> PlannedAttempt:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import JobSpecError
@@ -107,6 +110,15 @@ def test_the_data_slice_is_the_jobs_else_the_partition_else_the_end_of_the_inter
     assert asked(JOB, partition_key="2013-W05", data_interval_end=end) == "2013-W05"
     assert asked(JOB, partition_key=None, data_interval_end=end) == "2026-02-01T00:00:00+00:00"
     assert asked(JOB) is None
+
+
+def test_the_schedule_says_how_many_runs_are_left_where_the_job_does_not() -> None:
+    start, day = datetime(2026, 2, 1, tzinfo=UTC), timedelta(days=1)
+    with DAG("short", schedule=day, start_date=start, end_date=start + 9 * day) as dag:
+        task = EmptyOperator(task_id="train")
+    known = context(task=task, dag=dag, data_interval_end=start + 2 * day)
+    assert ask_request(JOB, known, None, lease_s=90).runs_left == 7
+    assert ask_request(replace(JOB, expected_runs=20), known, None, lease_s=90).runs_left is None
 
 
 def test_an_unknown_simulated_device_is_named_before_any_trial(

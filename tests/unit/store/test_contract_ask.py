@@ -178,3 +178,13 @@ def test_what_heartbeats_said_survives_a_death_without_a_result(store: Store, cl
     assert (failed.observation.epochs, failed.observation.energy_j) == (2.0, 50.0)
     assert len(store.points(key)) == 3
     assert [s.samples for s in store.ask(request(2)).profile] == [20]
+
+
+def test_the_last_scheduled_run_tries_nothing(store: Store, clock: Clock) -> None:
+    job = replace(JOB, policy="knowledge_gradient")
+    for n in range(1, 4):  # the default, three times
+        asked = store.ask(replace(request(n, job=job), runs_left=0))
+        assert asked.trial.batch_size == JOB.default_batch_size
+        store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size, epochs=4.0))
+        clock.t += 60
+    assert store.ask(replace(request(4, job=job), runs_left=50)).trial.planned.bounded

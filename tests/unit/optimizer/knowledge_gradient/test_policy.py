@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -78,6 +79,28 @@ def test_a_slice_that_no_size_reaches_changes_no_decision() -> None:
         w.epochs = usual
         assert w.runs(3) == [before] * 3
     assert not w.belief.changes
+
+
+def test_a_short_job_tries_only_what_its_few_runs_pay_back() -> None:
+    def spent(runs: int, expected_runs: int | None) -> float:
+        w = world({16: 18, 32: 10, 64: 9, 128: 40, 256: 90}, 32)  # 64 saves 46 %
+        w.job = replace(w.job, expected_runs=expected_runs)
+        first = w.runs(runs)
+        return cost(w) / (runs * 10 * w.epoch_cost(32)) if first[0] == 32 else math.nan
+
+    assert spent(3, 3) == pytest.approx(1, rel=0.02)
+    assert spent(60, 60) < 0.7
+    assert spent(60, 60) == pytest.approx(spent(60, None), rel=0.1)
+
+
+def test_the_last_run_tries_nothing() -> None:
+    w = world({16: 12, 32: 10, 64: 11, 128: 14, 256: 30}, 16)
+    w.runs(2)
+    assert w.decide().attempts[0].bounded
+    assert [a.batch_size for a in w.decide(runs_left=0).attempts] == [16]
+    w.job = replace(w.job, expected_runs=3)
+    assert w.belief.recurrences == 2
+    assert not w.decide(runs_left=50).attempts[0].bounded, "what the job says comes first"
 
 
 def test_what_was_saved_may_be_spent_on_tries() -> None:
