@@ -29,8 +29,8 @@ class ZeusJob:
         (section 4.4); above 1.
     :param policy: how the next batch size is chosen: ``"knowledge_gradient"``, or the paper's ``"zeus"``.
     :param expected_runs: recurrences that the job will have in all, the first included. A short job tries fewer batch
-        sizes: what it learns has to pay in the runs that are left. Default: as many as its schedule has until the task's
-        ``end_date``; without one, many.
+        sizes: what it learns has to pay in the runs that are left. Default: as many as its schedule has until the
+        task's ``end_date``; without one, many.
     :param peek: deprecated, without effect.
     :param window: number of converged recurrences that the bandit remembers (section 4.4, data drift); a batch size
         without a run among them is tried again.
