@@ -122,7 +122,11 @@ class ZeusJob:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON; templates and XComArgs stay, for Airflow to render."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if value is not None or name not in _LATER
+        }
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> Self:
@@ -175,4 +179,5 @@ _READ: dict[str, Callable[[str], Any]] = {
     "strict": _FLAGS.__getitem__,
 }
 _RETIRED = ("peek",)
+_LATER = ("expected_runs",)  # left out where None, so that an image with an older package reads the job
 _LISTS = ("batch_sizes", "power_limits_w", "learn_from")
