@@ -91,22 +91,24 @@ def best_limit(profile: Iterable[ProfileSample], weights: Weights) -> tuple[floa
 class Rates(NamedTuple):
     """Energy [J] and time [s] of one batch size, per sample trained and per epoch outside training.
 
-    Where no data loader counted samples, everything counts per epoch.
+    Where no data loader counted samples, everything counts per epoch. ``epochs``: over how many they were measured.
     """
 
     j_per_sample: float | None
     s_per_sample: float
     rest_j: float | None = None  # validation and waiting, per epoch
     rest_s: float = 0.0
+    epochs: float = 1.0
 
     @classmethod
     def of(cls, o: Observation) -> Rates | None:
         """Rates of one trial, without the excess of profiling; None where it measured no time or no epoch."""
-        time = _split(o, o.time_s, o.rest_s, o.excess_s)
-        if time is None:
+        epochs = o.epochs or (o.samples / o.samples_per_epoch if o.samples and o.samples_per_epoch else None)
+        time = _split(o.samples, epochs, o.time_s, o.rest_s, o.excess_s)
+        if time is None or not epochs:
             return None
-        j_per_sample, rest_j = _split(o, o.energy_j, o.rest_j, o.excess_j) or (None, None)
-        return cls(j_per_sample, time[0], rest_j, time[1])
+        j_per_sample, rest_j = _split(o.samples, epochs, o.energy_j, o.rest_j, o.excess_j) or (None, None)
+        return cls(j_per_sample, time[0], rest_j, time[1], epochs)
 
     @property
     def power_w(self) -> float | None:
@@ -122,12 +124,13 @@ class Rates(NamedTuple):
         return weights.cost(self.j_per_sample, self.s_per_sample) * (samples_per_epoch or 0.0) + rest
 
 
-def _split(o: Observation, total: float | None, rest: float | None, excess: float | None) -> tuple[float, float] | None:
+def _split(
+    samples: int | None, epochs: float | None, total: float | None, rest: float | None, excess: float | None
+) -> tuple[float, float] | None:
     """(per sample, per epoch) of energy or time without the excess; None, never 0, where they are unknown."""
-    epochs = o.epochs or (o.samples / o.samples_per_epoch if o.samples and o.samples_per_epoch else None)
     if total is None or not epochs:
         return None
     spent, rest = total - (excess or 0.0), rest or 0.0
-    if not o.samples:
+    if not samples:
         return (0.0, spent / epochs) if spent > 0 else None
-    return ((spent - rest) / o.samples, rest / epochs) if spent > rest else None
+    return ((spent - rest) / samples, rest / epochs) if spent > rest else None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
 VERSION = "7"  # of learn(); checkpoints of another version are not read
-RATES_KEPT = 8  # newest trials whose rates are averaged, per batch size and device
+RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
 
 Run = tuple[int, int, float]  # trial number, batch size, epochs

@@ -55,11 +55,12 @@ class Predictions(NamedTuple):
 
     gp: GaussianProcess
     log_epoch_cost: Vector
-    epoch_cost_variance: Vector  # of its logarithm; 0 where it was measured
+    epoch_cost_variance: Vector  # of its logarithm
+    unmeasured: Vector  # whether no run on this device has shown it
     log_factors: Vector  # (size, the size that converged): log factor on the cost of what may run afterwards
     trusted: Sequence[bool]  # whether it may be the incumbent
     success: Vector  # probability that a complete run reaches the target
-    caution: float  # sd of c(b) - c(default) that count against b; 0 where the default is no incumbent
+    caution: Vector  # log cost that counts against a size as the incumbent; 0 where the default cannot be it
     max_epochs: float
     beta: float  # no attempt may cost more than beta x the incumbent's cost (section 4.4)
     horizon: float  # recurrences that will use the answer of an experiment
@@ -72,7 +73,7 @@ class Predictions(NamedTuple):
         return cost
 
     def incumbent(self, second: Sequence[bool]) -> tuple[int, int | None]:
-        """Indices of the incumbent and of the next cheapest size. Eq. KG-21 of docs/knowledge-gradient.md.
+        """Indices of the incumbent and of the next cheapest size. Eq. KG-22 of docs/knowledge-gradient.md.
 
         The second one is None where it is likelier to miss the target than to reach it.
 
@@ -80,7 +81,7 @@ class Predictions(NamedTuple):
         """
         z = (math.log(self.max_epochs + 0.5) - self.gp.mean) / np.sqrt(self.gp.run_variance)
         success = [q * normal_cdf(v) for q, v in zip(self.success.tolist(), z.tolist(), strict=True)]
-        log_costs = (self.log_cost + self.caution * self.gp.difference_sd).tolist()
+        log_costs = (self.log_cost + self.caution).tolist()
         ranked = sorted((cost - math.log(max(success[i], 1e-6)), i) for i, cost in enumerate(log_costs))
         index = next(i for _, i in ranked if self.trusted[i])
         other = next((i for _, i in ranked if second[i] and i != index), None)
@@ -121,18 +122,19 @@ def run_outcomes(
     log_epoch_costs: Vector | None = None,
     epoch_cost_variance: Vector | None = None,
 ) -> RunOutcomes:
-    """Predictive distribution of one run of each candidate. Eq. KG-23 of docs/knowledge-gradient.md.
+    """Predictive distribution of one run of each candidate. Eq. KG-24 of docs/knowledge-gradient.md.
 
     :param log_epoch_costs: (candidate, size) that each candidate supposes; default: the predicted ones.
-    :param epoch_cost_variance: (candidate,) variance of the candidate's own log EpochCost; default: 0.
+    :param epoch_cost_variance: (candidate,) variance of the candidate's own log EpochCost; default: the predicted one.
     """
     gp, each = predictions.gp, np.arange(len(candidates))
     log_cost = gp.mean + (predictions.log_epoch_cost if log_epoch_costs is None else log_epoch_costs)
     own_log_cost = log_cost.take(candidates) if log_epoch_costs is None else log_cost[each, candidates]
     variance, covariance = gp.run_variance.take(candidates), gp.cov.take(candidates, 1)
-    if epoch_cost_variance is not None:
-        variance += epoch_cost_variance
-        covariance[candidates, each] += epoch_cost_variance
+    if epoch_cost_variance is None:
+        epoch_cost_variance = predictions.epoch_cost_variance.take(candidates)
+    variance += epoch_cost_variance
+    covariance[candidates, each] += epoch_cost_variance
     sd = np.sqrt(variance)
     covariance /= sd
     shift = covariance[..., None] * _OUTCOMES.z
@@ -140,7 +142,7 @@ def run_outcomes(
 
 
 def gain(predictions: Predictions, incumbent: int, candidates: Indices, runs: RunOutcomes) -> Vector:
-    """What each outcome would save per later recurrence [J]. Eq. KG-24 of docs/knowledge-gradient.md."""
+    """What each outcome would save per later recurrence [J]. Eq. KG-25 of docs/knowledge-gradient.md."""
     incumbent_then = np.exp(runs.log_cost[..., incumbent, None] + runs.shift[incumbent])
     usable = predictions.log_factors.take(candidates, 1)  # infinite for a size that may not run then
     np.add(usable.T, runs.log_cost, out=usable.T)
@@ -151,7 +153,7 @@ def gain(predictions: Predictions, incumbent: int, candidates: Indices, runs: Ru
 def value_if_given_up_at(
     horizon: float, success: Vector, gains: Vector, costs: Vector, incumbent_cost: Vector
 ) -> Vector:
-    """Value [J] of a run that is given up above each outcome's cost. Eq. KG-25 of docs/knowledge-gradient.md.
+    """Value [J] of a run that is given up above each outcome's cost. Eq. KG-26 of docs/knowledge-gradient.md.
 
     Arrays are (candidate, outcome), ``success`` and ``incumbent_cost`` (candidate, 1).
     """
@@ -167,7 +169,7 @@ def net_value(
     log_epoch_costs: Vector | None = None,
     epoch_cost_variance: Vector | None = None,
 ) -> tuple[Vector, Vector]:
-    """(net value [J], cost at which to give up [J]). Eqs. KG-26 and KG-27 of docs/knowledge-gradient.md.
+    """(net value [J], cost at which to give up [J]). Eqs. KG-27 and KG-28 of docs/knowledge-gradient.md.
 
     :param candidates: indices of batch sizes. Where the incumbent is among them it is the last one, and its net value
         is what its own run teaches.
@@ -192,12 +194,12 @@ def net_value(
 
 
 def _net_value_unmeasured(predictions: Predictions, incumbent: int, candidates: Indices) -> tuple[Vector, Vector]:
-    """:func:`net_value` where an EpochCost may be unmeasured. Eq. KG-28 of docs/knowledge-gradient.md.
+    """:func:`net_value` where an EpochCost may be unmeasured. Eq. KG-29 of docs/knowledge-gradient.md.
 
     The first epoch of such a run measures it, and the run may end there. The incumbent is the last candidate.
     """
     variance = predictions.epoch_cost_variance.take(candidates)
-    unmeasured = variance.nonzero()[0]
+    unmeasured = predictions.unmeasured.take(candidates).nonzero()[0]
     if not len(unmeasured):
         return net_value(predictions, incumbent, candidates)
     unmeasured = unmeasured[unmeasured < len(candidates) - 1]  # the incumbent is never stopped
@@ -224,7 +226,7 @@ def _supposing(predictions: Predictions, tried: Indices, log_epoch_costs: Vector
 
 
 def dearest_epoch(predictions: Predictions, incumbent: int, tried: int) -> float:
-    """EpochCost [J] above which a first epoch ends the try. Eq. KG-29 of docs/knowledge-gradient.md.
+    """EpochCost [J] above which a first epoch ends the try. Eq. KG-30 of docs/knowledge-gradient.md.
 
     Found by bisection, within a few per cent. So the attempt can decide after its profile without the posterior.
     """
@@ -233,6 +235,7 @@ def dearest_epoch(predictions: Predictions, incumbent: int, tried: int) -> float
     low, high = predicted - BISECTION_WIDTH, predicted + BISECTION_WIDTH
     for _ in range(BISECTION_STEPS):
         middle = (low + high) / 2
-        net, _ = net_value(predictions, incumbent, candidate, _supposing(predictions, candidate, np.array([middle])))
+        supposed = _supposing(predictions, candidate, np.array([middle]))
+        net, _ = net_value(predictions, incumbent, candidate, supposed, np.zeros(1))
         low, high = (middle, high) if net[0] > own[0] else (low, middle)
     return math.exp((low + high) / 2)

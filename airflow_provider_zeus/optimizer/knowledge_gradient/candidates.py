@@ -14,7 +14,7 @@ BEYOND_FACTOR = 1.4  # factor on the believed cost of a batch size that becomes 
 
 
 def candidates(sizes: tuple[int, ...], converged: frozenset[int]) -> tuple[bool, ...]:
-    """Whether each batch size is in reach of one that converged. Eq. KG-18 of docs/knowledge-gradient.md.
+    """Whether each batch size is in reach of one that converged. Eq. KG-19 of docs/knowledge-gradient.md.
 
     :param sizes: ascending.
     """
@@ -40,7 +40,7 @@ def in_reach(sizes: tuple[int, ...], feasible: frozenset[int], converged: frozen
 
 @lru_cache(maxsize=256)
 def log_factors_after(sizes: tuple[int, ...], feasible: frozenset[int], converged: frozenset[int]) -> Vector:
-    """Log factor on the cost of each size after another has converged. Eq. KG-19 of docs/knowledge-gradient.md.
+    """Log factor on the cost of each size after another has converged. Eq. KG-20 of docs/knowledge-gradient.md.
 
     Shape (size, the size that converged). Shared: do not modify.
     """

@@ -17,7 +17,12 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import CAUTI
 from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import in_reach, log_factors_after
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
-from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
+from airflow_provider_zeus.optimizer.thompson.arms import (
+    epoch_cost_variance,
+    epoch_costs,
+    epoch_costs_elsewhere,
+    loads,
+)
 from airflow_provider_zeus.optimizer.thompson.pruning import start_at
 
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
@@ -48,6 +53,7 @@ class DecisionContext(NamedTuple):
     in_reach: Sequence[bool]  # per size of all_sizes: whether it may be tried
     epoch_costs: Mapping[int, float]  # [J], measured on this device
     epoch_costs_elsewhere: Mapping[int, float]  # [J], measured on another one
+    epoch_cost_variance: Mapping[int, float]  # of ln EpochCost, by how much the runs on this device vary
     loads: Mapping[int, float]  # share of MAXPOWER that training drew on this device
     newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
     missed: frozenset[int]  # sizes that have converged, and whose newest run was complete and missed the target
@@ -85,6 +91,7 @@ class DecisionContext(NamedTuple):
             in_reach=in_reach(sizes, feasible, converged),
             epoch_costs=epoch_costs(belief, device, profiles, weights),
             epoch_costs_elsewhere=epoch_costs_elsewhere(belief, device, weights),
+            epoch_cost_variance=epoch_cost_variance(belief, device, weights),
             loads=loads(belief, device),
             newest_runs=newest,
             missed=missed,
@@ -98,24 +105,34 @@ class DecisionContext(NamedTuple):
         costs = predicted(self.all_sizes, self.epoch_costs, self.epoch_costs_elsewhere, default, self.loads)
         if costs is None:
             return None
+        noise = np.array([self.epoch_cost_variance.get(b, 0.0) for b in self.all_sizes])
         may_be_incumbent = self.converged - self.missed
         trusted, success = _trusted_and_success(self.all_sizes, may_be_incumbent, self.belief.reached)
         return Predictions(
             gp=self.belief.gp,
             log_epoch_cost=costs[0],
-            epoch_cost_variance=costs[1],
+            epoch_cost_variance=costs[1] + noise,
+            unmeasured=costs[1] > 0,
             log_factors=log_factors_after(self.all_sizes, self.feasible, self.converged),
             trusted=trusted,
             success=self._success(success),
-            caution=CAUTION if default in may_be_incumbent else 0.0,
+            caution=self._caution(costs[1] + noise) if default in may_be_incumbent else np.zeros(len(noise)),
             max_epochs=self.belief.max_epochs,
             beta=self.job.beta,
             horizon=self.horizon,
             allowance=self._allowance(np.exp(costs[0])),
         )
 
+    def _caution(self, epoch_cost_variance: Vector) -> Vector:
+        """What counts against each size beside the default where the incumbent is chosen, in ln cost."""
+        default = self.all_sizes.index(self.job.default_batch_size)
+        variance = self.belief.gp.difference_sd**2 + epoch_cost_variance + epoch_cost_variance[default]
+        variance[default] = 0.0
+        caution: Vector = CAUTION * np.sqrt(variance)
+        return caution
+
     def _allowance(self, epoch_costs: Vector) -> float:
-        """Expected cost [J] of a recurrence above which a try is a loss. Eq. KG-22 of docs/knowledge-gradient.md.
+        """Expected cost [J] of a recurrence above which a try is a loss. Eq. KG-23 of docs/knowledge-gradient.md.
 
         :param epoch_costs: EpochCost [J] of all sizes.
         """
@@ -132,7 +149,7 @@ class DecisionContext(NamedTuple):
         return dict(zip(self.all_sizes, self._success(success, skipped=frozenset()).tolist(), strict=True))
 
     def _success(self, unmissed: Vector, skipped: frozenset[int] | None = None) -> Vector:
-        """Probability that a complete run reaches its target. Eq. KG-20 of docs/knowledge-gradient.md.
+        """Probability that a complete run reaches its target. Eq. KG-21 of docs/knowledge-gradient.md.
 
         Of a size that has reached it, only the runs since the last change before its newest run count.
 

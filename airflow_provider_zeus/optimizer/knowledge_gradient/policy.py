@@ -143,7 +143,7 @@ def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> Plan
 def _bounded(
     context: DecisionContext, attempt: PlannedAttempt, limit: float, dearest: float | None = None
 ) -> PlannedAttempt:
-    """The attempt with its bounds. Eq. KG-30 of docs/knowledge-gradient.md.
+    """The attempt with its bounds. Eq. KG-31 of docs/knowledge-gradient.md.
 
     :param limit: cost [J] above which it is given up.
     :param dearest: EpochCost [J] above which it is given up after its first epoch; default: ``limit``.

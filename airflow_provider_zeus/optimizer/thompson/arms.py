@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, best_limit
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
@@ -85,26 +86,71 @@ def epoch_costs(
     """EpochCost(b) [J] at the newest slice's size for every batch size measured on this device (Eq. 7).
 
     The mean of the newest runs; for a batch size that was profiled and has not run, its profile. The profile's cost per
-    sample gives no cost per epoch until a run has reported the size of its slice.
+    sample gives no cost per epoch until a run has reported the size of its slice. A batch size of which no whole epoch
+    was seen is supposed to validate as the others do.
     """
     size = belief.slice_size[1] if belief.slice_size else None
-    where = device.where if device else None
+    here = _rates_here(belief, device)
+    whole = {b for b, entries in here.items() if any(rates.epochs >= 1 for _, rates in entries)}
     costs: dict[int, float] = {}
     for b in {s.batch_size for s in profiles} if size else ():
         best = best_limit((s for s in profiles if s.batch_size == b), weights)
         if best is not None:
             costs[b] = best[1] * (size or 0.0)
-    for (b, measured_on), entries in belief.rates.items():
-        cost = _mean_cost(entries, size, weights) if measured_on == where else None
-        if cost is not None:
-            costs[b] = cost
+    for b, entries in here.items():
+        measured = _measured(entries if b in whole else _training_alone(entries), size, weights)
+        if measured is not None:
+            costs[b] = measured.mean
+    uncounted = {b for b, entries in here.items() if not all(rates.s_per_sample for _, rates in entries)}
+    if early := costs.keys() - whole - uncounted:
+        rests = [rest.mean for b in whole - uncounted if (rest := _measured(here[b], 0.0, weights)) is not None]
+        costs.update({b: costs[b] + math.fsum(rests) / max(len(rests), 1) for b in early})
     return costs
 
 
+def epoch_cost_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
+    """Variance of ln EpochCost(b) of every batch size that ran on this device. Eq. KG-18 of docs/knowledge-gradient.md.
+
+    The runs of all sizes are taken to vary alike. 0 while each size has one run.
+    """
+    size = belief.slice_size[1] if belief.slice_size else None
+    found = {b: _measured(entries, size, weights) for b, entries in _rates_here(belief, device).items()}
+    known = {b: measured for b, measured in found.items() if measured is not None}
+    more = sum(measured.runs - 1 for measured in known.values())
+    variance = math.fsum(measured.squares for measured in known.values()) / max(more, 1)
+    return {b: variance / measured.runs for b, measured in known.items()}
+
+
+Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: trial number, rates
+
+
+def _rates_here(belief: Belief, device: DeviceInfo | None) -> dict[int, Entries]:
+    where = device.where if device else None
+    return {b: entries for (b, measured_on), entries in belief.rates.items() if measured_on == where}
+
+
+def _training_alone(entries: Entries) -> Entries:
+    """The same without validation, where samples were counted: of less than an epoch it would be a wrong share."""
+    return tuple((n, r._replace(rest_j=None, rest_s=0.0) if r.s_per_sample else r) for n, r in entries)
+
+
+class _Measured(NamedTuple):
+    """EpochCost of one batch size."""
+
+    mean: float  # [J], each run weighted by its epochs
+    runs: int
+    squares: float  # sum of the squared deviations of ln EpochCost
+
+
 @lru_cache(maxsize=1024)  # one trial changes the entries of one batch size
-def _mean_cost(entries: tuple[tuple[int, Rates], ...], size: float | None, weights: Weights) -> float | None:
-    known = [c for c in [r.epoch_cost(size, weights) for _, r in entries] if c is not None]
-    return math.fsum(known) / len(known) if known else None
+def _measured(entries: Entries, size: float | None, weights: Weights) -> _Measured | None:
+    known = [(cost, r.epochs) for _, r in entries if (cost := r.epoch_cost(size, weights)) is not None]
+    if not known:
+        return None
+    mean = math.fsum([cost * epochs for cost, epochs in known]) / math.fsum([epochs for _, epochs in known])
+    logs = [math.log(cost) for cost, _ in known if cost > 0]
+    middle = math.fsum(logs) / max(len(logs), 1)
+    return _Measured(mean, len(known), math.fsum([(log - middle) ** 2 for log in logs]))
 
 
 def epoch_costs_elsewhere(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:

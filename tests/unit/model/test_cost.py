@@ -137,14 +137,14 @@ def test_rates_split_training_from_the_rest_and_leave_profiling_out() -> None:
         epochs=4, samples=2_000, energy_j=5_000, time_s=50, rest_j=800, rest_s=8, excess_j=200, excess_s=2
     )
     rates = Rates.of(seen)
-    assert rates == Rates(j_per_sample=2.0, s_per_sample=0.02, rest_j=200.0, rest_s=2.0)
+    assert rates == Rates(j_per_sample=2.0, s_per_sample=0.02, rest_j=200.0, rest_s=2.0, epochs=4)
     # an epoch of 1000 samples: 0.5 x (2000 + 200) + 0.5 x 250 x (20 + 2)
     assert rates.epoch_cost(1_000.0, HALF) == pytest.approx(1100 + 2750)
 
 
 def test_without_a_count_of_samples_everything_counts_per_epoch() -> None:
     rates = Rates.of(Observation(epochs=4, energy_j=4_200, time_s=44, excess_j=200, excess_s=4))
-    assert rates == Rates(j_per_sample=0.0, s_per_sample=0.0, rest_j=1_000.0, rest_s=10.0)
+    assert rates == Rates(j_per_sample=0.0, s_per_sample=0.0, rest_j=1_000.0, rest_s=10.0, epochs=4)
     assert rates.epoch_cost(None, HALF) == pytest.approx(500 + 1250)
 
 

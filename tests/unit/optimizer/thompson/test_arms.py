@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, State
-from airflow_provider_zeus.optimizer.thompson.arms import RELATIVE_SD, arms_of, epoch_costs, mean_epochs
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT
+from airflow_provider_zeus.optimizer.thompson.arms import (
+    RELATIVE_SD,
+    arms_of,
+    epoch_cost_variance,
+    epoch_costs,
+    mean_epochs,
+)
 from tests.strategies import A40, V100
 from tests.unit.optimizer.world import World, job_of
 
@@ -88,12 +96,50 @@ def test_epoch_cost_averages_the_newest_runs_on_this_device() -> None:
     assert epoch_costs(world.belief, A40, (), Weights.of(JOB, A40)) == {}
 
 
-def test_epoch_cost_forgets_all_but_the_newest_eight() -> None:
+def test_epoch_cost_forgets_all_but_the_newest_runs() -> None:
     world = world_of(*[(32, 10.0)] * 3)
     world.epoch_s = {32: 20.0}
-    for _ in range(8):
+    for _ in range(RATES_KEPT):
         world.add(32)
     assert world.arms()[32].epoch_cost == pytest.approx(2 * EPOCH_COST)
+
+
+def test_a_run_counts_by_its_epochs() -> None:
+    world = world_of((32, 9.0))
+    world.epoch_s = {32: 20.0}
+    world.add(32, State.GIVEN_UP, 1.0)
+    assert world.arms()[32].epoch_cost == pytest.approx(1.1 * EPOCH_COST)
+
+
+def test_a_run_of_less_than_an_epoch_validates_as_the_others_do() -> None:
+    world = world_of()
+    world.add(32, epochs=10.0, rest_s=40.0, rest_j=40.0 * 200)  # of 100 s and 20 kJ
+    validated = 0.4 * EPOCH_COST
+    world.add(64, State.GIVEN_UP, 0.5, rest_s=1.0, rest_j=200.0)  # 5 s of training, a second of waiting
+    cost = epoch_costs(world.belief, V100, (), Weights.of(JOB, V100))
+    assert cost[32] == pytest.approx(EPOCH_COST)
+    assert cost[64] == pytest.approx(0.8 * EPOCH_COST + validated)
+    world.add(64, epochs=8.0)
+    cost = epoch_costs(world.belief, V100, (), Weights.of(JOB, V100))
+    assert cost[64] < 1.01 * EPOCH_COST, "its own validation is known now"
+
+
+def test_where_no_samples_are_counted_nothing_is_added() -> None:
+    world = world_of()
+    world.add(32, epochs=10.0, samples=None)
+    world.add(64, State.GIVEN_UP, 0.5, samples=None)
+    cost = epoch_costs(world.belief, V100, (), Weights.of(JOB, V100))
+    assert cost == {32: pytest.approx(EPOCH_COST), 64: pytest.approx(EPOCH_COST)}
+
+
+def test_the_variance_of_epoch_cost_is_pooled_over_the_sizes() -> None:
+    world, weights = world_of((32, 10.0), (64, 8.0)), Weights.of(JOB, V100)
+    assert epoch_cost_variance(world.belief, V100, weights) == {32: 0.0, 64: 0.0}
+    world.epoch_s = {32: 10.0 * math.exp(0.2)}
+    world.add(32)
+    known = epoch_cost_variance(world.belief, V100, weights)
+    assert known == {32: pytest.approx(0.02 / 2), 64: pytest.approx(0.02)}
+    assert epoch_cost_variance(world.belief, A40, weights) == {}
 
 
 def test_a_profile_gives_the_epoch_cost_of_a_size_that_never_ended_by_itself() -> None:
