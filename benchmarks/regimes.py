@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _named(text: str) -> tuple[str, int]:
+def named(text: str) -> tuple[str, int]:
     """``bike=60`` of the command line."""
     name, _, number = text.partition("=")
     try:
@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--series", type=Path, help="folder of retraining series; default: the weather example's alone")
     parser.add_argument(
         "--max-epochs",
-        type=_named,
+        type=named,
         nargs="+",
         default=[],
         metavar="NAME=N",

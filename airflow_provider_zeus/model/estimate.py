@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -36,12 +36,6 @@ class Estimate:
     def log_normal(cls, log_mean: float, log_sd: float) -> Self:
         """From a normal distribution of the logarithm; the value is the median."""
         return cls(math.exp(log_mean), math.exp(log_mean - Z * log_sd), math.exp(log_mean + Z * log_sd))
-
-    @classmethod
-    def bootstrap(cls, value: float, draws: Sequence[float]) -> Self:
-        """``value`` with the 5 % and 95 % quantiles of its bootstrap draws (at least one)."""
-        ordered, last = sorted(draws), len(draws) - 1
-        return cls(value, ordered[round(0.05 * last)], ordered[round(0.95 * last)])
 
     def times(self, factor: float | None, why_not: str = "") -> Estimate:
         """Value and interval times a factor of at least 0; missing, for the reason ``why_not``, where that is None."""

@@ -1,26 +1,32 @@
 """What runs would have cost with the default batch size at full power, and what they saved against it. Pure.
 
-The baseline of a run is Epochs(default) x EpochCost(default) at the highest power limit measured, for the slice of that
-run (Eq. 6). Epochs(default) is the mean over the default's complete runs; its interval is a bootstrap of that mean.
+The baseline of a run is Epochs(default) on its slice (``default_epochs.py``) x EpochCost(default) at the highest power
+limit measured, for a slice of that size (Eq. 6).
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Rates, Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
+from airflow_provider_zeus.optimizer.thompson.arms import run_variance
 from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.default_epochs import DefaultEpochs, RunId, default_epochs, estimates, run_id
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
 from airflow_provider_zeus.reports.runs import RunTrials, total
 
-DRAWS = 1000
-ONE_RUN = "one complete run is no spread"
+if TYPE_CHECKING:
+    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
+
+OURS = "a figure of one of its attempts is not known"
+THEIRS = "the size of its slice or its energy is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,33 +46,36 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The default batch size at full power: the epochs that a run takes, and what one epoch draws."""
+    """The default batch size at full power: the epochs of each run, and what one epoch draws."""
 
-    epochs: Estimate  # of the mean; missing with its reason where nothing can be compared
-    draws: tuple[float, ...]  # bootstrap of that mean
-    rates: tuple[Rates, ...]
+    epochs: DefaultEpochs | None
+    why_not: str | None  # why nothing can be compared
+    rates: tuple[Rates, ...]  # of the newest runs of the default
+    own_rates: Mapping[RunId, Rates]  # of the default's own run, where it trained to an end
     full_power_w: float | None  # None: the device has no limit
+    belief: Belief
+    device: DeviceInfo | None
 
     @classmethod
     def of(cls, log: Dataset, profiled: LimitProfiles, rng: random.Random) -> Baseline:
-        """Estimate the default from the log; ``rng`` draws the bootstrap."""
+        """Estimate the default from the log; ``rng`` seeds the draws. Needs numpy."""
+        import numpy as np
+
         b = log.job.default_batch_size
-        epochs, full_w = epochs_of(log, b), profiled.highest_w(b)
-        seen = [t.observation for t in log.here() if t.batch_size == b and t.state.kept_model]
-        full = [m for o in seen if (m := _at_full_power(o, profiled, b, full_w)) is not None]
-        rates = tuple([r for o in full if (r := Rates.of(o)) is not None][-RATES_KEPT:])
-        draws = bootstrap_means(epochs, rng)
-        if not epochs:
-            mean = Estimate.missing(f"no run of the default batch size {b} went to its end")
+        full_w = profiled.highest_w(b)
+        seen = [t for t in log.here() if t.batch_size == b and t.state.kept_model]
+        full = [(run_id(t), _at_full_power(t.observation, profiled, b, full_w)) for t in seen]
+        own = {run: r for run, o in full if o is not None and (r := Rates.of(o)) is not None}
+        rates = tuple(own.values())[-RATES_KEPT:]
+        why_not = None
+        if not any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials):
+            why_not = f"no run of the default batch size {b} has reached the target"
         elif not seen:
-            mean = Estimate.missing(f"the default batch size {b} has not run on this device")
+            why_not = f"the default batch size {b} has not run on this device"
         elif not rates:
-            why = f"what the default batch size {b} draws at full power was neither measured nor profiled"
-            mean = Estimate.missing(why)
-        else:
-            mean = Estimate.bootstrap(math.fsum(epochs) / len(epochs), draws)
-            mean = mean.without_interval(ONE_RUN) if len(epochs) == 1 else mean
-        return cls(mean, draws, rates, full_w)
+            why_not = f"what the default batch size {b} draws at full power was neither measured nor profiled"
+        epochs = None if why_not else default_epochs(log, np.random.default_rng(rng.getrandbits(64)))
+        return cls(epochs, why_not, rates, own, full_w, log.belief(), log.device)
 
     def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
         """EpochCost [J; s where time alone counts] at full power for a slice of this size; None where not known."""
@@ -76,26 +85,57 @@ class Baseline:
     def epoch_costs(self, runs: Sequence[RunTrials], weights: Weights) -> list[float | None]:
         """EpochCost for the slice of each run; 0 for a run without a model. Computed once for each size of a slice."""
         of_size = {size: self.epoch_cost(size, weights) for size in {r.samples_per_epoch for r in runs if r.kept}}
-        return [of_size[r.samples_per_epoch] if r.kept else 0.0 for r in runs]
+
+        def cost(run: RunTrials) -> float | None:
+            own = self.own_rates.get(run_id(run.trials[0]))
+            exact = None if own is None else own.epoch_cost(run.samples_per_epoch, weights)
+            return of_size[run.samples_per_epoch] if exact is None else exact
+
+        return [cost(run) if run.kept else 0.0 for run in runs]
+
+    def measured(self, run: RunTrials) -> bool:
+        """Whether the default itself trained to an end in this run."""
+        column = None if self.epochs is None else self.epochs.column.get(run_id(run.trials[0]))
+        return self.epochs is not None and column is not None and self.epochs.measured[column]
+
+    def draws(self, runs: Sequence[RunTrials], weights: Weights) -> Vector | None:
+        """Draws (draw, run) of what the default would have cost; None where that of a run is not known."""
+        import numpy as np
+
+        costs = self.epoch_costs(runs, weights)
+        if self.epochs is None or None in costs:
+            return None
+        columns = [self.epochs.column.get(run_id(run.trials[0])) for run in runs]
+        if None in columns:
+            return None
+        sd = math.sqrt(run_variance(self.belief, self.device, weights))
+        sds = np.array([0.0 if self.measured(run) else sd for run in runs])
+        deviation = sds * (self.epochs.luck[:, columns] + self.epochs.luck[:, -1:] / math.sqrt(len(self.rates)))
+        found: Vector = self.epochs.draws[:, columns] * np.array(costs) * np.exp(deviation)
+        return found
 
     def compare(self, runs: Sequence[RunTrials], weights: Weights, unit: str) -> Saved:
         """Sum what the runs spent and what the default would have spent; missing with the reason where not known."""
         spent = total(r.spent(weights) for r in runs)
         exploration = total(r.exploration(weights) for r in runs)
-        epoch_cost = total(self.epoch_costs(runs, weights))
-        if runs:
-            ours, theirs = (
-                "a figure of one of its attempts is not known",
-                "the size of its slice or its energy is not known",
-            )
-            baseline = self.epochs.times(None if spent is None else epoch_cost, ours if spent is None else theirs)
-        else:
-            baseline = self.epochs if self.epochs.value is None else Estimate.missing("no run has ended yet")
+        baseline = self._baseline(runs, weights, spent)
         saved = baseline.plus(-(spent or 0.0))
         settled = saved.plus(exploration or 0.0)
         if exploration is None and saved.value is not None:
             settled = Estimate.missing("what exploration cost is not known")
         return Saved(unit=unit, spent=spent, baseline=baseline, saved=saved, exploration=exploration, settled=settled)
+
+    def _baseline(self, runs: Sequence[RunTrials], weights: Weights, spent: float | None) -> Estimate:
+        if runs and not any(r.kept for r in runs):  # all of it is lost, even where the default is not known
+            return Estimate(0.0, 0.0, 0.0)
+        if self.why_not:
+            return Estimate.missing(self.why_not)
+        if not runs:
+            return Estimate.missing("no run has ended yet")
+        draws = None if spent is None else self.draws(runs, weights)
+        if draws is None:
+            return Estimate.missing(OURS if spent is None else THEIRS)
+        return estimates(draws.sum(1, keepdims=True))[0]
 
 
 def _at_full_power(o: Observation, profiled: LimitProfiles, b: int, full_w: float | None) -> Observation | None:
@@ -106,16 +146,3 @@ def _at_full_power(o: Observation, profiled: LimitProfiles, b: int, full_w: floa
         return profiled.recosted(b, o, full_w)
     highest_w = None if o.max_power_w is None else o.max_power_w / (o.device_count or 1)
     return o if highest_w is not None and o.power_limit_w >= highest_w - SAME_W else None
-
-
-def epochs_of(log: Dataset, b: int) -> tuple[float, ...]:
-    """Epochs of the complete runs of a batch size on any device, within the job's window, oldest first."""
-    runs = [t for t in log.trials if t.batch_size == b and t.state.kept_model]
-    runs = [t for t in runs if t.origin.run_type in log.job.learn_from]
-    return tuple(t.observation.epochs for t in runs if t.observation.epochs)[-log.job.window :]
-
-
-def bootstrap_means(epochs: Sequence[float], rng: random.Random) -> tuple[float, ...]:
-    """:data:`DRAWS` means of resamples with replacement; none where there are no epochs."""
-    n = len(epochs)
-    return tuple(math.fsum(rng.choices(epochs, k=n)) / n for _ in range(DRAWS)) if n else ()

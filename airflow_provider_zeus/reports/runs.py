@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.default_epochs import run_id
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
 RUNNING = "of a run that has not ended"
@@ -77,9 +78,7 @@ def recurrences(log: Dataset) -> tuple[list[RunTrials], dict[str, int]]:
     """
     groups: dict[tuple[str, ...], list[Trial]] = {}
     for trial in log.trials:
-        o = trial.origin
-        key = (o.dag_id, o.run_id, o.task_id, str(o.map_index)) if o.run_id else (trial.key.ti_id,)
-        groups.setdefault(key, []).append(trial)
+        groups.setdefault(run_id(trial), []).append(trial)
     left_out, found = dict(log.left_out), []
     for group in groups.values():
         measured = [t for t in group if t.observation.time_s is not None or t.state.kept_model]

@@ -16,8 +16,9 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
 from airflow_provider_zeus.optimizer.policy import choose
-from airflow_provider_zeus.reports.baseline import ONE_RUN, Baseline, Saved, bootstrap_means, epochs_of
+from airflow_provider_zeus.reports.baseline import OURS, THEIRS, Baseline, Saved
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.default_epochs import estimates
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
 
@@ -29,7 +30,9 @@ class RunningSum:
     run: RunTrials
     spent: float | None
     exploration: float | None
-    baseline: Estimate  # the epochs of all runs are drawn together: their intervals add up
+    baseline: Estimate  # of this run
+    measured: bool  # whether the default itself trained to an end in it
+    saved: Estimate  # by all runs up to this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,7 @@ class Savings:
     default_batch_size: int
     full_power_w: float | None  # None: the device has no limit
     runs: int  # runs that are counted
+    measured: int  # of them those in which the default itself trained to an end
     cost: Saved  # Eq. 2
     energy: Saved
     time: Saved
@@ -61,24 +65,15 @@ def saving(
     """Compute what the runs on one device (default: the newest) saved so far and are expected to save.
 
     :param profiles: samples of that device: they show what the default draws at full power.
-    :param rng: draws the bootstrap.
+    :param rng: seeds the draws.
     """
     log = as_dataset(trials, job, where).of_target()
     weights = Weights.of(job, log.device)
     runs, left_out = recurrences(log)
     base = Baseline.of(log, LimitProfiles.of(profiles), rng)
     cost = base.compare(runs, weights, "s" if weights.time_alone else "J")
-    per_run = _per_run(log, base, weights, rng)
-    why_not = "the size of its slice or its energy is not known"
-    steps = tuple(
-        RunningSum(
-            run=run,
-            spent=run.spent(weights),
-            exploration=run.exploration(weights),
-            baseline=base.epochs.times(epoch_cost, why_not),
-        )
-        for run, epoch_cost in zip(runs, base.epoch_costs(runs, weights), strict=True)
-    )
+    per_run = _per_run(log, base, weights)
+    steps = _steps(runs, base, weights)
     even_run, even_in = _break_even(steps), None
     if even_run is None and cost.saved.value is not None and (per_run.value or 0.0) > 0:
         even_in = max(math.ceil(-cost.saved.value / (per_run.value or 0.0)), 1)
@@ -86,6 +81,7 @@ def saving(
         default_batch_size=job.default_batch_size,
         full_power_w=base.full_power_w,
         runs=len(runs),
+        measured=sum(step.measured for step in steps),
         cost=cost,
         energy=base.compare(runs, ENERGY, "J"),
         time=base.compare(runs, TIME, "s"),
@@ -98,37 +94,54 @@ def saving(
     )
 
 
-def _per_run(log: Dataset, base: Baseline, weights: Weights, rng: random.Random) -> Estimate:
-    """Baseline minus a run of the incumbent, both of the newest slice; the interval draws the epochs of both."""
+def _steps(runs: Sequence[RunTrials], base: Baseline, weights: Weights) -> tuple[RunningSum, ...]:
+    """Each run, and the sums up to it. Their intervals come from the same draws."""
+    spent = [run.spent(weights) for run in runs]
+    draws = base.draws(runs, weights)
+    if draws is None:
+        why_not = base.why_not or THEIRS
+        each = so_far = [Estimate.missing(why_not)] * len(runs)
+    else:
+        each, so_far = estimates(draws), estimates(draws.cumsum(1))
+    sums = accumulate(spent, lambda a, b: None if a is None or b is None else a + b)
+    saved = [
+        Estimate.missing(OURS) if ours is None else theirs.plus(-ours)
+        for theirs, ours in zip(so_far, sums, strict=True)
+    ]
+    return tuple(
+        RunningSum(
+            run=run,
+            spent=own,
+            exploration=run.exploration(weights),
+            baseline=theirs,
+            measured=base.measured(run),
+            saved=total,
+        )
+        for run, own, theirs, total in zip(runs, spent, each, saved, strict=True)
+    )
+
+
+def _per_run(log: Dataset, base: Baseline, weights: Weights) -> Estimate:
+    """Baseline minus a run of the incumbent, both of the newest slice's difficulty."""
     belief = log.belief()
     settings = {"pause_exploration": True}
     b = choose(log.job, belief, device=log.device, settings=settings).attempts[-1].batch_size
     size = belief.slice_size[1] if belief.slice_size else None
     default_cost = base.epoch_cost(size, weights)
-    if base.epochs.value is None or default_cost is None:
-        known = base.epochs.value is not None  # a known figure may still say why it has no interval
-        why = None if known else base.epochs.reason
-        return Estimate.missing(why or "what the default draws at full power is not known")
-    epochs = epochs_of(log, b)
+    if base.epochs is None or default_cost is None:
+        return Estimate.missing(base.why_not or "what the default draws at full power is not known")
     rates = belief.rates.get((b, log.where), ()) if log.where else ()
     costs = [c for _, r in rates if (c := r.epoch_cost(size, weights)) is not None]
-    if not epochs or not costs:
+    if not costs:
         return Estimate.missing(f"what a run of the incumbent {b} costs here is not known")
     own_cost = math.fsum(costs) / len(costs)
-    draws = base.draws if b == log.job.default_batch_size else bootstrap_means(epochs, rng)
-    value = default_cost * base.epochs.value - own_cost * math.fsum(epochs) / len(epochs)
-    pairs = zip(base.draws, draws, strict=True)
-    estimate = Estimate.bootstrap(value, [default_cost * theirs - own_cost * own for theirs, own in pairs])
-    return estimate.without_interval(ONE_RUN) if len(epochs) == 1 or base.epochs.low is None else estimate
+    default = base.epochs.on_newest_slice(log.job.default_batch_size)
+    return estimates((default_cost * default - own_cost * base.epochs.on_newest_slice(b))[:, None])[0]
 
 
 def _break_even(steps: Sequence[RunningSum]) -> int | None:
     """Run (from 1) from which on the sum of costs stays at or below the baseline's."""
-    pairs = [(s.spent, s.baseline.value) for s in steps]
-    saved = [theirs - own for own, theirs in pairs if own is not None and theirs is not None]
-    if not saved or len(saved) < len(pairs):
+    totals = [s.saved.value for s in steps if s.saved.value is not None]
+    if not totals or len(totals) < len(steps) or totals[-1] < 0:
         return None
-    behind = [total < 0 for total in accumulate(saved)]
-    if behind[-1]:
-        return None
-    return len(behind) - next((i for i, late in enumerate(reversed(behind)) if late), len(behind)) + 1
+    return len(totals) - next((i for i, saved in enumerate(reversed(totals)) if saved < 0), len(totals)) + 1

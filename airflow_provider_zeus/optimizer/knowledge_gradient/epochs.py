@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from airflow_provider_zeus.optimizer.changepoint import Change
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, P_FAIL, GaussianProcess, Vector, prior
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     State,
     after_jump,
@@ -18,8 +18,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     mixed,
     mixed_on_next_slice,
     next_slice,
-    observe,
-    observe_above,
+    observe_run,
 )
 from airflow_provider_zeus.optimizer.slices import OUT_OF_REACH, Slice, hopeless, settled
 
@@ -104,11 +103,8 @@ class EpochsModel:
                     total = account.default_total(self._log_epochs(mixed(state)[0]), self._default)
                     account = account._replace(default_epochs=total, others={})
                     state = after_jump(state, self._shape, self._jumps[run.number])
-                if skipped[i]:
-                    continue
-                at, log_epochs = self._index[run.batch_size], math.log(max(run.epochs, 0.5))
-                p_fail = P_FAIL if run.epochs >= self._max_epochs else 0.0
-                state = observe(state, at, log_epochs) if run.reached else observe_above(state, at, log_epochs, p_fail)
+                if not skipped[i]:
+                    state = observe_run(state, self._index[run.batch_size], run, self._max_epochs)
             account = account.after(slices[i], self._default, self._max_epochs)
         return Folded(max(begin, end), state, account)
 

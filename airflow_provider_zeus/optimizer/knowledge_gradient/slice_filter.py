@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, Vector, mills_ratio
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, P_FAIL, Vector, mills_ratio
+from airflow_provider_zeus.optimizer.slices import SliceRun
 
 NOISE_SDS, NOISE_SD, NOISE_LOG_SD = (0.1, 0.16, 0.25, 0.4), 0.2, 0.5  # grid; median and log-sd of the prior
 SLICE_SDS, SLICE_SD, SLICE_LOG_SD = (0.12, 0.25, 0.5, 0.9), 0.25, 1.0  # the same of the slices' difficulty
@@ -131,6 +132,14 @@ def observe_above(state: State, i: int, bound: float, p_fail: float) -> State:
     if p_fail:
         cov += (w * (1.0 - w))[:, None, None] * shift[:, :, None] * shift[:, None, :]
     return state._replace(mean=state.mean + w[:, None] * shift, cov=cov, log_weight=state.log_weight + np.log(total))
+
+
+def observe_run(state: State, i: int, run: SliceRun, max_epochs: float) -> State:
+    """Condition on a run of size i: exactly where it reached its target, else on its epochs as a lower bound."""
+    log_epochs = math.log(max(run.epochs, 0.5))
+    if run.reached:
+        return observe(state, i, log_epochs)
+    return observe_above(state, i, log_epochs, P_FAIL if run.epochs >= max_epochs else 0.0)
 
 
 def mixed(state: State) -> Mixed:

@@ -111,14 +111,21 @@ def epoch_costs(
 def epoch_cost_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
     """Variance of ln EpochCost(b) of every batch size that ran on this device. Eq. KG-18 of docs/knowledge-gradient.md.
 
-    The runs of all sizes are taken to vary alike. 0 while each size has one run.
+    The runs of all sizes are taken to vary alike (:func:`run_variance`).
     """
     size = belief.slice_size[1] if belief.slice_size else None
     found = {b: _measured(entries, size, weights) for b, entries in _rates_here(belief, device).items()}
-    known = {b: measured for b, measured in found.items() if measured is not None}
-    more = sum(measured.runs - 1 for measured in known.values())
-    variance = math.fsum(measured.squares for measured in known.values()) / max(more, 1)
-    return {b: variance / measured.runs for b, measured in known.items()}
+    variance = run_variance(belief, device, weights)
+    return {b: variance / measured.runs for b, measured in found.items() if measured is not None}
+
+
+def run_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> float:
+    """Variance of ln EpochCost between the runs of one batch size on this device; 0 while each size has one run."""
+    size = belief.slice_size[1] if belief.slice_size else None
+    found = [_measured(entries, size, weights) for entries in _rates_here(belief, device).values()]
+    known = [measured for measured in found if measured is not None]
+    more = sum(measured.runs - 1 for measured in known)
+    return math.fsum(measured.squares for measured in known) / max(more, 1)
 
 
 Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: trial number, rates

@@ -1,0 +1,246 @@
+"""Is what the pages say of savings true? ``python -m benchmarks.ledger [--traces DIR] [--series DIR]``.
+
+Replays make the logs that production has: of the weather example's weeks, of real retraining series (``--series``), and
+of the measured pairs of ``--traces``, whose data never change; with a small, a near-optimal and a large default. After
+5, 10, 20 and 40 runs the baseline, what the default at full power would have cost on the same slices, is estimated as
+the pages do (``reports/savings.py``) and compared with the truth: what the default's training of that slice and seed
+does cost. Only runs in which the default did not train itself are counted as single runs.
+
+``wrong sign``: the interval says *saved* where the runs lost, or the reverse. ``undecided``: it holds both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.model.trial import ProfileSample, Trial
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.policy import learn
+from airflow_provider_zeus.reports.savings import Savings, saving
+from airflow_provider_zeus.simulation import driver
+from airflow_provider_zeus.simulation.scenario import Scenario
+from benchmarks import weather_replay
+from benchmarks.cores import on_all_cores
+from benchmarks.paper import chosen_traces, positive, table
+from benchmarks.regimes import named, series_of
+from benchmarks.series_table import KINDS, Series, defaults_of
+
+LENGTHS = (5, 10, 20, 40)
+REAL, STATIONARY = "real series", "pairs, stationary"
+
+
+class Log(NamedTuple):
+    """One replay."""
+
+    job: ZeusJob
+    trials: Sequence[Trial]
+    profiles: Sequence[ProfileSample]
+    truth: Sequence[float]  # of the default at full power, by run [J]
+
+
+class Part(NamedTuple):
+    """One replay to be made."""
+
+    kind: str
+    source: Series | Scenario
+    default: str  # one of KINDS
+    policy: str
+    seed: int
+
+
+class Judged(NamedTuple):
+    """Estimates after so many runs, beside the truth."""
+
+    runs: int
+    error: float  # of the mean, as a share of the truth
+    covered: bool
+    wrong: bool
+    undecided: bool
+    singles: tuple[tuple[bool, bool, bool], ...]  # the same of each run
+
+
+def judged(part: Part) -> list[Judged]:
+    """Make the log and judge it at each length that it has."""
+    log = _of_series(part.source, part) if isinstance(part.source, Series) else _of_pair(part.source, part)
+    found = [_after(log, n) for n in LENGTHS if n <= len(log.truth)]
+    return [one for one in found if one is not None]
+
+
+def _after(log: Log, runs: int) -> Judged | None:
+    """None where the default has not reached its target: then the pages say *not known*."""
+    slices = list(dict.fromkeys(t.key.ti_id for t in log.trials))[:runs]
+    trials = [t for t in log.trials if t.key.ti_id in slices]
+    found = saving(trials, log.job, rng=random.Random(0), profiles=log.profiles)
+    truth, spent = math.fsum(log.truth[:runs]), found.cost.spent or 0.0
+    estimate = found.cost.baseline
+    if estimate.value is None:
+        return None
+    return Judged(runs, estimate.value / truth - 1, *_compared(estimate, truth, spent), _singles(found, log))
+
+
+def _singles(found: Savings, log: Log) -> tuple[tuple[bool, bool, bool], ...]:
+    steps = zip(found.steps, log.truth[: len(found.steps)], strict=True)
+    return tuple(_compared(step.baseline, truth, step.spent or 0.0) for step, truth in steps if not step.measured)
+
+
+def _compared(baseline: Estimate, truth: float, spent: float) -> tuple[bool, bool, bool]:
+    """(the interval covers the truth, it has the wrong sign, it is undecided)."""
+    if baseline.low is None or baseline.high is None:
+        return False, False, True
+    said = 1 if baseline.low > spent else -1 if baseline.high < spent else 0
+    covered = baseline.low * (1 - 1e-9) <= truth <= baseline.high * (1 + 1e-9)
+    return covered, said * (truth - spent) < 0, not said
+
+
+def _logged(module: ModuleType, play: Callable[[], object]) -> list[Trial]:
+    """The trials that a replay's loop learns from."""
+    trials: list[Trial] = []
+
+    def learn_and_keep(belief: Belief, trial: Trial) -> Belief:
+        trials.append(trial)
+        return learn(belief, trial)
+
+    with patch.object(module, "learn", learn_and_keep):
+        play()
+    return trials
+
+
+def _of_series(series: Series, part: Part) -> Log:
+    b = defaults_of(series)[part.default]
+    job, truths = series.job(b, part.policy), series.truths(b)
+    trials = _logged(weather_replay, lambda: weather_replay.replay(series.weeks, job, part.seed, truths=truths))
+    default = weather_replay.Trainings(job, part.seed)
+    pairs = zip(series.weeks, truths, strict=True)
+    costs = [default.always(week, truth, truth.full_power(b)).spent.cost for week, truth in pairs]
+    return Log(job, trials, _profile(truths[0], series.weeks[0].samples_per_epoch), costs)
+
+
+def _of_pair(scenario: Scenario, part: Part) -> Log:
+    pair = scenario.pair
+    sure = [b for b, epochs in sorted(pair.epochs.items()) if all(map(math.isfinite, epochs))]
+    b = {"small": sure[0], "near_optimal": scenario.best, "large": sure[-1]}[part.default]
+    scenario = Scenario(replace(pair, default_batch_size=b))
+    job = scenario.job(policy=part.policy)
+    trials = _logged(driver, lambda: driver.replay(scenario, job, LENGTHS[-1], part.seed))
+    own = {t.key.ti_id: t.observation.epochs for t in trials if t.batch_size == b and t.state.kept_model}
+    rng, epoch = random.Random(f"truth/{part.seed}"), scenario.epoch(scenario.full_power(b)).cost
+    drawn = {run: rng.choice(pair.epochs[b]) for run in dict.fromkeys(t.key.ti_id for t in trials)}
+    return Log(job, trials, _profile(scenario, driver.SLICE), [epoch * (own.get(run) or e) for run, e in drawn.items()])
+
+
+def _profile(truth: Scenario, samples: int) -> list[ProfileSample]:
+    return [
+        ProfileSample(
+            batch_size=b, limit_w=p.limit_w, samples=samples, energy_j=p.energy_j, time_s=p.time_s, steps=1000
+        )
+        for b, points in truth.pair.points.items()
+        for p in points
+    ]
+
+
+def figures(found: Sequence[Judged]) -> dict[str, Any]:
+    """Shares over all logs of one length."""
+    singles = [single for judged in found for single in judged.singles]
+
+    def shares(of: Sequence[tuple[bool, bool, bool]]) -> dict[str, float | None]:
+        names = ("covered", "wrong_sign", "undecided")
+        return {name: statistics.fmean(s[i] for s in of) if of else None for i, name in enumerate(names)}
+
+    return {
+        "logs": len(found),
+        "rmse": math.sqrt(statistics.fmean(j.error**2 for j in found)),
+        "bias": statistics.fmean(j.error for j in found),
+        "sums": shares([(j.covered, j.wrong, j.undecided) for j in found]),
+        "runs": shares(singles),
+    }
+
+
+def measure(parts: Sequence[Part], jobs: int | None = None) -> dict[str, dict[str, dict[str, Any]]]:
+    """Figures by kind of data and length."""
+    found: dict[str, dict[int, list[Judged]]] = {}
+    for part, results in zip(parts, on_all_cores(judged, parts, jobs), strict=True):
+        for one in results:
+            found.setdefault(part.kind, {}).setdefault(one.runs, []).append(one)
+    return {kind: {str(n): figures(of[n]) for n in sorted(of)} for kind, of in found.items()}
+
+
+def markdown(measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """The figures as a table; shares in per cent."""
+    head = ["logs of", "runs", "logs", "RMSE", "bias", "sums: covered", "wrong sign", "undecided"]
+    head += ["runs: covered", "wrong sign", "undecided"]
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{100 * value:.1f}"
+
+    rows = [
+        [kind, n, str(f["logs"]), share(f["rmse"]), f"{100 * f['bias']:+.1f}"]
+        + [share(f[of][name]) for of in ("sums", "runs") for name in ("covered", "wrong_sign", "undecided")]
+        for kind, of_length in measured.items()
+        for n, f in of_length.items()
+    ]
+    return table(head, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    args, start = _parser().parse_args(arguments), time.monotonic()
+    try:
+        pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
+        series = series_of(args.series, dict(args.max_epochs))
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    part = partial(Part, policy=args.policy)
+    parts = [part(REAL, s, default=k, seed=seed) for s in series.values() for k in KINDS for seed in seeds]
+    parts += [part(STATIONARY, p, default=k, seed=seed) for p in pairs for k in KINDS for seed in seeds]
+    found = measure(parts, args.jobs)
+    print("\n".join(markdown(found)))
+    print(f"{args.seeds} seeds; simulated power; shares in %, 90 % intervals; {time.monotonic() - start:.0f} s")
+    if args.report:
+        args.report.write_text(json.dumps({"policy": args.policy, "seeds": args.seeds, **found}, indent=1) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    traces = os.environ.get("ZEUS_TRACES")
+    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
+    parser.add_argument("--every", type=positive, default=1, metavar="N", help="every N-th pair of the folder alone")
+    parser.add_argument("--series", type=Path, help="folder of retraining series; default: the weather example's alone")
+    parser.add_argument(
+        "--max-epochs",
+        type=named,
+        nargs="+",
+        default=[],
+        metavar="NAME=N",
+        help="of a series' trainings, as bike=60; default: the most that any of them needed",
+    )
+    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
+    parser.add_argument("--seeds", type=positive, default=20)
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N")
+    parser.add_argument("--report", type=Path, help="write the figures there, as JSON")
+    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
