@@ -1,6 +1,6 @@
 """What runs would have cost with the default batch size at full power, and what they saved against it. Pure.
 
-The baseline of a run is Epochs(default) on its slice (``default_epochs.py``) x EpochCost(default) at the highest power
+The baseline of a run is Epochs(default) on its slice (``slice_epochs.py``) x EpochCost(default) at the highest power
 limit measured, for a slice of that size (Eq. 6).
 """
 
@@ -18,9 +18,9 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
 from airflow_provider_zeus.optimizer.thompson.arms import run_variance
 from airflow_provider_zeus.reports.dataset import Dataset
-from airflow_provider_zeus.reports.default_epochs import DefaultEpochs, RunId, default_epochs, estimates, run_id
 from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
 from airflow_provider_zeus.reports.runs import RunTrials, total
+from airflow_provider_zeus.reports.slice_epochs import RunId, SliceEpochs, estimates, run_id, slice_epochs
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
@@ -48,7 +48,9 @@ class Saved:
 class Baseline:
     """The default batch size at full power: the epochs of each run, and what one epoch draws."""
 
-    epochs: DefaultEpochs | None
+    batch_size: int
+    epochs: SliceEpochs | None
+    default_epochs: Vector | None  # (draw, run)
     why_not: str | None  # why nothing can be compared
     rates: tuple[Rates, ...]  # of the newest runs of the default
     own_rates: Mapping[RunId, Rates]  # of the default's own run, where it trained to an end
@@ -74,8 +76,8 @@ class Baseline:
             why_not = f"the default batch size {b} has not run on this device"
         elif not rates:
             why_not = f"what the default batch size {b} draws at full power was neither measured nor profiled"
-        epochs = None if why_not else default_epochs(log, np.random.default_rng(rng.getrandbits(64)))
-        return cls(epochs, why_not, rates, own, full_w, log.belief(), log.device)
+        epochs = None if why_not else slice_epochs(log, np.random.default_rng(rng.getrandbits(64)))
+        return cls(b, epochs, epochs and epochs.of(b), why_not, rates, own, full_w, log.belief(), log.device)
 
     def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
         """EpochCost [J; s where time alone counts] at full power for a slice of this size; None where not known."""
@@ -95,23 +97,24 @@ class Baseline:
 
     def measured(self, run: RunTrials) -> bool:
         """Whether the default itself trained to an end in this run."""
-        column = None if self.epochs is None else self.epochs.column.get(run_id(run.trials[0]))
-        return self.epochs is not None and column is not None and self.epochs.measured[column]
+        return self.epochs is not None and self.epochs.measured(run_id(run.trials[0]), self.batch_size)
+
+    def knows(self, runs: Sequence[RunTrials]) -> bool:
+        """Whether all runs are among those that the epochs were estimated from."""
+        return self.epochs is not None and all(run_id(run.trials[0]) in self.epochs.column for run in runs)
 
     def draws(self, runs: Sequence[RunTrials], weights: Weights) -> Vector | None:
         """Draws (draw, run) of what the default would have cost; None where that of a run is not known."""
         import numpy as np
 
         costs = self.epoch_costs(runs, weights)
-        if self.epochs is None or None in costs:
+        if self.epochs is None or self.default_epochs is None or None in costs:
             return None
-        columns = [self.epochs.column.get(run_id(run.trials[0])) for run in runs]
-        if None in columns:
-            return None
+        columns = [self.epochs.column[run_id(run.trials[0])] for run in runs]
         sd = math.sqrt(run_variance(self.belief, self.device, weights))
         sds = np.array([0.0 if self.measured(run) else sd for run in runs])
         deviation = sds * (self.epochs.luck[:, columns] + self.epochs.luck[:, -1:] / math.sqrt(len(self.rates)))
-        found: Vector = self.epochs.draws[:, columns] * np.array(costs) * np.exp(deviation)
+        found: Vector = self.default_epochs[:, columns] * np.array(costs) * np.exp(deviation)
         return found
 
     def compare(self, runs: Sequence[RunTrials], weights: Weights, unit: str) -> Saved:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
-from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import ENERGY, TIME, recurrences
 
@@ -23,6 +22,7 @@ class RunSaving:
     default_batch_size: int
     full_power_w: float | None  # None: the device has no limit
     kept: bool  # whether the run left a model
+    measured: bool  # whether the default itself trained to an end in it
     cost: Saved  # Eq. 2
     energy: Saved
     time: Saved
@@ -37,18 +37,10 @@ class Yardstick:
     base: Baseline
 
     @classmethod
-    def of(
-        cls,
-        complete: Iterable[Trial],
-        job: ZeusJob,
-        where: Where,
-        *,
-        rng: random.Random,
-        profiles: Sequence[ProfileSample] = (),
-    ) -> Yardstick:
-        """``complete``: the trials of the default batch size that ended with a model; ``profiles``: of that device."""
-        log = as_dataset(complete, job, where).of_target()
-        return cls(job, where, Baseline.of(log, LimitProfiles.of(profiles), rng))
+    def of(cls, log: Dataset, where: Where, *, rng: random.Random, profiles: Sequence[ProfileSample] = ()) -> Yardstick:
+        """``log``: the job's runs, those to be compared among them; ``profiles``: of the device ``where``."""
+        base = Baseline.of(replace(log, where=where).of_target(), LimitProfiles.of(profiles), rng)
+        return cls(log.job, where, base)
 
     def saving(self, trials: Iterable[Trial]) -> RunSaving:
         """Compare one run; ``trials``: all its tries and attempts."""
@@ -57,14 +49,15 @@ class Yardstick:
         kept, base = any(r.kept for r in runs), self.base
         if not runs:
             why_not = f"its attempts do not compare ({'; '.join(left_out)})" if left_out else "none of it was measured"
-            base = replace(base, epochs=Estimate.missing(why_not))
-        elif not kept:  # all of it is lost, even where the default is not known
-            base = replace(base, epochs=Estimate(0.0, 0.0, 0.0))
+            base = replace(base, why_not=why_not)
+        elif base.why_not is None and not base.knows(runs):
+            base = replace(base, why_not="it is older than the runs that the default's cost is estimated from")
         weights = Weights.of(self.job, log.device)
         return RunSaving(
             default_batch_size=self.job.default_batch_size,
             full_power_w=base.full_power_w,
             kept=kept,
+            measured=any(map(base.measured, runs)),
             cost=base.compare(runs, weights, "s" if weights.time_alone else "J"),
             energy=base.compare(runs, ENERGY, "J"),
             time=base.compare(runs, TIME, "s"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.reports.dataset import Dataset
-from airflow_provider_zeus.reports.default_epochs import run_id
+from airflow_provider_zeus.reports.slice_epochs import run_id
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
 RUNNING = "of a run that has not ended"

@@ -18,9 +18,9 @@ from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
 from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.reports.baseline import OURS, THEIRS, Baseline, Saved
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.reports.default_epochs import estimates
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
+from airflow_provider_zeus.reports.slice_epochs import estimates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

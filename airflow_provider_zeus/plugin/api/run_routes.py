@@ -1,14 +1,16 @@
 """Data routes of a run's tab. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
+import json
 import random
 from functools import partial
 
 from fastapi import APIRouter, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.api import auth, reading, responses
+from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.charts import run_charts as power_charts
 from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import words
@@ -16,6 +18,8 @@ from airflow_provider_zeus.plugin.views import costs, prices, run_view
 from airflow_provider_zeus.plugin.views.run_models import RunAnswer, RunCharts
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
 from airflow_provider_zeus.store.base import Store
+
+_yardsticks: LruCache[Yardstick] = LruCache(16)
 
 router = APIRouter(prefix="/api/dags/{dag_id}/runs/{run_id}", dependencies=[auth.MAY_READ_RUNS])
 
@@ -46,10 +50,9 @@ def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunA
         return answer.model_copy(update={"note": f"This run has no trial of a job {job_id!r}."})
     chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])
     live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
-    saving_of = _RunSavings(store)
     factors = prices.configured()
     answer.parts = [
-        run_view.part(own, live[job], pending, saving_of(own, live[job]), factors)
+        run_view.part(own, live[job], pending, _saving(store, own, live[job]), factors)
         for (job, _, _), own in chosen.items()
     ]
     if any(part.live for part in answer.parts):
@@ -97,24 +100,19 @@ def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
     return [] if where is None else store.profile(trial.job_id, where, version)
 
 
-class _RunSavings:
-    """Savings of the tasks of one run. Tasks with the same job, device and target share one yardstick."""
+def _saving(store: Store | None, own: list[Trial], live: dict[str, object]) -> RunSaving | None:
+    """What one task of a run saved; None while that is not known. All runs of a job share one fit."""
+    measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
+    if store is None or not measured or any(t.state is State.RUNNING for t in own):
+        return None
+    last, job = measured[-1], run_view.job_of(own, live)
+    dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where
+    assert where is not None
+    version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
 
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
-        self._yardsticks: dict[tuple[str, Where, str, str], Yardstick] = {}
+    def made() -> Yardstick:
+        log, _ = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
+        return Yardstick.of(log, where, rng=random.Random(0), profiles=_profile(store, last))
 
-    def __call__(self, own: list[Trial], live: dict[str, object]) -> RunSaving | None:
-        measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
-        if self._store is None or not measured or any(t.state is State.RUNNING for t in own):
-            return None
-        last = measured[-1]
-        where = last.observation.where
-        assert where is not None
-        job = run_view.job_of(own, live)
-        key = (last.job_id, where, job.target, job.job_version)
-        if key not in self._yardsticks:
-            complete = self._store.complete(last.job_id, job.default_batch_size, last=job.window)
-            profiles = _profile(self._store, last)
-            self._yardsticks[key] = Yardstick.of(complete, job, where, rng=random.Random(0), profiles=profiles)
-        return self._yardsticks[key].saving(own)
+    key = (store.identity, version, dag_id, job_id, where, json.dumps(job.to_dict(), sort_keys=True))
+    return (made() if version is None else _yardsticks.get(key, made)).saving(own)

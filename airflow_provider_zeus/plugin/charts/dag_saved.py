@@ -62,24 +62,12 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
 def _sums(saving: Savings, rows: Mapping[RunKey, RunRow]) -> list[_Sum]:
     """Sums run by run; empty where a figure of a run is not known, since a sum without it would be wrong."""
     steps = saving.steps
-    each = [(s.baseline.value, s.spent) for s in steps]
-    known = [(theirs - ours) for theirs, ours in each if theirs is not None and ours is not None]
-    if saving.cost.saved.value is None or len(known) < len(steps):
+    if any(step.saved.value is None for step in steps):
         return []
-    spent = [s.spent or 0.0 for s in steps]
-    low = _accumulated([s.baseline.low for s in steps], spent)
-    high = _accumulated([s.baseline.high for s in steps], spent)
-    explored = _accumulated([s.exploration for s in steps], [0.0] * len(steps))
-    sums = zip(steps, accumulate(known), low, high, explored, strict=True)
-    by_run = [(rows.get(run_key(s.run.trials[-1])), saved, lo, hi, cost) for s, saved, lo, hi, cost in sums]
-    return [_Sum(row, saved, lo, hi, cost) for row, saved, lo, hi, cost in by_run if row is not None]
-
-
-def _accumulated(values: Sequence[float | None], spent: Sequence[float]) -> list[float | None]:
-    """Running sums of values less what was spent; all None where a value is None."""
-    if None in values:
-        return [None] * len(values)
-    return list(accumulate((v or 0.0) - s for v, s in zip(values, spent, strict=True)))
+    parts = [step.exploration for step in steps]
+    explored = [None] * len(parts) if None in parts else accumulate(part or 0.0 for part in parts)
+    found = [(rows.get(run_key(s.run.trials[-1])), s.saved, cost) for s, cost in zip(steps, explored, strict=True)]
+    return [_Sum(row, saved.value or 0.0, saved.low, saved.high, cost) for row, saved, cost in found if row is not None]
 
 
 def _band(sums: Sequence[_Sum], size: float) -> list[Option]:

@@ -1,0 +1,140 @@
+"""Epochs that a batch size took, or would have taken, on the slice of each run. Pure; needs numpy, lazily.
+
+The model is the policy's (``slice_filter.py``): log Epochs(slice, b) = curve(b) + difficulty(slice) + noise. What a
+slice did to the batch size that ran on it, it would have done to another one. Where that one itself ran to its end, its
+epochs are exact. All runs are drawn together, so that sums have an interval, too.
+
+A slice may lie out of reach of one batch size where another one reached its target. How often is learned from all
+complete runs; on a slice that every run missed another size is likely to have missed, too. Then it costs
+``max_epochs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, hopeless
+from airflow_provider_zeus.reports.dataset import Dataset
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
+    from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import Paths
+
+DRAWS = 1000
+MISS, REACH = 0.1, 1.9  # prior counts of complete runs that missed their target, and that reached it
+BOTH_MISS, ONE_MISSES = 3.0, 1.0  # prior counts of slices that every size misses, of those that another one missed
+
+RunId = tuple[str, ...]  # of a scheduled run of one task and map index
+
+
+class SliceEpochs(NamedTuple):
+    """Draws of the model for each run of a log, oldest first."""
+
+    column: Mapping[RunId, int]
+    slices: Sequence[Slice]
+    paths: Paths
+    sizes: Mapping[int, int]  # batch size -> index in the curve
+    noise: Vector  # (draw, run) of log Epochs
+    missed: Vector  # (draw, run) whether a batch size that did not run misses its target
+    luck: Vector  # (draw, run + 1) standard normal: of EpochCost in each run, and of its mean
+    max_epochs: float
+
+    def of(self, b: int) -> Vector:
+        """Draws (draw, run) of the epochs of a batch size; one value in all draws where it ran to an end."""
+        import numpy as np
+
+        log_epochs = self.paths.curve[:, :, self.sizes[b]] + self.paths.difficulty + self.noise
+        found: Vector = np.where(self.missed, self.max_epochs, np.exp(log_epochs).clip(1.0, self.max_epochs))
+        for i, item in enumerate(self.slices):
+            own = [r.epochs for r in item.runs if r.batch_size == b]
+            ended = self._ended(i, b)
+            if own:
+                found[:, i] = found[:, i].clip(max(own)) if ended is None else ended
+        return found
+
+    def measured(self, run: RunId, b: int) -> bool:
+        """Whether a batch size itself trained to an end in a run."""
+        i = self.column.get(run)
+        return i is not None and self._ended(i, b) is not None
+
+    def _ended(self, i: int, b: int) -> float | None:
+        own = (r for r in self.slices[i].runs if r.batch_size == b)
+        return next((r.epochs for r in own if r.reached or r.epochs >= self.max_epochs), None)
+
+    def on_newest_slice(self, b: int) -> Vector:
+        """Draws of the median epochs of a batch size on the newest slice."""
+        import numpy as np
+
+        found: Vector = np.exp(self.paths.curve[:, -1, self.sizes[b]] + self.paths.difficulty[:, -1])
+        return found
+
+
+def estimates(draws: Vector) -> list[Estimate]:
+    """Mean with 90 % interval of each column of draws. Means, since they add up and medians do not."""
+    import numpy as np
+
+    ordered, last = np.sort(draws, axis=0), len(draws) - 1
+    low, high = ordered[round(0.05 * last)], ordered[round(0.95 * last)]
+    value = np.where(low == high, low, draws.mean(0))
+    return [Estimate(*found) for found in np.stack((value, low, high), 1).tolist()]
+
+
+def run_id(trial: Trial) -> RunId:
+    """The scheduled run that a trial belongs to; without one, its task instance."""
+    o = trial.origin
+    return (o.dag_id, o.run_id, o.task_id, str(o.map_index)) if o.run_id else (trial.key.ti_id,)
+
+
+def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
+    """Fit the model to the runs of a log, on any device; None where it holds none.
+
+    :param log: its trials are to the job's target.
+    """
+    from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import sample_paths
+
+    runs, most = _runs(log.trials), float(log.job.max_epochs or 1)
+    if not runs:
+        return None
+    slices, default = [Slice.of("", tuple(found), most) for found in runs.values()], log.job.default_batch_size
+    sizes = tuple(sorted({*log.job.batch_sizes, default, *(r.batch_size for item in slices for r in item.runs)}))
+    skipped = hopeless(slices)
+    jumps = {change.since: change.jump for change in log.belief().changes}
+    paths = sample_paths(sizes, default, most, slices, skipped, jumps, rng, DRAWS)
+    return SliceEpochs(
+        column={run: i for i, run in enumerate(runs)},
+        slices=slices,
+        paths=paths,
+        sizes={b: i for i, b in enumerate(sizes)},
+        noise=paths.noise_sd[:, None] * rng.standard_normal(paths.difficulty.shape),
+        missed=_misses(slices, skipped, most, rng),
+        luck=rng.standard_normal((DRAWS, len(slices) + 1)),
+        max_epochs=most,
+    )
+
+
+def _runs(trials: Sequence[Trial]) -> dict[RunId, list[SliceRun]]:
+    """The trials that show Epochs, by scheduled run; a run without one has an empty list."""
+    runs: dict[RunId, list[SliceRun]] = {}
+    for trial in trials:
+        found, reached = runs.setdefault(run_id(trial), []), trial.state is State.CONVERGED
+        epochs = trial.observation.epochs
+        if trial.state.conclusive and (epochs or not reached):
+            found.append(SliceRun(trial.number, trial.batch_size, epochs or 0.0, reached))
+    return runs
+
+
+def _misses(slices: Sequence[Slice], skipped: Sequence[bool], most: float, rng: np.random.Generator) -> Vector:
+    """Draws (draw, run) of whether a batch size that did not run misses its target."""
+    import numpy as np
+
+    complete = [r.reached for item in slices for r in item.runs if r.reached or r.epochs >= most]
+    misses = len(complete) - sum(complete)
+    anywhere = rng.beta(MISS + misses, REACH + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
+    there = np.maximum(anywhere, rng.beta(BOTH_MISS, ONE_MISSES, DRAWS))
+    missed: Vector = rng.random((DRAWS, len(slices))) < np.where(skipped, there[:, None], anywhere[:, None])
+    return missed
