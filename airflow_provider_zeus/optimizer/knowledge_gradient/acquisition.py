@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess, Indices, Vector, normal_cdf
 
@@ -56,7 +57,7 @@ class Predictions(NamedTuple):
     gp: GaussianProcess
     log_epoch_cost: Vector
     epoch_cost_variance: Vector  # of its logarithm
-    unmeasured: Vector  # whether no run on this device has shown it
+    unmeasured: NDArray[np.bool_]  # whether no run on this device has shown it
     log_factors: Vector  # (size, the size that converged): log factor on the cost of what may run afterwards
     trusted: Sequence[bool]  # whether it may be the incumbent
     success: Vector  # probability that a complete run reaches the target
