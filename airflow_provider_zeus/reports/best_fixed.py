@@ -1,49 +1,49 @@
-"""The batch size that would have been cheapest for every run, by what the log holds today: hindsight. Pure."""
+"""What each run would have cost with the batch size that runs now, at its best power limit: hindsight. Pure."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model.cost import Rates, Weights
-from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
-from airflow_provider_zeus.reports.baseline import epochs_of
+from airflow_provider_zeus.optimizer.policy import choose
+from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.slice_epochs import RunId
 
 
 @dataclass(frozen=True, slots=True)
 class BestFixed:
-    """One batch size on one device: means over its complete runs, without what profiling cost."""
+    """One batch size on one device, without what profiling cost."""
 
     batch_size: int
     limit_w: float | None  # None: the limits that its runs had
-    epochs: float
+    epochs: Mapping[RunId, float]  # expected, or its own, on the slice of each run
     rates: tuple[Rates, ...]
 
-    def run(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
-        """Cost of one run [J; s where time alone counts] on a slice of this size; None where not known."""
+    def run(self, run: RunId, samples_per_epoch: float | None, weights: Weights) -> float | None:
+        """Cost of one run [J; s where time alone counts] on its slice of this size; None where not known."""
         costs = [c for r in self.rates if (c := r.epoch_cost(samples_per_epoch, weights)) is not None]
-        return self.epochs * math.fsum(costs) / len(costs) if costs else None
+        return self.epochs[run] * math.fsum(costs) / len(costs) if costs and run in self.epochs else None
 
 
-def best_fixed(
-    log: Dataset, weights: Weights, samples_per_epoch: float | None, profiled: LimitProfiles
-) -> BestFixed | None:
-    """The cheapest batch size on a slice of this size, each at its best profiled power limit.
+def best_fixed(log: Dataset, base: Baseline, weights: Weights, profiled: LimitProfiles) -> BestFixed | None:
+    """The batch size that the job's policy holds for the cheapest: the one that runs where nothing is tried.
 
-    None where no batch size has reached the target on this device with a known cost.
+    None where it has not run on this device, or nothing compares with the default.
     """
-    here, priced = log.here(), []
-    for b in sorted({t.batch_size for t in here if t.state is State.CONVERGED}):
-        epochs, best_w = epochs_of(log, b), profiled.best_w(b, weights)
-        seen = [t.observation for t in here if t.batch_size == b and t.state.kept_model]
-        at_best = [] if best_w is None else [m for o in seen if (m := profiled.recosted(b, o, best_w)) is not None]
-        rates = [r for o in at_best if (r := Rates.of(o)) is not None]
-        rates = (rates or [r for o in seen if (r := Rates.of(o)) is not None])[-RATES_KEPT:]
-        if epochs and rates:
-            one = BestFixed(b, best_w if at_best else None, math.fsum(epochs) / len(epochs), tuple(rates))
-            if (cost := one.run(samples_per_epoch, weights)) is not None:
-                priced.append((cost, b, one))
-    return min(priced, key=lambda p: p[:2])[2] if priced else None
+    if base.epochs is None:
+        return None
+    settings = {"pause_exploration": True}
+    b = choose(log.job, log.belief(), device=log.device, settings=settings).attempts[-1].batch_size
+    best_w = profiled.best_w(b, weights)
+    seen = [t.observation for t in log.here() if t.batch_size == b and t.state.kept_model]
+    at_best = [] if best_w is None else [m for o in seen if (m := profiled.recosted(b, o, best_w)) is not None]
+    rates = tuple([r for o in at_best or seen if (r := Rates.of(o)) is not None][-RATES_KEPT:])
+    if not rates:
+        return None
+    epochs = dict(zip(base.epochs.column, base.epochs.of(b).mean(0).tolist(), strict=True))
+    return BestFixed(b, best_w if at_best else None, epochs, rates)

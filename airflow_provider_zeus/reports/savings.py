@@ -52,6 +52,7 @@ class Savings:
     steps: tuple[RunningSum, ...]  # oldest first
     where: Where | None
     left_out: dict[str, int]
+    base: Baseline
 
 
 def saving(
@@ -91,6 +92,7 @@ def saving(
         steps=steps,
         where=log.where,
         left_out=left_out,
+        base=base,
     )
 
 

@@ -21,6 +21,7 @@ from airflow_provider_zeus.reports.dataset import Dataset
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
     from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import Paths
@@ -40,7 +41,7 @@ class SliceEpochs(NamedTuple):
     paths: Paths
     sizes: Mapping[int, int]  # batch size -> index in the curve
     noise: Vector  # (draw, run) of log Epochs
-    missed: Vector  # (draw, run) whether a batch size that did not run misses its target
+    missed: NDArray[np.bool_]  # (draw, run) whether a batch size that did not run misses its target
     luck: Vector  # (draw, run + 1) standard normal: of EpochCost in each run, and of its mean
     max_epochs: float
 
@@ -128,7 +129,9 @@ def _runs(trials: Sequence[Trial]) -> dict[RunId, list[SliceRun]]:
     return runs
 
 
-def _misses(slices: Sequence[Slice], skipped: Sequence[bool], most: float, rng: np.random.Generator) -> Vector:
+def _misses(
+    slices: Sequence[Slice], skipped: Sequence[bool], most: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
     """Draws (draw, run) of whether a batch size that did not run misses its target."""
     import numpy as np
 
@@ -136,5 +139,5 @@ def _misses(slices: Sequence[Slice], skipped: Sequence[bool], most: float, rng: 
     misses = len(complete) - sum(complete)
     anywhere = rng.beta(MISS + misses, REACH + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
     there = np.maximum(anywhere, rng.beta(BOTH_MISS, ONE_MISSES, DRAWS))
-    missed: Vector = rng.random((DRAWS, len(slices))) < np.where(skipped, there[:, None], anywhere[:, None])
+    missed: NDArray[np.bool_] = rng.random((DRAWS, len(slices))) < np.where(skipped, there[:, None], anywhere[:, None])
     return missed

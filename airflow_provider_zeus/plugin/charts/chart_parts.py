@@ -61,6 +61,26 @@ def line(name: str, colour: str, data: Sequence[object], dash: str = "solid", wi
     }
 
 
+def interval_band(
+    name: str, ends: Sequence[tuple[int, float | None, float | None]], size: float, *, step: str | None = None
+) -> list[Option]:
+    """Intervals (index, low, high) as two stacked lines: an invisible lower end, and the filled width above it.
+
+    Empty where no interval has a width. ``step``: how the lines step from one index to the next.
+    """
+    known = [(i, low, high) for i, low, high in ends if low is not None and high is not None]
+    if all(low == high for _, low, high in known):
+        return []
+    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": name, "stackStrategy": "all"}
+    hidden |= {"lineStyle": {"opacity": 0}, **({} if step is None else {"step": step})}
+    below = {**hidden, "name": "", "data": [[i, number(low / size)] for i, low, _ in known]}
+    width = [[i, number((high - low) / size)] for i, low, high in known]
+    return [
+        below,
+        {**hidden, "name": name, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width},
+    ]
+
+
 def scatter(name: str, size: int, style: Option, data: Sequence[object], symbol: str = "circle") -> Option:
     """A series drawn as symbols of ``size`` pixels."""
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
@@ -12,6 +13,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     Option,
     base,
     hollow,
+    interval_band,
     line,
     number,
     plain,
@@ -34,7 +36,7 @@ class ComparisonCurve:
     """The cost of each run under an alternative [J or s], drawn beside the runs."""
 
     name: str
-    values: Mapping[RunKey, float]
+    values: Mapping[RunKey, Estimate]  # with a value; the intervals are drawn as a band
     dash: str = "dashed"  # dashed | dotted
 
 
@@ -73,7 +75,8 @@ def cost_chart(
         return Chart(title=title, note=f"No run of known cost yet. {left_out(rows)}".strip())
     keys = [row_key(row) for row in shown]
     curves = [curve for curve in curves if any(key in curve.values for key in keys)]
-    highest = max([row.cost.value or 0.0 for row in shown] + [v for curve in curves for v in curve.values.values()])
+    drawn = [v for curve in curves for key in keys if (v := curve.values.get(key)) is not None]
+    highest = max([row.cost.value or 0.0 for row in shown] + [v.high or v.value or 0.0 for v in drawn])
     size, unit = scale(highest, shown[0].unit)
     few, colours = len(shown) <= SMALL, _colours(shown)
     points = [
@@ -83,7 +86,8 @@ def cost_chart(
     sources = list(dict.fromkeys(row.source.text for row in shown))
     series = [_path(source, shown, points) for source in sources]
     series += _dots(shown, points, several=len(sources) > 1)
-    series += [_comparison(curve, keys, size) for curve in curves]
+    for curve in curves:
+        series += [*_band(curve, keys, size), _comparison(curve, keys, size)]
     if at := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
         series.append(vertical_lines(at))
     option = over_runs(shown, f"cost [{unit}]", series, zero=True, right=110 if curves else 24)
@@ -136,7 +140,7 @@ def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: 
             str(_size(row)),
             "explored" if row.explored else "exploited",
             row.cost.text,
-            *(cost_text(v, row.unit) if (v := curve.values.get(key)) is not None else "–" for curve in curves),
+            *(_estimate_text(curve.values.get(key), row.unit) for curve in curves),
             row.source.text,
         ]
         for row, key in zip(reversed(shown), reversed(keys), strict=True)
@@ -183,8 +187,23 @@ def _path(source: str, shown: Sequence[RunRow], points: Sequence[Option]) -> Opt
     }
 
 
+def _estimate_text(estimate: Estimate | None, unit: str) -> str:
+    if estimate is None or estimate.value is None:
+        return "–"
+    value, low, high = estimate.value, estimate.low, estimate.high
+    if low is None or high is None or low == high:
+        return cost_text(value, unit)
+    return f"{cost_text(value, unit)} ({cost_text(low, unit)} to {cost_text(high, unit)})"
+
+
+def _band(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> list[Option]:
+    """The intervals of a comparison."""
+    found = [(i, curve.values[key]) for i, key in enumerate(keys) if key in curve.values]
+    return interval_band(f"{curve.name}, 90 %", [(i, v.low, v.high) for i, v in found], size, step="middle")
+
+
 def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> Option:
-    data = [[i, number(curve.values[key] / size)] for i, key in enumerate(keys) if key in curve.values]
+    data = [[i, number((curve.values[key].value or 0.0) / size)] for i, key in enumerate(keys) if key in curve.values]
     label = {"show": True, "formatter": curve.name.partition(",")[0]}
     return line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, SHADE, Option, line, number, plain, scale
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, interval_band, line, number, plain, scale
 from airflow_provider_zeus.plugin.charts.dag_charts import label, over_runs, row_key, vertical_lines
 from airflow_provider_zeus.plugin.views.dag_known import RunKey, run_key
 from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
@@ -48,7 +48,8 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
         for i, s in enumerate(sums)
     ]
     explored = [{"value": [i, number(s.explored / size)]} for i, s in enumerate(sums) if s.explored is not None]
-    series = [*_band(sums, size), line(SUM, COLOURS[0], saved), line(EXPLORED, COLOURS[1], explored, "dashed")]
+    band = interval_band(BAND, [(i, s.low, s.high) for i, s in enumerate(sums)], size)
+    series = [*band, line(SUM, COLOURS[0], saved), line(EXPLORED, COLOURS[1], explored, "dashed")]
     even = saving.break_even_run
     if even is not None and even > 1:
         series.append(vertical_lines([(even - 1, "break-even")]))
@@ -68,18 +69,6 @@ def _sums(saving: Savings, rows: Mapping[RunKey, RunRow]) -> list[_Sum]:
     explored = [None] * len(parts) if None in parts else accumulate(part or 0.0 for part in parts)
     found = [(rows.get(run_key(s.run.trials[-1])), s.saved, cost) for s, cost in zip(steps, explored, strict=True)]
     return [_Sum(row, saved.value or 0.0, saved.low, saved.high, cost) for row, saved, cost in found if row is not None]
-
-
-def _band(sums: Sequence[_Sum], size: float) -> list[Option]:
-    """The interval as two stacked lines: its invisible lower end, and the filled width above it."""
-    ends = [(i, s.low, s.high) for i, s in enumerate(sums) if s.low is not None and s.high is not None]
-    if all(lo == hi for _, lo, hi in ends):
-        return []
-    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": "band", "stackStrategy": "all"}
-    hidden |= {"lineStyle": {"opacity": 0}}
-    low = {**hidden, "name": "", "data": [[i, number(lo / size)] for i, lo, _ in ends]}
-    width = [[i, number((hi - lo) / size)] for i, lo, hi in ends]
-    return [low, {**hidden, "name": BAND, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width}]
 
 
 def _saved_text(value: float, unit: str) -> str:

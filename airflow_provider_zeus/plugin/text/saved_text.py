@@ -22,21 +22,19 @@ class Outcome:
     """A saving or a loss [J or s] in the words that all pages use for it."""
 
     verb: str  # saved | lost: by the value alone
-    kind: str  # saved | lost | even: the interval holds a saving and a loss
+    kind: str  # saved | lost | even: the interval holds a saving and a loss, or the value is 0
     colour: str  # good | bad | warn
     amount: str
     share: str  # "18 %" of the baseline; empty where that is 0 or not known
-    interval: str  # 90 % interval, or why there is none
+    interval: str  # 90 % interval, or that it was measured
 
     @classmethod
     def of(cls, value: float, estimate: Estimate, unit: str, baseline: float | None = None) -> Outcome:
-        """``value``: that of the estimate, which is known."""
-        low, high, verb = estimate.low, estimate.high, "saved" if value >= 0 else "lost"
-        kind = "even" if low is not None and high is not None and low < 0 < high else verb
-        if low is None or high is None:
-            interval = f"no interval: {estimate.reason or 'not known'}"
-        elif low == high:
-            interval = "no interval: all runs of the default took equally many epochs"
+        """``value``: that of the estimate, which is known and has an interval."""
+        low, high, verb = estimate.low or 0.0, estimate.high or 0.0, "saved" if value >= 0 else "lost"
+        kind = "even" if low < 0 < high or value == 0 else verb
+        if low == high:
+            interval = "measured: the default itself ran"
         elif kind == "even":
             interval = f"90 % interval from a loss of {cost_text(-low, unit)} to a saving of {cost_text(high, unit)}"
         else:
@@ -52,7 +50,11 @@ def verdict(saved: Saved, subject: str, default_batch_size: int, full_power_w: f
     if saved.saved.value is None:
         return unknown(saved.saved.reason or "")
     found = Outcome.of(saved.saved.value, saved.saved, saved.unit, saved.baseline.value)
-    amount = f"{'about ' * (found.kind == 'even')}{found.amount} of {'time' if saved.unit == 's' else 'cost'}"
+    what = "time" if saved.unit == "s" else "cost"
+    if saved.saved.value == 0:
+        text = f"{subject} only trained batch size {default_batch_size}, the default, at full power: nothing compares."
+        return Verdict(kind="even", word="Undecided", text=text)
+    amount = f"{'about ' * (found.kind == 'even')}{found.amount} of {what}"
     part = f" ({found.share})" if found.share else ""
     power = "full power" if full_power_w is None else f"full power ({full_power_w:,.0f} W)"
     against = f"batch size {default_batch_size}, the default, at {power}"
@@ -68,19 +70,24 @@ def unknown(reason: str) -> Verdict:
     return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
 
 
-def saved_tile(names: tuple[str, str], saved: Saved, source: Source) -> Tile:
-    """A saving with its share and its interval. ``names``: of the tile, where it was saved and where it was lost."""
+def saved_tile(names: tuple[str, str, str], saved: Saved, source: Source) -> Tile:
+    """A saving with its share and its interval. ``names``: of the tile where it was saved, lost, undecided."""
     value, reason = saved.saved.value, saved.saved.reason or ""
     if value is None:
         return missing_tile(names[0], reason)
     found, figure = Outcome.of(value, saved.saved, saved.unit, saved.baseline.value), words.cost(abs(value), saved.unit)
+    text = f"{found.verb} about {figure.text}" if found.kind == "even" else figure.text
     return Tile(
-        name=names[0] if value >= 0 else names[1],
-        figure=Figure(value=value, text=figure.text, exact=f"{found.verb} {figure.exact}"),
+        name=names[("saved", "lost", "even").index(found.kind)],
+        figure=Figure(value=value, text=text, exact=f"{found.verb} {figure.exact}"),
         note="; ".join(filter(None, (found.share, found.interval))),
         kind=found.colour,
         source=source,
     )
+
+
+def _names(what: str) -> tuple[str, str, str]:
+    return f"Saved: {what}", f"Lost: {what}", f"Undecided: {what}"
 
 
 def missing_tile(name: str, why: str) -> Tile:
@@ -95,7 +102,11 @@ def job_verdict(savings: Savings, *, all_of: bool = True) -> Verdict:
     """Whether the runs of a job saved anything. ``all_of``: the log holds no older runs."""
     count = "1 run" if savings.runs == 1 else f"{savings.runs:,} runs"
     subject = f"Over its {'' if all_of else 'newest '}{count} this job"
-    return verdict(savings.cost, subject, savings.default_batch_size, savings.full_power_w)
+    found = verdict(savings.cost, subject, savings.default_batch_size, savings.full_power_w)
+    if savings.cost.saved.value is not None and savings.measured < savings.runs:
+        ran = f"{savings.measured:,} of {savings.runs:,} runs"
+        found.text += f" Estimated, not trained: the default itself ran in {ran}."
+    return found
 
 
 def job_tiles(savings: Savings, source: Source, factors: Factors, gpus: int, *, all_of: bool = True) -> list[Tile]:
@@ -103,24 +114,34 @@ def job_tiles(savings: Savings, source: Source, factors: Factors, gpus: int, *, 
     energy, time = savings.energy.saved.value, savings.time.saved.value
     converted = (("money", factors.money(energy, time, gpus)), ("CO₂e", factors.carbon(energy)))
     return [
-        saved_tile(("Saved: cost", "Lost: cost"), savings.cost, source),
+        saved_tile(_names("cost"), savings.cost, source),
         _exploration(savings.cost, source),
         break_even(savings, all_of=all_of),
         _per_run(savings, source),
-        saved_tile(("Saved: energy", "Lost: energy"), savings.energy, source),
-        saved_tile(("Saved: time", "Lost: time"), savings.time, source),
+        saved_tile(_names("energy"), savings.energy, source),
+        saved_tile(_names("time"), savings.time, source),
         *(
-            Tile(
-                name=f"{'Lost' if figure.value < 0 else 'Saved'}: {name}",
-                figure=figure.model_copy(update={"text": figure.text.removeprefix("-")}),
-                note="converted by [zeus]",
-                kind="bad" if figure.value < 0 else "good",
-                source=source,
-            )
+            _converted(name, figure, savings.energy, source)
             for name, figure in converted
             if figure is not None and figure.value is not None
         ),
     ]
+
+
+def _converted(what: str, figure: Figure, energy: Saved, source: Source) -> Tile:
+    """Money or CO2e that was saved: as undecided as the energy that it is made of."""
+    low, high, lost = energy.saved.low or 0.0, energy.saved.high or 0.0, (figure.value or 0.0) < 0
+    kind = 2 if low < 0 < high else 1 if lost else 0
+    text = figure.text.removeprefix("-")
+    if kind == 2:
+        text = f"{'lost' if lost else 'saved'} about {text}"
+    return Tile(
+        name=_names(what)[kind],
+        figure=figure.model_copy(update={"text": text}),
+        note="converted by [zeus]",
+        kind=("good", "bad", "warn")[kind],
+        source=source,
+    )
 
 
 def _exploration(cost: Saved, source: Source) -> Tile:
@@ -136,6 +157,9 @@ def _exploration(cost: Saved, source: Source) -> Tile:
 def break_even(savings: Savings, *, all_of: bool = True) -> Tile:
     """When the savings made up for what exploration cost."""
     name, run, further, each = "Break-even", savings.break_even_run, savings.break_even_in, savings.per_run.value
+    low, high = savings.cost.saved.low, savings.cost.saved.high
+    if low is not None and high is not None and (low < 0 < high or low == high == 0):
+        return Tile(name=name, figure=Figure(text="undecided"), note="the sum may be a saving or a loss", kind="warn")
     if run is not None:
         figure = Figure(value=run, text="from the start" if run == 1 else f"at run {run:,}")
         which = f"{'' if all_of else 'the newest '}{savings.runs:,}"
@@ -174,6 +198,8 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
     found = verdict(cost, "It", saving.default_batch_size, saving.full_power_w)
     if value is None:
         return found
+    if saving.kept and not saving.measured:
+        found.text += " The default is estimated: it did not run on this slice of the data."
     if not saving.kept:
         amount = f"{cost_text(abs(value), cost.unit)} of {'time' if cost.unit == 's' else 'cost'}"
         return Verdict(kind="lost", word="Lost", text=f"It spent {amount} and left no model: all of it is lost.")
@@ -189,7 +215,7 @@ def run_tile(saving: RunSaving | None, source: Source, why_not: str = "") -> Til
     """The saving of a run with its interval, and the change of energy and of time."""
     if saving is None:
         return missing_tile("Saving", why_not)
-    tile = saved_tile(("Saving", "Loss"), saving.cost, source)
+    tile = saved_tile(("Saving", "Loss", "Undecided"), saving.cost, source)
     if tile.figure.value is None:
         return tile
     if not saving.kept:

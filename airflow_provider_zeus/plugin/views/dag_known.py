@@ -48,13 +48,13 @@ class JobAnalysis:
     def of(cls, trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample]) -> JobAnalysis:
         """``trials``: also those of other versions of the job; ``profiles``: of the dataset's device."""
         weights = Weights.of(log.job, log.device)
-        size = log.belief().slice_size
+        found = saving(log, log.job, rng=random.Random(0), profiles=profiles)
         return cls(
             log=log,
             profiles=profiles,
             weights=weights,
-            saving=saving(log, log.job, rng=random.Random(0), profiles=profiles),
-            best=best_fixed(log.of_target(), weights, size[1] if size else None, LimitProfiles.of(profiles)),
+            saving=found,
+            best=best_fixed(log.of_target(), found.base, weights, LimitProfiles.of(profiles)),
             marks=[*_changepoints(log), *_restarts(trials)],
         )
 

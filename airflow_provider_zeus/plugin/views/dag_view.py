@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart
@@ -13,12 +14,13 @@ from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, RunKey, job_of, left_out, run_key
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of, left_out, run_key
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts
 from airflow_provider_zeus.plugin.views.models import RunRow
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.pareto import pareto
+from airflow_provider_zeus.reports.slice_epochs import run_id
 
 RUNS = 200  # in the table at once unless the reader asks for more
 NO_JOB = (
@@ -90,13 +92,13 @@ def lines(known: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:
     if not shown or shown[-1].unit != known.unit:
         return []
     steps = known.saving.steps
-    default: dict[RunKey, float] = {
-        run_key(s.run.trials[-1]): s.baseline.value for s in steps if s.baseline.value is not None and s.run.kept
-    }
+    default = {run_key(s.run.trials[-1]): s.baseline for s in steps if s.baseline.value is not None and s.run.kept}
     found = [ComparisonCurve(f"default {known.saving.default_batch_size}, full power", default)]
     if known.best is not None:
-        costs_of = [(run_key(s.run.trials[-1]), known.best.run(s.run.samples_per_epoch, known.weights)) for s in steps]
+        runs = [s.run for s in steps]
+        cost_of = [known.best.run(run_id(r.trials[0]), r.samples_per_epoch, known.weights) for r in runs]
+        costs_of = [(run_key(r.trials[-1]), Estimate(v)) for r, v in zip(runs, cost_of, strict=True) if v is not None]
         at = "" if known.best.limit_w is None else f", {known.best.limit_w:,.0f} W"
-        name = f"best fixed {known.best.batch_size}{at}"
-        found.append(ComparisonCurve(name, {key: v for key, v in costs_of if v is not None}, dash="dotted"))
+        name = f"always {known.best.batch_size}{at}"
+        found.append(ComparisonCurve(name, dict(costs_of), dash="dotted"))
     return found
