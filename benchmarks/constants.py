@@ -97,6 +97,7 @@ class Constant(NamedTuple):
 
 _GP, _SF, _EC = f"{KG}.gp", f"{KG}.slice_filter", f"{KG}.epoch_cost"
 _AQ, _CA, _DC = f"{KG}.acquisition", f"{KG}.candidates", f"{KG}.decision_context"
+_SP = f"{KG}.slice_paths"
 _TUNED = "tuned on these traces"
 _DRIFT = "tuned on drift scenarios"
 _ALL = "tuned on these traces and the two series"
@@ -123,13 +124,13 @@ DECIDING = (
     Constant(_DC, "EXTRA_SHARE", "KG-23: share of the default's cost that tries may cost", _ALL),
     Constant(_AQ, "HORIZON", "KG-26, KG-28: recurrences that will use an answer", _ALL),
     Constant(_AQ, "LOSS_AVERSION", "KG-27: joules saved that make up for one lost", _ALL),
-    Constant("learn", "KNOWN_RUNS", "KG-32: converged runs before a size can show a change", "judgement"),
+    Constant("learn", "KNOWN_RUNS", "KG-33: converged runs before a size can show a change", "judgement"),
     Constant(
-        "changepoint", "MOST_SDS", "KG-32: sd that a surprise counts at most", "derived: 1 < evidence < 2 of them"
+        "changepoint", "MOST_SDS", "KG-33: sd that a surprise counts at most", "derived: 1 < evidence < 2 of them"
     ),
-    Constant("changepoint", "JUMP", "KG-33: prior sd of a jump of log Epochs", _DRIFT),
-    Constant("changepoint", "LOG_BAYES_FACTOR", "KG-33: evidence needed", _DRIFT),
-    Constant("changepoint", "SURPRISES", "KG-33: newest surprises that may show a change", _DRIFT),
+    Constant("changepoint", "JUMP", "KG-34: prior sd of a jump of log Epochs", _DRIFT),
+    Constant("changepoint", "LOG_BAYES_FACTOR", "KG-34: evidence needed", _DRIFT),
+    Constant("changepoint", "SURPRISES", "KG-34: newest surprises that may show a change", _DRIFT),
 )
 OTHERS = (
     Constant(_EC, "R_SHARE", "KG-16: expected r / default where no power is known", _TUNED),
@@ -154,6 +155,11 @@ OTHERS = (
     Constant(_AQ, "BISECTION_WIDTH", "KG-30: log EpochCost searched on each side", "convention"),
     Constant(_AQ, "BISECTION_STEPS", "KG-30: halvings of that interval", "precision: 2 / 2^5 = 6 %"),
     Constant(f"{KG}.policy", "HARD", "epoch ratio from which a slice is called hard", "words only"),
+    Constant(_DC, "AUDIT_GAP", "KG-32: recurrences between two audits", "judgement"),
+    Constant(
+        _SP, "UNLIKELY", "ln P over the best pair's, below which pages do not draw one", "convention: bounded time"
+    ),
+    Constant(_SP, "_JITTER", "variance added so that a covariance has an inverse", "precision"),
     Constant("belief", "RATES_KEPT", "KG-18: newest trials whose rates are averaged", "convention: bounded memory"),
     Constant("strikes", "STRUCK_FOR", "recurrences for which an error bars a size", "judgement"),
     Constant("strikes", "FAILURES_KEPT", "failures remembered", "convention: bounded memory"),

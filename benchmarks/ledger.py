@@ -63,6 +63,7 @@ class Part(NamedTuple):
     source: Series | Scenario
     default: str  # one of KINDS
     policy: str
+    audit: float
     seed: int
 
 
@@ -125,7 +126,7 @@ def _logged(module: ModuleType, play: Callable[[], object]) -> list[Trial]:
 
 def _of_series(series: Series, part: Part) -> Log:
     b = defaults_of(series)[part.default]
-    job, truths = series.job(b, part.policy), series.truths(b)
+    job, truths = replace(series.job(b, part.policy), audit=part.audit), series.truths(b)
     trials = _logged(weather_replay, lambda: weather_replay.replay(series.weeks, job, part.seed, truths=truths))
     default = weather_replay.Trainings(job, part.seed)
     pairs = zip(series.weeks, truths, strict=True)
@@ -138,7 +139,7 @@ def _of_pair(scenario: Scenario, part: Part) -> Log:
     sure = [b for b, epochs in sorted(pair.epochs.items()) if all(map(math.isfinite, epochs))]
     b = {"small": sure[0], "near_optimal": scenario.best, "large": sure[-1]}[part.default]
     scenario = Scenario(replace(pair, default_batch_size=b))
-    job = scenario.job(policy=part.policy)
+    job = scenario.job(policy=part.policy, audit=part.audit)
     trials = _logged(driver, lambda: driver.replay(scenario, job, LENGTHS[-1], part.seed))
     own = {t.key.ti_id: t.observation.epochs for t in trials if t.batch_size == b and t.state.kept_model}
     rng, epoch = random.Random(f"truth/{part.seed}"), scenario.epoch(scenario.full_power(b)).cost
@@ -209,14 +210,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     seeds = range(args.first_seed, args.first_seed + args.seeds)
-    part = partial(Part, policy=args.policy)
+    part = partial(Part, policy=args.policy, audit=args.audit)
     parts = [part(REAL, s, default=k, seed=seed) for s in series.values() for k in KINDS for seed in seeds]
     parts += [part(STATIONARY, p, default=k, seed=seed) for p in pairs for k in KINDS for seed in seeds]
     found = measure(parts, args.jobs)
     print("\n".join(markdown(found)))
-    print(f"{args.seeds} seeds; simulated power; shares in %, 90 % intervals; {time.monotonic() - start:.0f} s")
+    took_s = time.monotonic() - start
+    print(f"{args.seeds} seeds, audit={args.audit:g}; simulated power; shares in %, 90 % intervals; {took_s:.0f} s")
     if args.report:
-        args.report.write_text(json.dumps({"policy": args.policy, "seeds": args.seeds, **found}, indent=1) + "\n")
+        args.report.write_text(
+            json.dumps({"policy": args.policy, "audit": args.audit, "seeds": args.seeds, **found}, indent=1) + "\n"
+        )
     return 0
 
 
@@ -235,6 +239,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of a series' trainings, as bike=60; default: the most that any of them needed",
     )
     parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
+    parser.add_argument("--audit", type=float, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
     parser.add_argument("--seeds", type=positive, default=20)
     parser.add_argument("--first-seed", type=int, default=0, metavar="N")
     parser.add_argument("--report", type=Path, help="write the figures there, as JSON")

@@ -52,7 +52,7 @@ class Series(NamedTuple):
         return [Scenario(pair_of(w, default_batch_size, self.points, self.max_epochs)) for w in self.weeks]
 
     def job(self, default_batch_size: int, policy: str) -> ZeusJob:
-        """The job that recurs over the slices."""
+        """The job that recurs over the slices, without audits."""
         return ZeusJob(
             job_id="series",
             batch_sizes=self.batch_sizes,
@@ -60,6 +60,7 @@ class Series(NamedTuple):
             target="loss <= 1",
             max_epochs=self.max_epochs,
             policy=policy,
+            audit=0.0,
         )
 
 

@@ -31,6 +31,8 @@ class ZeusJob:
     :param expected_runs: recurrences that the job will have in all, the first included. A short job tries fewer batch
         sizes: what it learns has to pay in the runs that are left. Default: as many as its schedule has until the
         task's ``end_date``; without one, many.
+    :param audit: now and then the default runs on purpose, where it is not known well what the job saves. What these
+        runs cost beyond the best known batch size may be this share of all that the job has spent; 0: never.
     :param peek: deprecated, without effect.
     :param window: number of converged recurrences that the bandit remembers (section 4.4, data drift); a batch size
         without a run among them is tried again.
@@ -67,6 +69,7 @@ class ZeusJob:
     policy: str = "knowledge_gradient"
     window: int = 250
     expected_runs: int | None = None
+    audit: float = 0.02
     peek: InitVar[bool | None] = None
     job_id: str | None = None
     job_version: str = "1"
@@ -125,7 +128,7 @@ class ZeusJob:
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
-            if value is not None or name not in _LATER
+            if name not in _LATER or value != _LATER[name]
         }
 
     @classmethod
@@ -168,6 +171,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "beta": float,
     "window": int,
     "expected_runs": int,
+    "audit": float,
     "gpus": int,
     "power_limits_w": float,
     "max_power_w": float,
@@ -179,5 +183,5 @@ _READ: dict[str, Callable[[str], Any]] = {
     "strict": _FLAGS.__getitem__,
 }
 _RETIRED = ("peek",)
-_LATER = ("expected_runs",)  # left out where None, so that an image with an older package reads the job
+_LATER = {"expected_runs": None, "audit": 0.02}  # left out where unchanged: older packages in images read the job
 _LISTS = ("batch_sizes", "power_limits_w", "learn_from")

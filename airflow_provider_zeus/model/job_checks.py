@@ -159,6 +159,11 @@ CHECKS: dict[str, Check] = {
         "give the number of scheduled runs of the job, or leave it out",
         optional=True,
     ),
+    "audit": _must(
+        lambda value: _finite(value) and 0 <= value <= 1,
+        "not a share from 0 to 1",
+        "0.02 lets audits take 2 % of what the job spends, 0 turns them off",
+    ),
     "job_id": _must(lambda value: isinstance(value, str) and value != "", *_TEXT, optional=True),
     "job_version": _must(lambda value: isinstance(value, str) and value != "", *_TEXT),
     "data_slice": _must(lambda value: isinstance(value, str) and value != "", *_TEXT, optional=True),

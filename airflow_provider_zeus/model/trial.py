@@ -59,6 +59,7 @@ class Phase(StrEnum):
     RETURN = "return"  # a size that has not run for long is tried once
     SAMPLE = "sample"  # a known size, to learn more of it (knowledge gradient; Thompson sampling, Algorithm 1)
     INCUMBENT = "incumbent"  # the best known size: no other is worth a try, may be tried now, or was given up
+    AUDIT = "audit"  # the default, so that what the job saves is measured and not only estimated
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "7"  # of learn(); checkpoints of another version are not read
+VERSION = "8"  # of learn(); checkpoints of another version are not read
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
 
@@ -51,6 +51,7 @@ class Belief:
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
     started: tuple[int, ...] = ()  # numbers of the newest first attempts: one per recurrence
     recurrences: int = 0  # how many first attempts there were
+    audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
     failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
     changes: tuple[Change, ...] = ()  # changes of Epochs within the window; runs before them count less
     surprises: tuple[Surprise, ...] = ()  # newest runs since the last change, against their predictions
@@ -197,6 +198,7 @@ class Belief:
                 "ends": [[*k, v] for k, v in self.ends.items()],
                 "started": self.started,
                 "recurrences": self.recurrences,
+                "audits": self.audits,
                 "failures": self.failures,
                 "changes": self.changes,
                 "surprises": self.surprises,
@@ -227,6 +229,7 @@ class Belief:
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
             started=tuple(d["started"]),
             recurrences=d["recurrences"],
+            audits=tuple(d["audits"]),
             failures=tuple(Failure(*f) for f in d["failures"]),
             changes=tuple(Change(since, jump, tuple(shown_by)) for since, jump, shown_by in d["changes"]),
             surprises=tuple(Surprise(*s) for s in d["surprises"]),

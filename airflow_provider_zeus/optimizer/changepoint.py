@@ -21,7 +21,7 @@ class Surprise(NamedTuple):
     """A run against its prediction: trial number, log Epochs minus the predicted mean, and the predicted variance.
 
     Of a run that did not reach its target the deviation is a lower bound.
-    Eq. KG-32 of docs/knowledge-gradient.md.
+    Eq. KG-33 of docs/knowledge-gradient.md.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 def change_among(surprises: Sequence[Surprise]) -> Change | None:
     """The change that explains the newest of these surprises; None where chance explains them as well.
 
-    Eq. KG-33 of docs/knowledge-gradient.md.
+    Eq. KG-34 of docs/knowledge-gradient.md.
     """
     precision = total = jumped = 0.0
     newest = surprises[-SURPRISES:]

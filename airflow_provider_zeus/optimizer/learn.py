@@ -80,6 +80,8 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     if trial.key.attempt == 1 and trial.number not in belief.started:
         changes["recurrences"] = belief.recurrences + 1
         changes["started"] = tuple(sorted({*belief.started, trial.number})[-STRUCK_FOR:])
+    if trial.planned.phase is Phase.AUDIT:
+        changes["audits"] = (belief.audits[0] + 1, max(belief.audits[1], trial.number))
     ends = belief.ends.get((b, model), ())
     changes["ends"] = {**belief.ends, (b, model): _newest(ends, (trial.number, death), 2)}
     if trial.observation.out_of_memory:

@@ -79,6 +79,8 @@ def choose(
         return _sized(Decision(attempts=(attempt,), seed=seed, policy=job.policy), belief)
     device = device or belief.last_device()
     held = _held(job, running, settings, run_type)
+    if _audit_is_asked_for(settings, belief, running):
+        return _sized(_audit(job, belief, device), belief)
     if job.policy != "zeus":
         from airflow_provider_zeus.optimizer.knowledge_gradient.policy import recommend
 
@@ -227,8 +229,25 @@ def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], r
         return f"A run of type {run_type} does not teach the bandit"
     # concurrent runs of Thompson sampling draw different sizes; under the other policy they would try the same one
     bounded = job.policy != "zeus"
-    other = next((t for t in running if t.planned.phase.exploring or (bounded and t.planned.bounded)), None)
+    tries = [t for t in running if t.planned.phase.exploring or (bounded and t.planned.bounded)]
+    other = next(iter([*tries, *(t for t in running if t.planned.phase is Phase.AUDIT)]), None)
     return None if other is None else f"Another run of this job explores {other.batch_size} now"
+
+
+def _audit_is_asked_for(settings: Mapping[str, Any], belief: Belief, running: Sequence[Trial]) -> bool:
+    """Whether the live setting ``audit_after``, a trial's number, is newer than every audit."""
+    after = settings.get("audit_after")
+    return after is not None and belief.audits[1] <= after and not any(t.planned.phase is Phase.AUDIT for t in running)
+
+
+def _audit(job: ZeusJob, belief: Belief, device: DeviceInfo | None) -> Decision:
+    """The default, as asked for by a live setting; where it misses its target, the best known size after it."""
+    decision = choose(job, belief, device=device, settings={"pause_exploration": True})
+    best, b = decision.attempts[-1], job.default_batch_size
+    why = f"Audit, asked for on the page: {b}, the default, runs, so that what the job saves is measured."
+    attempt = PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=why)
+    second = best.batch_size != b and best.batch_size in belief.reached
+    return replace(decision, attempts=(attempt,), stand_in=best if second else None, second_chance=second)
 
 
 def _explore(context: _Context) -> PlannedAttempt | None:

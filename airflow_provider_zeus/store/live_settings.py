@@ -27,6 +27,7 @@ _CHANGES = {  # setting -> how a new value and its removal are recorded
     "job_version": ("job reset (job_version {})", "job_version removed"),
     "pause_exploration": ("exploration paused", "exploration resumed"),
     "pin_batch_size": ("batch size pinned to {}", "batch size unpinned"),
+    "audit_after": ("default to be measured in the next run", "audit withdrawn"),
 }
 
 _SHOWN = 200  # characters of a text that is quoted
@@ -146,6 +147,9 @@ def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | 
         if batch_sizes is not None and value not in batch_sizes:
             return f"not in batch_sizes {list(batch_sizes)}"
         return None
+    if name == "audit_after":
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return None if whole else "not the number of a trial"
     if name == "job_version":
         return None if isinstance(value, str) and value else "not a text of at least one character"
-    return "no such setting; use eta, job_version, pause_exploration or pin_batch_size"
+    return "no such setting; use eta, job_version, pause_exploration, pin_batch_size or audit_after"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
@@ -26,6 +27,7 @@ from airflow_provider_zeus.optimizer.thompson.arms import (
 from airflow_provider_zeus.optimizer.thompson.pruning import start_at
 
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
+AUDIT_GAP = 5  # recurrences between two audits, at least
 EXTRA_SHARE = 0.02  # what tries may cost besides what was saved: share of the runs of the default
 
 
@@ -136,12 +138,32 @@ class DecisionContext(NamedTuple):
 
         :param epoch_costs: EpochCost [J] of all sizes.
         """
-        account, index = self.belief.epochs.newest.account, {b: i for i, b in enumerate(self.all_sizes)}
-        default = index[self.job.default_batch_size]
-        spent = math.fsum(epochs * float(epoch_costs[index[b]]) for b, epochs in account.trained.items())
-        total, n = self.belief.epochs.default_total() * float(epoch_costs[default]), account.slices
+        total, _, spent = self._totals(epoch_costs)
+        default, n = self.all_sizes.index(self.job.default_batch_size), self.belief.epochs.newest.account.slices
         next_run = float(epoch_costs[default]) * math.exp(float(self.belief.gp.mean[default]))
         return next_run + total - spent + EXTRA_SHARE * (n + 1) * total / max(n, 1)
+
+    def _totals(self, epoch_costs: Vector) -> tuple[float, float, float]:
+        """Cost [J] of always the default so far, its part on slices on which it did not run, and what was spent."""
+        account, cost = self.belief.epochs.newest.account, dict(zip(self.all_sizes, epoch_costs.tolist(), strict=True))
+        total, one = self.belief.epochs.default_total(), cost[self.job.default_batch_size]
+        spent = math.fsum(epochs * cost[b] for b, epochs in account.trained.items())
+        return total * one, (total - account.default_epochs) * one, spent
+
+    def audit_excess(self, predictions: Predictions, incumbent: int) -> float | None:
+        """What an audit is expected to cost beyond the incumbent [J]; None where none is due.
+
+        Eq. KG-32 of docs/knowledge-gradient.md.
+        """
+        since = sum(number > self.belief.audits[1] for number in self.belief.started)
+        if self.job.default_batch_size not in self.converged or since < AUDIT_GAP:
+            return None
+        default, cost = self.all_sizes.index(self.job.default_batch_size), np.exp(predictions.log_cost)
+        excess, sd = float(cost[default] - cost[incumbent]), float(self.belief.gp.difference_sd[incumbent])
+        total, estimated, spent = self._totals(np.exp(predictions.log_epoch_cost))
+        covered = (self.belief.audits[0] + 1) * excess <= self.job.audit * spent
+        undecided = 2 * Z * sd * estimated > abs(total - spent)
+        return excess if excess > 0 and covered and undecided else None
 
     def success_of_sizes(self) -> dict[int, float]:
         """Probability that a complete run of each size reaches its target, hopeless slices included."""

@@ -71,6 +71,9 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
         choice_again = context.returning(predictions, index)
         if choice_again is not None:
             return _then_incumbent(_returning(context, choice_again, b), b), None
+        excess = context.audit_excess(predictions, index)
+        if excess is not None:
+            return (_audit(context, excess, b),), _second_after_audit(b)
         held = "Knowledge gradient: no other batch size is worth a try now"
     why = f"{held}; {b}, the cheapest known to reach the target, runs."
     return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),), second
@@ -128,6 +131,22 @@ def _later_runs(context: DecisionContext) -> str:
     """The runs that will use the answer of a try, as a text."""
     runs = f"{context.horizon:g} run{'s' if context.horizon > 1 else ''}"
     return f"next {runs}" if context.horizon >= HORIZON else f"{runs} left"
+
+
+def _audit(context: DecisionContext, excess: float, incumbent: int) -> PlannedAttempt:
+    """The default, unbounded, so that what the job saves is measured."""
+    default = context.job.default_batch_size
+    why = (
+        f"Audit: {default}, the default, runs, so that what the job saves is measured and not only estimated. It is "
+        f"expected to cost {context.weights.text(excess)} more than {incumbent}; audits may take "
+        f"{100 * context.job.audit:g} % of what the job spends."
+    )
+    return PlannedAttempt(batch_size=default, phase=Phase.AUDIT, why=why)
+
+
+def _second_after_audit(incumbent: int) -> PlannedAttempt:
+    why = f"Where the default misses the target: {incumbent}, the cheapest known to reach it."
+    return PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
 
 
 def _returning(context: DecisionContext, choice: Choice, incumbent: int) -> PlannedAttempt:

@@ -29,6 +29,7 @@ PHASES = {
     Phase.RETURN: "tried again",
     Phase.SAMPLE: "sampling",
     Phase.INCUMBENT: "cheapest known",
+    Phase.AUDIT: "measuring the default",
     Phase.PINNED: "pinned",
     Phase.FALLBACK: "without the log",
 }

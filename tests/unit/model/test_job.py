@@ -71,6 +71,8 @@ BAD = [
     ("window", 5),
     ("window", 0),
     ("expected_runs", 0),
+    ("audit", -0.1),
+    ("audit", True),
     ("expected_runs", 2.5),
     ("window", 9.5),
     ("target", "accuracy > 0.84"),
@@ -192,6 +194,7 @@ RENDERED = {
     "eta": "0.25",
     "beta": "3",
     "window": "40",
+    "audit": "0.05",
     "expected_runs": "12",
     "gpus": "2",
     "max_power_w": "250",
@@ -213,6 +216,7 @@ def test_rendered_text_becomes_what_the_field_holds() -> None:
             "eta": 0.25,
             "beta": 3.0,
             "window": 40,
+            "audit": 0.05,
             "expected_runs": 12,
             "gpus": 2,
             "max_power_w": 250.0,
@@ -261,7 +265,7 @@ def test_a_template_passes_from_dict_and_keeps_its_place() -> None:
 def test_an_unknown_field_is_named_with_those_that_exist() -> None:
     said = error_of(lambda: ZeusJob.from_dict({**GOOD, "eta_knob": 0.5}))
     assert said.startswith("ZeusJob.eta_knob = 0.5: ")
-    assert ", ".join(sorted(ZeusJob(**GOOD, expected_runs=9).to_dict())) in said
+    assert ", ".join(sorted(ZeusJob(**GOOD, expected_runs=9, audit=0.5).to_dict())) in said
 
 
 @pytest.mark.parametrize("field", ["batch_sizes", "default_batch_size", "target", "max_epochs"])

@@ -27,6 +27,7 @@ def job_of(*sizes: int, default: int, **fields: Any) -> ZeusJob:
             "target": "acc >= 0.9",
             "max_epochs": 100,
             "policy": "zeus",
+            "audit": 0.0,
             **fields,
         }
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from airflow_provider_zeus.model.cost import observed_cost
-from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import EXTRA_SHARE, DecisionContext
-from tests.strategies import V100
+from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import AUDIT_GAP, EXTRA_SHARE, DecisionContext
+from tests.strategies import V100, make_trial
 from tests.unit.optimizer.world import NEVER, World, job_of
 
 EPOCH_S = {16: 40.0, 32: 20.0, 64: 12.0, 128: 9.0, 256: 8.0}
@@ -120,3 +121,61 @@ def test_what_was_saved_may_be_spent_on_tries() -> None:
     assert allowance(alone) == pytest.approx(one * (1 + 11 * EXTRA_SHARE), rel=0.01), "nothing saved"
     saved = 9 * (one - 8 * better.epoch_cost(64))
     assert allowance(better) == pytest.approx(one * (1 + 11 * EXTRA_SHARE) + saved, rel=0.25)
+
+
+# --- audits
+
+
+def audits(w: World, recurrences: int) -> list[int]:
+    """Recurrences in which the default ran for the sake of what the pages say."""
+    return [n for n in range(recurrences) if w.run().attempts[0].phase is Phase.AUDIT]
+
+
+def test_audits_stay_within_their_share_and_end_where_the_saving_is_known() -> None:
+    found = {}
+    for epochs in (9, 12, 15):  # of 64: saves 46, 28 and 10 %
+        w = world({16: 18, 32: 10, 64: epochs, 128: 40, 256: 90}, 32)
+        w.job = replace(w.job, audit=0.02)
+        found[epochs] = audits(w, 120)
+        assert len(found[epochs]) * (10 * w.epoch_cost(32) - epochs * w.epoch_cost(64)) <= 0.02 * cost(w)
+        assert all(later - earlier >= AUDIT_GAP for earlier, later in pairwise(found[epochs]))
+    assert not found[9], "the saving is far wider than its interval"
+    assert 1 <= len(found[12]) <= 3
+    assert max(found[12]) < 60, "then it is known"
+    assert len(found[15]) > len(found[12])
+
+
+def test_no_audit_where_none_is_wanted_or_the_default_runs_anyway() -> None:
+    bad = world({16: 18, 32: 10, 64: 9, 128: 40, 256: 90}, 32)
+    assert audits(bad, 60) == []
+    good = world({16: 30, 32: 8, 64: 18, 128: 40, 256: 90}, 32)
+    good.job = replace(good.job, audit=0.1)
+    assert audits(good, 60) == []
+
+
+def test_an_audit_is_not_bounded_and_the_incumbent_follows_where_it_misses() -> None:
+    w = world({16: 18, 32: 10, 64: 9, 128: 40, 256: 90}, 32)
+    w.job = replace(w.job, audit=0.05)
+    while (decision := w.decide()).attempts[0].phase is not Phase.AUDIT:
+        w.run()
+    (attempt,) = decision.attempts
+    assert (attempt.batch_size, attempt.bounded) == (32, False)
+    assert decision.second_chance
+    assert decision.stand_in is not None
+    assert decision.stand_in.batch_size == 64
+    assert "5 % of what the job spends" in attempt.why
+
+
+@pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
+def test_an_audit_that_is_asked_for_runs_once(policy: str) -> None:
+    w = world({16: 18, 32: 10, 64: 9, 128: 40, 256: 90}, 32)
+    w.job = replace(w.job, policy=policy)
+    w.runs(30)
+    settings = {"audit_after": w.log[-1].number}
+    running = make_trial(w.number, 32, State.RUNNING, job=w.job, phase=Phase.AUDIT)
+    assert w.decide(settings=settings, running=[running]).attempts[0].phase is not Phase.AUDIT, "one is running"
+    decision = w.run(settings=settings)
+    assert (decision.attempts[0].phase, decision.attempts[0].batch_size) == (Phase.AUDIT, 32)
+    assert w.belief.audits == (1, w.log[-1].number)
+    assert w.decide(settings=settings).attempts[0].phase is not Phase.AUDIT
+    assert w.decide(settings={"audit_after": w.log[-1].number, "pin_batch_size": 64}).attempts[0].batch_size == 64
