@@ -1,6 +1,7 @@
-"""Routes that change a job from the cost page: pause exploration, pin a batch size. Only the api-server loads them."""
+"""Routes that change a job from the cost page: pause, pin, measure the default. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,8 @@ from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.api import auth, live_settings, reading, responses
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
 from airflow_provider_zeus.plugin.views.overview_models import Controls, SettingChange
+from airflow_provider_zeus.reports.belief_table import belief_table
+from airflow_provider_zeus.units import cost_text
 
 router = APIRouter(prefix="/api/dags/{dag_id}/settings")
 
@@ -27,15 +30,15 @@ async def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
     """Live settings of a job of a DAG, and whether this user may change them."""
 
     def make() -> Controls:
-        newest, sharing = _job(dag_id, job_id)
-        return _controls(newest, may_edit=sharing <= auth.editable_dags(user))
+        trials, sharing = _job(dag_id, job_id)
+        return _controls(trials, may_edit=sharing <= auth.editable_dags(user))
 
     return await responses.answer(user, make)
 
 
 @router.post("", dependencies=[auth.MAY_EDIT, auth.MAY_READ_RUNS, auth.FROM_OUR_PAGE], openapi_extra=_BODY)
 async def change(dag_id: str, request: Request, user: auth.GetUserDep) -> Response:
-    """Pause or resume exploration, pin or unpin a batch size. In force from the job's next run on."""
+    """Pause or resume exploration, pin or unpin a batch size, measure the default. In force from the next run on."""
     return await responses.answer(user, partial(_change, user, dag_id, await _read_body(request)))
 
 
@@ -57,10 +60,10 @@ async def _read_body(request: Request) -> SettingChange:
 
 
 def _change(user: BaseUser, dag_id: str, request: SettingChange) -> Controls:
-    newest, sharing = _job(dag_id, request.job_id)
+    trials, sharing = _job(dag_id, request.job_id)
     if not sharing <= auth.editable_dags(user):
         raise HTTPException(403, "Another DAG, which you may not change, shares this job.")
-    current = _controls(newest, may_edit=True)
+    current = _controls(trials, may_edit=True)
     changes: dict[str, Any] = {}
     if request.pause_exploration is not None:
         changes["pause_exploration"] = request.pause_exploration or None
@@ -70,24 +73,40 @@ def _change(user: BaseUser, dag_id: str, request: SettingChange) -> Controls:
         if request.pin_batch_size not in current.batch_sizes:
             raise HTTPException(422, f"Batch size {request.pin_batch_size} is not one of {current.batch_sizes}.")
         changes["pin_batch_size"] = request.pin_batch_size
+    if request.audit:
+        changes["audit_after"] = max(t.number for t in trials)
     if not changes:
-        raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size or unpin.")
+        raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size, unpin or audit.")
     live_settings.change(request.job_id, changes, dag_id=dag_id, by=user.get_name())
-    return _controls(newest, may_edit=True)
+    return _controls(trials, may_edit=True)
 
 
-def _job(dag_id: str, job_id: str) -> tuple[Trial, set[str]]:
-    """The newest trial of a job in a DAG, and all DAGs that share the job. Raises HTTPException 404."""
+def _job(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
+    """The newest trials of a job in a DAG, and all DAGs that share the job. Raises HTTPException 404."""
     store = reading.open_log()
     trials = [t for t in store.latest(last=overview_state.NEWEST) if t.job_id == job_id] if store else []
     newest = [t for t in trials if t.origin.dag_id == dag_id]
     if not newest:
         raise HTTPException(404, "This DAG has no such job.")
-    return newest[-1], {t.origin.dag_id for t in trials}
+    return newest, {t.origin.dag_id for t in trials}
 
 
-def _controls(newest: Trial, *, may_edit: bool) -> Controls:
-    controls = overview_view.controls(newest, *live_settings.of(newest.job_id), may_edit=may_edit)
+def _controls(trials: list[Trial], *, may_edit: bool) -> Controls:
+    live, changed = live_settings.of(trials[-1].job_id)
+    cost = _default_cost(trials[-1], live) if may_edit else None
+    controls = overview_view.controls(trials, live, changed, may_edit=may_edit, audit_cost=cost)
     if controls is None:
         raise HTTPException(409, "A newer version of the provider wrote this job: upgrade it on the api-server.")
     return controls
+
+
+def _default_cost(newest: Trial, live: Mapping[str, Any]) -> str | None:
+    """What a run of the default is expected to cost, as a text; None where that is not known."""
+    store, job = reading.open_log(), overview_view.job_of(newest, live)
+    if store is None or job is None:
+        return None
+    dag_id, job_id = newest.origin.dag_id, newest.job_id
+    log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
+    table = belief_table(log, job, profiles=profiles)
+    cost = next(line.believed.cost.value for line in table.lines if line.batch_size == job.default_batch_size)
+    return None if cost is None else cost_text(cost, table.unit)

@@ -1,4 +1,4 @@
-// Controls of a job's live settings: pause or resume exploration, pin or unpin a batch size.
+// Controls of a job's live settings: pause or resume exploration, pin or unpin a batch size, measure the default.
 // A button first shows the effect of a change; the change is sent when it is confirmed.
 import { api, element, fetchJson, tryAgain } from "./ui.js";
 
@@ -30,6 +30,9 @@ export function controls(dag, job, changed = () => {}) {
       ask(settings, settings.pause_text, { pause_exploration: !settings.paused })));
     if (settings.pinned !== null) {
       row.append(button("Unpin", () => ask(settings, settings.unpin_text, { unpin: true })));
+    }
+    if (settings.audit_text) {
+      row.append(button("Measure the default in the next run", () => ask(settings, settings.audit_text, { audit: true })));
     }
     const size = element("select", null, { "aria-label": "Batch size to pin" });
     for (const b of settings.batch_sizes) {

@@ -122,6 +122,8 @@ def settings(live: Mapping[str, Any]) -> list[str]:
             texts.append(f"batch size pinned to {value}")
         elif name == "pause_exploration":
             texts += ["exploration paused"] if value else []
+        elif name == "audit_after":
+            texts.append(f"the default to be measured in the next run after trial {value}")
         else:
             texts.append(f"{name.replace('_', ' ')} set to {value}")
     return texts

@@ -77,6 +77,7 @@ class Controls(BaseModel):
     pause_text: str  # what pausing, or resuming, does
     pin_text: str  # what pinning does
     unpin_text: str
+    audit_text: str  # what measuring the default in the next run does and costs; empty: it is asked for, or pinned
 
 
 class SettingChange(BaseModel):
@@ -88,3 +89,4 @@ class SettingChange(BaseModel):
     pause_exploration: bool | None = None
     pin_batch_size: int | None = Field(default=None, gt=0, lt=2**31)
     unpin: bool = False
+    audit: bool = False  # measure the default in the next run

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
@@ -102,8 +102,20 @@ def saved(trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSampl
     return answer
 
 
-def controls(newest: Trial, live: Mapping[str, Any], change: Mapping[str, Any], *, may_edit: bool) -> Controls | None:
-    """What may be changed of a job, and what each change does; None where the job cannot be read here."""
+def controls(
+    trials: Sequence[Trial],
+    live: Mapping[str, Any],
+    change: Mapping[str, Any],
+    *,
+    may_edit: bool,
+    audit_cost: str | None = None,
+) -> Controls | None:
+    """What may be changed of a job, and what each change does; None where the job cannot be read here.
+
+    :param trials: its newest, oldest first.
+    :param audit_cost: what a run of the default is expected to cost; None: not known.
+    """
+    newest = trials[-1]
     job = job_of(newest, live)
     if job is None:
         return None
@@ -128,6 +140,21 @@ def controls(newest: Trial, live: Mapping[str, Any], change: Mapping[str, Any], 
         ),
         pin_text="The next run, and each one after it, trains with this batch size until it is unpinned, also "
         "where another one is cheaper. A run that trains now is not changed.",
+        audit_text="" if pinned or _audit_waits(trials, live) else _audit_text(job, audit_cost),
         unpin_text="From the next run on Zeus chooses the batch size again. A run that trains now is not changed."
         + (" Exploration stays paused." if paused else ""),
+    )
+
+
+def _audit_waits(trials: Sequence[Trial], live: Mapping[str, Any]) -> bool:
+    """Whether a run of the default was asked for and has not begun."""
+    after = live.get("audit_after")
+    return after is not None and not any(t.planned.phase is Phase.AUDIT and t.number > after for t in trials)
+
+
+def _audit_text(job: ZeusJob, cost: str | None) -> str:
+    spent = "" if cost is None else f", about {cost}"
+    return (
+        f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
+        "the data are measured, and what the job saved is known better. A run that trains now is not changed."
     )

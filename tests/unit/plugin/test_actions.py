@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.plugin.api.live_settings import EVENT
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -150,3 +151,13 @@ def test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over(admin
     assert row["settings"] == []
     AirflowVariables().set(KEY, text.replace(",}", "}"))
     assert admin.get(ADDRESS, params={"job_id": "d.train"}).json()["problem"] == ""
+
+
+def test_the_default_is_measured_when_asked_for(admin: Any, viewer: Any, job: Store) -> None:
+    before = admin.get(ADDRESS, params={"job_id": "d.train"}).json()["audit_text"]
+    assert f"batch size {JOB.default_batch_size}, the default, about" in before
+    answer = admin.post(ADDRESS, json={"job_id": "d.train", "audit": True}, headers=OURS)
+    assert (answer.status_code, answer.json()["audit_text"]) == (200, "")
+    assert job.settings("d.train") == {"audit_after": 1}
+    trial = job.ask(request(2, job=JOB)).trial
+    assert (trial.planned.phase, trial.batch_size) == (Phase.AUDIT, JOB.default_batch_size)
