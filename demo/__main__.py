@@ -59,7 +59,7 @@ def _demo(options: Options) -> int:
         feed = Feed(servers.api, servers.check)
         baseline = _start_baseline(feed, options, port)
         problem = _feed(feed, options.slices) or _wait_for(baseline)
-        _print_result(_rows(), servers)
+        _print_result(_rows(), _page_says(), servers)
         if problem:
             raise DemoError(problem)
         if options.stay:
@@ -131,11 +131,29 @@ def _wait_for(baseline: Process) -> str | None:
     return None
 
 
-def _print_result(rows: Sequence[RunCost], servers: Servers) -> None:
+def _page_says() -> str:
+    """The first sentence of the DAG's tab, which knows the log alone and not the baseline."""
+    from airflow_provider_zeus.plugin.text.saved_text import job_verdict
+    from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
+    from airflow_provider_zeus.reports.dataset import as_dataset
+    from airflow_provider_zeus.store.open import open_store
+
+    store = open_store()
+    try:
+        trials = store.trials(JOB_ID)
+        log = as_dataset(trials, job_of(trials, store.settings(JOB_ID)))
+        profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
+        return job_verdict(JobAnalysis.of(trials, log, profiles).saving).text
+    finally:
+        store.close()
+
+
+def _print_result(rows: Sequence[RunCost], page: str, servers: Servers) -> None:
     width = (os.get_terminal_size().columns or None) if sys.stdout.isatty() else None
     print("\nCost per run (Eq. 2 of the Zeus paper: half energy, half time at full power):")
     for line in [*table(rows, width), "", *verdict(rows)]:
         print(line)
+    print(f"\nThe page, which knows the log alone and not this baseline, says:\n  {page}")
     print(f"\nTime and energy are the simulated GPU's. Baseline results: {BASELINE}")
     print(f"The servers used at most {servers.peak_mib:.0f} MiB of memory (resident, without the trainings).")
     print(f"See {servers.url}/dags/{CONSUMER}/{TAB}", flush=True)
