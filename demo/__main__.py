@@ -143,7 +143,8 @@ def _page_says() -> str:
         trials = store.trials(JOB_ID)
         log = as_dataset(trials, job_of(trials, store.settings(JOB_ID)))
         profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
-        return job_verdict(JobAnalysis.of(trials, log, profiles).saving).text
+        found = job_verdict(JobAnalysis.of(trials, log, profiles).saving)
+        return f"{found.word}. {found.text}"
     finally:
         store.close()
 
