@@ -44,6 +44,7 @@ from benchmarks.regimes import named, series_of
 from benchmarks.series_table import KINDS, Series, defaults_of
 
 LENGTHS = (5, 10, 20, 40)
+EXACT = 1e-3  # relative difference up to which a measured baseline is the true one
 REAL, STATIONARY = "real series", "pairs, stationary"
 
 
@@ -107,7 +108,7 @@ def _compared(baseline: Estimate, truth: float, spent: float) -> tuple[bool, boo
     if baseline.low is None or baseline.high is None:
         return False, False, True
     said = 1 if baseline.low > spent else -1 if baseline.high < spent else 0
-    covered = baseline.low * (1 - 1e-9) <= truth <= baseline.high * (1 + 1e-9)
+    covered = baseline.low * (1 - EXACT) <= truth <= baseline.high * (1 + EXACT)
     return covered, said * (truth - spent) < 0, not said
 
 
