@@ -1,60 +1,58 @@
-"""The best batch size in hindsight, worked out by hand."""
+"""What each run would have cost with the batch size that runs now, worked out by hand."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import ProfileSample, State
+from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.best_fixed import BestFixed, best_fixed
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from tests.unit.optimizer.world import World, job_of
 
-JOB = job_of(16, 32, 64, default=32)
+JOB = job_of(16, 32, 64, default=32, policy="knowledge_gradient")
 
 
 def world() -> World:
     made = World(JOB, {16: 20.0, 32: 10.0, 64: 8.0})
-    add(made, 32, 10.0)
-    add(made, 64, 8.0)
+    for _ in range(3):
+        add(made, 32, 10.0)
+        add(made, 64, 6.0)
     return made
 
 
 def add(made: World, b: int, epochs: float, state: State = State.CONVERGED, power_w: float = 100.0, **f: Any) -> None:
-    made.add(
-        b, state, epochs, **{"time_s": 10 * epochs, "energy_j": 10 * epochs * power_w, "power_limit_w": 150.0, **f}
-    )
+    made.add(b, state, epochs, **{"time_s": 10 * epochs, "energy_j": 10 * epochs * power_w, "power_limit_w": None, **f})
 
 
-def found(made: World, *samples: ProfileSample, size: float | None = 1000.0) -> tuple[BestFixed | None, Weights]:
-    log = as_dataset(made.log, JOB)
+def found(made: World, *samples: ProfileSample) -> tuple[BestFixed | None, Weights]:
+    log, profiled = as_dataset(made.log, JOB), LimitProfiles.of(samples)
     weights = Weights.of(JOB, log.device)
-    return best_fixed(log, weights, size, LimitProfiles.of(samples)), weights
+    return best_fixed(log, Baseline.of(log, profiled, random.Random(0)), weights, profiled), weights
 
 
-def test_the_cheapest_of_those_that_reached_the_target() -> None:
+def test_it_is_the_batch_size_that_runs_where_nothing_is_tried() -> None:
     made = world()
-    add(made, 16, 1.0, State.GIVEN_UP)  # cheap, because it was cut off
     best, weights = found(made)
     assert best is not None
-    assert (best.batch_size, best.limit_w, best.epochs) == (64, None, 8.0)
-    assert best.run(1000.0, weights) == pytest.approx(weights.cost(8 * 10 * 100.0, 80.0))
-    assert best.run(2000.0, weights) == pytest.approx(2 * weights.cost(8 * 10 * 100.0, 80.0)), "a slice twice as large"
-
-
-def test_a_run_below_its_target_makes_it_dearer() -> None:
-    made = world()
-    add(made, 64, 30.0, State.EXHAUSTED)
-    best, _ = found(made)
-    assert best is not None
-    assert best.batch_size == 32
+    decided = made.decide(settings={"pause_exploration": True}).attempts[-1].batch_size
+    assert (best.batch_size, best.limit_w) == (decided, None) == (64, None)
+    own = (made.log[1].key.ti_id,)
+    assert best.epochs[own] == 6.0, "its own run"
+    assert best.run(own, 1000.0, weights) == pytest.approx(weights.cost(6 * 10 * 100.0, 60.0))
+    assert best.run(own, 2000.0, weights) == pytest.approx(2 * weights.cost(6 * 10 * 100.0, 60.0)), "twice the slice"
+    assert best.epochs[made.log[0].key.ti_id,] == pytest.approx(6.0, rel=0.3), "estimated where the default ran"
 
 
 def test_it_is_costed_at_its_best_power_limit() -> None:
-    made = world()
+    made = World(JOB, {16: 20.0, 32: 10.0, 64: 8.0})
+    for _ in range(3):
+        add(made, 32, 10.0, power_limit_w=150.0)
     frugal = [
         ProfileSample(batch_size=32, limit_w=150.0, samples=1000, energy_j=1000.0, time_s=10.0),
         ProfileSample(batch_size=32, limit_w=100.0, samples=1000, energy_j=200.0, time_s=10.0),
@@ -62,13 +60,11 @@ def test_it_is_costed_at_its_best_power_limit() -> None:
     best, weights = found(made, *frugal)
     assert best is not None
     assert (best.batch_size, best.limit_w) == (32, 100.0)
-    assert best.run(1000.0, weights) == pytest.approx(weights.cost(10 * 200.0, 100.0))
+    assert best.run((made.log[0].key.ti_id,), 1000.0, weights) == pytest.approx(weights.cost(10 * 200.0, 100.0))
 
 
 def test_nothing_is_best_of_nothing() -> None:
     made = World(JOB, {16: 20.0, 32: 10.0, 64: 8.0})
     assert found(made)[0] is None
     add(made, 32, 10.0, State.EXHAUSTED)
-    assert found(made)[0] is None, "it has not reached the target"
-    add(made, 32, 10.0)
-    assert found(made, size=None)[0] is None, "what it costs on a slice of unknown size cannot be told"
+    assert found(made)[0] is None, "the default has not reached the target"

@@ -21,6 +21,7 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
 
 JOB = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, eta=0.5)
@@ -64,21 +65,27 @@ def trial(number: int, size: int, epochs: float, state: State = State.CONVERGED,
 DEFAULTS = [trial(1, 32, 4.0), trial(2, 32, 6.0)]  # 5 epochs on average: 500 J, 5 s
 
 
-def saving(*own: Trial, complete: list[Trial] = DEFAULTS, job: ZeusJob = JOB, profiles: Any = PROFILE) -> RunSaving:
-    return Yardstick.of(complete, job, WHERE, rng=random.Random(1), profiles=profiles).saving(own)
+def saving(*own: Trial, before: list[Trial] = DEFAULTS, job: ZeusJob = JOB, profiles: Any = PROFILE) -> RunSaving:
+    log = as_dataset([*before, *own], job, WHERE)
+    return Yardstick.of(log, WHERE, rng=random.Random(1), profiles=profiles).saving(own)
 
 
 def test_a_cheaper_run_saved_the_difference() -> None:
-    found = saving(trial(9, 16, 2.0))
-    assert (found.default_batch_size, found.full_power_w, found.kept) == (32, 300.0, True)
-    assert found.energy.saved.value == pytest.approx(500.0 - 200.0)
-    assert found.time.saved.value == pytest.approx(5.0 - 2.0)
-    assert found.cost.saved.value == pytest.approx(0.5 * 300.0 + 0.5 * 300.0 * 3.0)
+    usual = [trial(n, b, e) for n, (b, e) in enumerate([(32, 4.0), (32, 6.0), *[(32, 5.0), (16, 2.0)] * 6], 1)]
+    found = saving(trial(19, 16, 2.0), before=usual)
+    assert (found.default_batch_size, found.full_power_w, found.kept, found.measured) == (32, 300.0, True, False)
+    low, value, high = found.energy.saved.low or 0.0, found.energy.saved.value or 0.0, found.energy.saved.high or 0.0
+    assert 0 < low < value < high
+    assert value == pytest.approx(500.0 - 200.0, rel=0.15)
+    assert (found.time.saved.value or 0.0) + 2.0 == pytest.approx((value + 200.0) / 100.0)
+    assert found.cost.saved.value == pytest.approx(0.5 * value + 0.5 * 300.0 * (found.time.saved.value or 0.0))
     assert (found.cost.spent, found.cost.unit) == (pytest.approx(0.5 * 200.0 + 0.5 * 300.0 * 2.0), "J")
-    low, high = found.energy.saved.low, found.energy.saved.high
-    assert low is not None
-    assert high is not None
-    assert 400.0 - 200.0 <= low < 300.0 < high <= 600.0 - 200.0, "the default took 4 or 6 epochs"
+
+
+def test_where_the_default_itself_ran_its_cost_is_measured() -> None:
+    found = saving(trial(9, 32, 7.0))
+    assert found.measured
+    assert (found.energy.saved.value, found.energy.saved.low, found.energy.saved.high) == (0.0, 0.0, 0.0)
 
 
 def test_a_dearer_run_lost_with_all_its_attempts() -> None:
@@ -86,7 +93,7 @@ def test_a_dearer_run_lost_with_all_its_attempts() -> None:
         trial(7, 16, 4.0, State.GIVEN_UP, run="r"),
         trial(8, 32, 5.0, run="r", excess_j=20.0, excess_s=0.0),
     )
-    assert found.energy.saved.value == pytest.approx(500.0 - 400.0 - 500.0)
+    assert found.energy.saved.value == pytest.approx(480.0 - 400.0 - 500.0), "without what profiling cost"
     assert found.cost.exploration == pytest.approx(0.5 * (400 + 20) + 0.5 * 300 * 4.0)
 
 
@@ -102,9 +109,10 @@ def test_an_attempt_that_missed_its_target_left_no_model_where_another_followed_
 
 def test_the_default_at_a_lower_limit_is_compared_with_itself_at_full_power() -> None:
     low = [replace(t, observation=replace(t.observation, power_limit_w=150.0)) for t in DEFAULTS]
-    found = saving(trial(9, 16, 2.0), complete=low)
-    assert found.energy.baseline.value == pytest.approx(1000.0), "twice the 500 J that they drew at 150 W"
-    assert saving(trial(9, 16, 2.0), complete=low, profiles=()).energy.saved.value is None
+    own = replace(trial(9, 32, 5.0), observation=low[0].observation)
+    found = saving(own, before=low)
+    assert found.energy.baseline.value == pytest.approx(800.0), "twice the 400 J that it drew at 150 W"
+    assert saving(own, before=low, profiles=()).energy.saved.value is None
 
 
 def test_without_a_model_all_is_lost() -> None:
@@ -115,7 +123,7 @@ def test_without_a_model_all_is_lost() -> None:
 
 def test_why_it_is_not_known() -> None:
     reasons = [
-        saving(trial(9, 16, 2.0), complete=[]).cost.saved.reason,
+        saving(trial(9, 16, 2.0), before=[]).cost.saved.reason,
         saving(trial(9, 16, 2.0, State.RUNNING)).cost.saved.reason,
         saving(trial(9, 16, 2.0, energy_j=None)).energy.saved.reason,
         saving(trial(9, 16, 2.0, energy_source="rapl")).cost.saved.reason,
@@ -127,8 +135,15 @@ def test_why_it_is_not_known() -> None:
 def test_time_alone_where_nothing_measures_energy() -> None:
     where = ("CPU", 1, None)
     cpu = {"energy_j": None, "energy_source": None, "device_model": "CPU", "power_limit_w": None, "max_power_w": None}
-    yard = Yardstick.of([trial(1, 32, 4.0, **cpu)], JOB, where, rng=random.Random(1))
-    found = yard.saving([trial(9, 16, 2.0, **cpu)])
-    assert (found.cost.unit, found.cost.saved.value, found.full_power_w) == ("s", 2.0, None)
-    assert found.cost.saved.low is None, "one run is no spread"
+    own = trial(9, 16, 2.0, **cpu)
+    yard = Yardstick.of(as_dataset([trial(1, 32, 4.0, **cpu), own], JOB, where), where, rng=random.Random(1))
+    found = yard.saving([own])
+    assert (found.cost.unit, found.full_power_w) == ("s", None)
+    assert (found.cost.saved.low or 0.0) < (found.cost.saved.value or 0.0) < (found.cost.saved.high or 0.0)
     assert found.energy.saved.value is None
+
+
+def test_a_run_that_the_estimate_does_not_know_is_not_compared() -> None:
+    yard = Yardstick.of(as_dataset(DEFAULTS, JOB, WHERE), WHERE, rng=random.Random(1), profiles=PROFILE)
+    found = yard.saving([trial(9, 16, 2.0)])
+    assert (found.cost.saved.value, "older than the runs" in (found.cost.saved.reason or "")) == (None, True)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial
-from airflow_provider_zeus.reports.baseline import ONE_RUN
 from airflow_provider_zeus.reports.dataset import FOREIGN
 from airflow_provider_zeus.reports.savings import Savings, saving
 from tests.strategies import A40, CPU, REPRODUCIBLE, jobs_and_logs, profiles
@@ -56,35 +55,49 @@ def test_the_baseline_is_the_default_at_the_highest_limit_profiled() -> None:
     add(world, 32, 11.0)
     add(world, 64, 5.0)
     found = answer(world)
-    assert (found.default_batch_size, found.full_power_w, found.runs) == (32, 250.0, 3)
-    assert found.cost.baseline.value == pytest.approx(3 * 10 * FULL)
-    assert found.energy.baseline.value == pytest.approx(3 * 10 * FULL_J)
-    assert found.time.baseline.value == pytest.approx(3 * 10 * FULL_S)
+    assert (found.default_batch_size, found.full_power_w, found.runs, found.measured) == (32, 250.0, 3, 2)
+    first, second, third = (step.baseline for step in found.steps)
+    assert (first.value, second.value) == (pytest.approx(9 * FULL), pytest.approx(11 * FULL))
+    estimated = third.value or 0.0
+    assert found.cost.baseline.value == pytest.approx(20 * FULL + estimated)
+    assert found.energy.baseline.value == pytest.approx((20 + estimated / FULL) * FULL_J)
+    assert found.time.baseline.value == pytest.approx((20 + estimated / FULL) * FULL_S)
     assert found.cost.spent == pytest.approx(cost(25.0))
-    assert found.cost.saved.value == pytest.approx(30 * FULL - cost(25.0))
-    assert found.time.saved.value == pytest.approx(240.0 - 250.0), "below 0: lost"
+    assert found.cost.saved.value == pytest.approx(20 * FULL + estimated - cost(25.0))
 
 
-def test_the_interval_holds_the_value_and_lies_within_what_was_seen() -> None:
-    world = World(JOB, NEEDS)
-    for epochs in (8.0, 9.0, 10.0, 11.0, 12.0):
-        add(world, 32, epochs)
-    found = answer(world)
-    low, value, high = found.cost.baseline.low, found.cost.baseline.value, found.cost.baseline.high
-    assert low is not None
-    assert high is not None
-    assert 5 * 8 * FULL < low < (value or 0) < high < 5 * 12 * FULL
-    # the standard error of the mean is sqrt(2 / 5) = .63 epochs, so 90 % lie within about 1 epoch of 10
-    assert low == pytest.approx(5 * 9 * FULL, rel=0.03)
-    assert answer(world) == found, "the same seed gives the same answer"
+def test_what_a_slice_did_to_another_size_it_would_have_done_to_the_default() -> None:
+    world, difficulty = World(JOB, NEEDS), [1.0, 1.3, 1.8, 2.4, 2.0, 1.5, 1.1, 0.9, 1.2, 1.7, 2.3, 2.6]
+    for n, factor in enumerate(difficulty):
+        add(world, *((64, 20.0 * factor) if n % 2 else (32, 10.0 * factor)))
+    steps = answer(world).steps
+    for n in range(1, len(difficulty), 2):
+        low, value, high = (v or 0.0 for v in (steps[n].baseline.low, steps[n].baseline.value, steps[n].baseline.high))
+        assert low < 10 * difficulty[n] * FULL < high
+        assert value == pytest.approx(10 * difficulty[n] * FULL, rel=0.3)
+    assert (steps[7].baseline.high or 0.0) < (steps[3].baseline.low or 0.0), "an easy slice, a hard one"
 
 
-def test_one_run_of_the_default_gives_no_interval_and_says_so() -> None:
+def test_the_interval_of_the_sum_comes_from_the_same_draws_and_narrows_with_what_is_known() -> None:
+    world, shares = World(JOB, NEEDS), []
+    for n in range(1, 13):
+        add(world, 32, 10.0 + n % 3)
+        add(world, 64, 11.0 - n % 3)
+        if n in (1, 12):
+            found = answer(world)
+            saved, last = found.cost.saved, found.steps[-1].saved
+            assert (saved.value, saved.low, saved.high) == pytest.approx((last.value, last.low, last.high))
+            assert (saved.low or 0) < (saved.value or 0) < (saved.high or 0)
+            shares.append(((saved.high or 0) - (saved.low or 0)) / (found.cost.baseline.value or 1))
+    assert shares[1] < 0.6 * shares[0]
+    assert answer(world).cost == found.cost, "the same seed gives the same answer"
+
+
+def test_where_the_default_ran_its_cost_is_measured() -> None:
     world = World(JOB, NEEDS)
     add(world, 32, 10.0)
     baseline = answer(world).cost.baseline
-    assert baseline.value == pytest.approx(10 * FULL)
-    assert (baseline.low, baseline.high, baseline.reason) == (None, None, ONE_RUN)
+    assert (baseline.value, baseline.low, baseline.high) == (pytest.approx(10 * FULL),) * 3
 
 
 def test_what_left_no_model_is_exploration_and_is_shown_apart() -> None:
@@ -94,7 +107,7 @@ def test_what_left_no_model_is_exploration_and_is_shown_apart() -> None:
     then = add(world, 32, 10.0, phase=Phase.INCUMBENT)
     world.log[1:] = same_run(tried, then)
     found = answer(world)
-    assert found.runs == 2
+    assert (found.runs, found.measured) == (2, 2)
     excess = 0.5 * 1_000 + 0.5 * 250 * 5
     assert found.cost.exploration == pytest.approx(cost(4.0) + excess)
     assert found.cost.saved.value == pytest.approx(2 * 10 * FULL - cost(24.0) - excess)
@@ -114,19 +127,21 @@ def test_slices_of_another_size_have_another_baseline() -> None:
     world = World(JOB, NEEDS)
     add(world, 32, 10.0)
     world.samples = 2000.0
-    add(world, 64, 10.0, time_s=100.0, energy_j=14_000.0)
+    add(world, 32, 10.0, time_s=200.0, energy_j=28_000.0)
     assert answer(world).cost.baseline.value == pytest.approx(10 * FULL + 10 * 2 * FULL)
 
 
 def test_break_even_is_the_run_from_which_on_nothing_is_lost() -> None:
     world = World(JOB, NEEDS)
     add(world, 32, 10.0)  # 19.5 kJ against 19 kJ
-    add(world, 64, 9.0)  # 17.55: 0.95 kJ ahead
-    add(world, 64, 11.0)  # 21.45: behind again
     assert answer(world).break_even_run is None
-    add(world, 64, 5.0)
+    tried = add(world, 16, 1.0, state=State.GIVEN_UP, phase=Phase.EXPLORE)
+    then = add(world, 32, 10.0)
+    world.log[-2:] = same_run(tried, then)
+    assert answer(world).break_even_run is None
+    add(world, 64, 2.0)
     found = answer(world)
-    assert (found.break_even_run, found.break_even_in) == (4, None)
+    assert (found.break_even_run, found.break_even_in) == (3, None)
     assert (found.cost.saved.value or 0) > 0
 
 
@@ -137,10 +152,10 @@ def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
     add(world, 16, 30.0, state=State.EXHAUSTED)  # 58.5 kJ
     add(world, 64, 9.0)
     found = answer(world)
-    saves = 10 * FULL - cost(9.0)
-    assert found.per_run.value == pytest.approx(saves)
-    assert (found.cost.saved.value or 0) < 0
-    assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-(found.cost.saved.value or 0) / saves))
+    saves, saved = found.per_run.value or 0.0, found.cost.saved.value or 0.0
+    assert (found.per_run.low or 0.0) < 10 * FULL - cost(9.0) < (found.per_run.high or 0.0)
+    assert saved < 0
+    assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-saved / saves))
 
 
 def test_what_never_pays_has_no_break_even() -> None:
@@ -158,6 +173,7 @@ def test_what_never_pays_has_no_break_even() -> None:
     [
         ([], {}, "no run of the default"),
         ([(64, State.CONVERGED)], {}, "no run of the default"),
+        ([(32, State.EXHAUSTED)], {}, "no run of the default"),
         ([(32, State.GIVEN_UP), (64, State.CONVERGED)], {}, "no run of the default"),
         ([(32, State.CONVERGED)], {"profiles": []}, "neither measured nor profiled"),
         ([(32, State.CONVERGED)], {"profiles": PROFILE[1:]}, "neither measured nor profiled"),
@@ -185,7 +201,7 @@ def test_epochs_of_another_gpu_count_its_joules_do_not() -> None:
     add(world, 32, 8.0)
     found = answer(world)
     assert found.runs == 1
-    assert found.time.baseline.value == pytest.approx(10 * FULL_S)
+    assert found.time.baseline.value == pytest.approx(8 * FULL_S)
     assert found.time.spent == pytest.approx(80.0)
     assert found.left_out[FOREIGN] == 1
 
@@ -203,7 +219,9 @@ def test_where_nothing_measures_energy_time_is_saved() -> None:
     world.add(64)
     found = answer(world, profiles=[])
     assert (found.cost.unit, found.time.unit) == ("s", "s")
-    assert found.cost.saved.value == found.time.saved.value == pytest.approx(50.0)
+    assert found.cost.saved.value == found.time.saved.value
+    assert found.time.baseline.value == pytest.approx(100.0 + (found.steps[1].baseline.value or 0.0))
+    assert (found.cost.saved.value or 0.0) > 30
     assert found.energy.saved.value is None
 
 
