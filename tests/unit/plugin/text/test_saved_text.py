@@ -24,9 +24,9 @@ def saved(
     low: float | None, value: float | None, high: float | None, base: float = 1000.0, explored: float = 0.0
 ) -> Saved:
     if value is None:
-        gone = Estimate.missing("no run of the default batch size 32 went to its end")
+        gone = Estimate.missing("no run of the default batch size 32 has reached the target")
         return Saved(unit="J", spent=500.0, baseline=gone, saved=gone, exploration=explored, settled=gone)
-    one = Estimate(value, low, high, None if low is not None else "one complete run is no spread")
+    one = Estimate(value, low, high)
     settled = one.plus(explored)
     return Saved(
         unit="J", spent=base - value, baseline=Estimate(base), saved=one, exploration=explored, settled=settled
@@ -38,7 +38,7 @@ UNKNOWN = saved(None, None, None)
 
 
 def of_run(cost: Saved, **changes: Any) -> RunSaving:
-    values: dict[str, Any] = {"kept": True, "full_power_w": 300.0, "default_batch_size": 32}
+    values: dict[str, Any] = {"kept": True, "measured": True, "full_power_w": 300.0, "default_batch_size": 32}
     return RunSaving(**{**values, "cost": cost, "energy": cost, "time": replace(cost, unit="s"), **changes})
 
 
@@ -47,12 +47,14 @@ def of_job(cost: Saved, **changes: Any) -> Savings:
         "default_batch_size": 32,
         "full_power_w": None,
         "runs": 8,
+        "measured": 2,
         "per_run": Estimate(25.0, 10.0, 40.0),
         "break_even_run": 3,
         "break_even_in": None,
         "steps": (),
         "where": None,
         "left_out": {},
+        "base": None,
     }
     return Savings(**{**values, "cost": cost, "energy": cost, "time": replace(cost, unit="s"), **changes})
 
@@ -65,18 +67,41 @@ def test_a_saving_a_loss_and_what_the_interval_leaves_open(cost: Saved, kind: st
     run, job = saved_text.run_verdict(of_run(cost)), saved_text.job_verdict(of_job(cost))
     assert (run.kind, run.word) == (job.kind, job.word) == (kind, word)
     tile = saved_text.run_tile(of_run(cost), SOURCE)
-    assert (tile.name, tile.kind, tile.source) == ("Loss" if kind == "lost" else "Saving", colour, SOURCE)
+    name = {"saved": "Saving", "lost": "Loss", "even": "Undecided"}[kind]
+    assert (tile.name, tile.kind, tile.source) == (name, colour, SOURCE)
     assert tile.figure.value == cost.saved.value
 
 
-def test_the_interval_or_why_there_is_none() -> None:
-    texts = {
-        Outcome.of(1.0, Estimate(1.0, low, high, reason), "J").interval
-        for low, high, reason in ((100.0, 300.0, None), (-300.0, -100.0, None), (2.0, 2.0, None), (None, None, "x"))
-    }
+def test_the_interval_or_that_it_was_measured() -> None:
+    ends = ((100.0, 300.0), (-300.0, -100.0), (2.0, 2.0))
+    texts = {Outcome.of(1.0, Estimate(1.0, low, high), "J").interval for low, high in ends}
     assert "90 % interval 100 J to 300 J" in texts
-    assert "no interval: x" in texts
-    assert len(texts) == 3, "a loss has the same interval as a saving, from the nearer end on"
+    assert len(texts) == 2, "a loss has the same interval as a saving, from the nearer end on"
+    assert [t for t in texts if "measured" in t]
+
+
+def test_a_figure_that_may_be_a_loss_is_no_saving() -> None:
+    found = tiles(of_job(OPEN, per_run=Estimate(5.0, -9.0, 20.0), break_even_run=1), Factors(price_per_kwh=3600.0))
+    undecided = [found[f"Undecided: {what}"] for what in ("cost", "energy", "time", "money")]
+    assert {tile.kind for tile in undecided} == {"warn"}
+    assert all(tile.figure.text.startswith("saved about ") for tile in undecided)
+    assert (found["Break-even"].figure.text, found["Break-even"].kind) == ("undecided", "warn")
+
+
+def test_the_default_alone_is_no_saving() -> None:
+    alone = saved(0.0, 0.0, 0.0)
+    for verdict in (saved_text.job_verdict(of_job(alone, measured=8)), saved_text.run_verdict(of_run(alone))):
+        assert (verdict.kind, verdict.word) == ("even", "Undecided")
+    found = tiles(of_job(alone, measured=8, break_even_run=1))
+    assert (found["Undecided: cost"].kind, found["Break-even"].figure.text) == ("warn", "undecided")
+
+
+def test_what_was_estimated_is_called_so() -> None:
+    assert "2 of 8 runs" in saved_text.job_verdict(of_job(GOOD)).text
+    assert "of 8 runs" not in saved_text.job_verdict(of_job(GOOD, measured=8)).text
+    measured, estimated = (saved_text.run_verdict(of_run(GOOD, measured=m)).text for m in (True, False))
+    assert estimated.startswith(measured)
+    assert estimated != measured
 
 
 def test_a_loss_names_what_exploration_took_and_a_run_its_missed_target() -> None:
@@ -148,13 +173,15 @@ def test_break_even(changes: dict[str, Any], text: str) -> None:
 def test_the_verdicts_word_for_word() -> None:
     lost = saved(-300.0, -200.0, -100.0, explored=400.0)
     verdicts = [
-        *(saved_text.run_verdict(of_run(cost)) for cost in (GOOD, OPEN, saved(None, 200.0, None), UNKNOWN)),
+        *(saved_text.run_verdict(of_run(cost)) for cost in (GOOD, OPEN, saved(200.0, 200.0, 200.0), UNKNOWN)),
+        saved_text.run_verdict(of_run(GOOD, measured=False)),
+        saved_text.run_verdict(of_run(saved(0.0, 0.0, 0.0))),
         saved_text.run_verdict(of_run(lost), below=True),
         saved_text.run_verdict(of_run(saved(-800.0, -800.0, -800.0, base=0.0), kept=False)),
         saved_text.run_verdict(None, "the run has not ended"),
         *(saved_text.job_verdict(of_job(cost)) for cost in (GOOD, BAD, UNKNOWN)),
-        saved_text.job_verdict(of_job(OPEN, runs=1), all_of=False),
-        saved_text.job_verdict(of_job(replace(GOOD, unit="s"), runs=1)),
+        saved_text.job_verdict(of_job(OPEN), all_of=False),
+        saved_text.job_verdict(of_job(replace(GOOD, unit="s"), runs=1, measured=1)),
     ]
     found = "".join(f"{verdict.kind} | {verdict.word}: {verdict.text}\n" for verdict in verdicts)
     assert found == (Path(__file__).parent / "snapshots/verdicts.txt").read_text()
