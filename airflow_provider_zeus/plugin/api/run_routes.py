@@ -3,6 +3,7 @@
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
 import random
+from collections.abc import Collection
 from functools import partial
 
 from fastapi import APIRouter, Response  # noqa: TID253 - see above
@@ -52,7 +53,7 @@ def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunA
     live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
     factors = prices.configured()
     answer.parts = [
-        run_view.part(own, live[job], pending, _saving(store, own, live[job]), factors)
+        run_view.part(own, live[job], pending, _saving(store, own, live[job], pending), factors)
         for (job, _, _), own in chosen.items()
     ]
     if any(part.live for part in answer.parts):
@@ -100,10 +101,12 @@ def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
     return [] if where is None else store.profile(trial.job_id, where, version)
 
 
-def _saving(store: Store | None, own: list[Trial], live: dict[str, object]) -> RunSaving | None:
+def _saving(
+    store: Store | None, own: list[Trial], live: dict[str, object], pending: Collection[TrialKey]
+) -> RunSaving | None:
     """What one task of a run saved; None while that is not known. All runs of a job share one fit."""
     measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
-    if store is None or not measured or any(t.state is State.RUNNING for t in own):
+    if store is None or not measured or any(t.state is State.RUNNING or t.key in pending for t in own):
         return None
     last, job = measured[-1], run_view.job_of(own, live)
     dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
@@ -100,13 +101,18 @@ def test_what_is_forgotten_is_marked_where_it_is_forgotten() -> None:
 
 def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
     log = (trial(1, "a"), trial(2, "b"))
-    default = ComparisonCurve("default 32", {("a", "train", -1): 7_200.0, ("b", "train", -1): 3_600.0})
-    option = chart(
-        *log, curves=[default, ComparisonCurve("best fixed 64", {("elsewhere", "train", -1): 1.0}, dash="dotted")]
-    )
+    known = {
+        ("a", "train", -1): Estimate(7_200.0, 7_200.0, 7_200.0),
+        ("b", "train", -1): Estimate(3_600.0, 1_800.0, 5_400.0),
+    }
+    elsewhere = ComparisonCurve("always 64", {("elsewhere", "train", -1): Estimate(1.0)}, dash="dotted")
+    option = chart(*log, curves=[ComparisonCurve("default 32", known), elsewhere])
     (line,) = [s for s in option["series"] if s["name"] == "default 32"]
     size, _ = dag_charts.scale(7_200.0, "J")
     assert line["data"] == [[0, 7_200.0 / size], [1, 3_600.0 / size]]
+    below, band = [s["data"] for s in option["series"] if s.get("stack")]
+    assert below == [[0, 7_200.0 / size], [1, 1_800.0 / size]]
+    assert band == [[0, 0.0], [1, 3_600.0 / size]], "no band where the default itself ran"
     assert option["legend"]["data"] == ["32", "default 32"], "a line of no run that is shown is left out"
 
 
