@@ -57,7 +57,7 @@ class Baseline:
         rates = tuple([r for o in full if (r := Rates.of(o)) is not None][-RATES_KEPT:])
         draws = bootstrap_means(epochs, rng)
         if not epochs:
-            mean = Estimate.missing(f"no run of the default batch size {b} went to its end")
+            mean = Estimate.missing(_why_no_epochs(log, b))
         elif not seen:
             mean = Estimate.missing(f"the default batch size {b} has not run on this device")
         elif not rates:
@@ -113,6 +113,15 @@ def epochs_of(log: Dataset, b: int) -> tuple[float, ...]:
     runs = [t for t in log.trials if t.batch_size == b and t.state.kept_model]
     runs = [t for t in runs if t.origin.run_type in log.job.learn_from]
     return tuple(t.observation.epochs for t in runs if t.observation.epochs)[-log.job.window :]
+
+
+def _why_no_epochs(log: Dataset, b: int) -> str:
+    """Why no run of a batch size shows how many epochs it takes."""
+    ended = [t.origin.run_type for t in log.trials if t.batch_size == b and t.state.kept_model]
+    silent = sorted(set(ended).difference(log.job.learn_from))
+    if silent:
+        return f"the runs of the default batch size {b} are of type {' and '.join(silent)}, which does not teach"
+    return f"no run of the default batch size {b} went to its end"
 
 
 def bootstrap_means(epochs: Sequence[float], rng: random.Random) -> tuple[float, ...]:

@@ -49,8 +49,10 @@ def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunA
     saving_of = _RunSavings(store)
     factors = prices.configured()
     answer.parts = [
-        run_view.part(own, live[job], pending, saving_of(own, live[job]), factors)
-        for (job, _, _), own in chosen.items()
+        run_view.part(
+            own, live[key[0]], pending, saving_of(own, live[key[0]]), factors, shared=run_view.shared_job(chosen, key)
+        )
+        for key, own in chosen.items()
     ]
     if any(part.live for part in answer.parts):
         answer.refresh_s = reading.heartbeat_s()
