@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.thompson.arms import arms_of, translated
 
-NEVER = "it has not reached the target within the window"
+NEVER = "no run of it that teaches has reached the target within the window"
 NOWHERE = "its EpochCost was not measured on any device"
 
 
@@ -81,7 +81,7 @@ def _of_gp(
         epochs = (
             Estimate.log_normal(mean, math.sqrt(variance))
             if anything
-            else Estimate.missing("no run that teaches (learn_from) has shown its epochs yet")
+            else Estimate.missing("no run that teaches has shown its epochs yet")
         )
         epoch_cost = cost = Estimate.missing(NOWHERE)
         if costs is not None:

@@ -95,7 +95,9 @@ def between(estimate: Estimate, unit: str) -> str:
 def _summary(beliefs: Beliefs) -> str:
     best = [row for row in beliefs.lines if row.standing is BatchSizeStatus.INCUMBENT]
     if not best or best[0].believed.cost.value is None:
-        return f"Costs of {len(beliefs.lines)} batch sizes; none has reached the target within the window."
+        return (
+            f"Costs of {len(beliefs.lines)} batch sizes; no run that teaches has reached the target within the window."
+        )
     cost = words.cost(best[0].believed.cost.value, beliefs.unit).text
     return f"Costs of {len(beliefs.lines)} batch sizes. Believed cheapest (★): {best[0].batch_size}, {cost} a run."
 
