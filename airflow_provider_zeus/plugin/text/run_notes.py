@@ -10,8 +10,7 @@ from airflow_provider_zeus.model.trial import Trial
 
 def untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
     """What the runs are that do not teach, and how to let them; empty where all teach."""
-    runs = {(t.origin.run_id, t.origin.task_id, t.origin.map_index): t.origin.run_type for t in trials}
-    counts = Counter(kind for kind in runs.values() if kind not in learn_from)
+    counts = _untaught(trials, learn_from)
     if not counts:
         return ""
     named = " and ".join(f"{n:,} {'run' if n == 1 else 'runs'} of type {kind}" for kind, n in sorted(counts.items()))
@@ -23,6 +22,14 @@ def untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
     )
 
 
+def none_teaches(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
+    """That none of a job's newest runs teaches, in few words."""
+    counts = _untaught(trials, learn_from)
+    which = "Its newest run is" if counts.total() == 1 else f"Its newest {counts.total():,} runs are"
+    kinds = sorted(counts)
+    return f"{which} of type {' and '.join(kinds)}, which does not teach. {_remedy(learn_from, kinds)}"
+
+
 def untaught_run(run_type: str, learn_from: Sequence[str]) -> str:
     """The same of one run; empty where it teaches. ``learn_from``: of the job as it was when the run began."""
     if run_type in learn_from:
@@ -31,6 +38,12 @@ def untaught_run(run_type: str, learn_from: Sequence[str]) -> str:
         f"When this run began, runs of type {run_type} did not teach (learn_from: {', '.join(learn_from)}): no batch "
         f"size was tried in it. {_remedy(learn_from, [run_type])}"
     )
+
+
+def _untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> Counter[str]:
+    """How many runs do not teach, by type."""
+    runs = {(t.origin.run_id, t.origin.task_id, t.origin.map_index): t.origin.run_type for t in trials}
+    return Counter(kind for kind in runs.values() if kind not in learn_from)
 
 
 def _remedy(learn_from: Sequence[str], more: Sequence[str]) -> str:

@@ -87,7 +87,7 @@ def _waiting(trials: Sequence[Trial]) -> JobState | None:
     learn_from = _learn_from(trials)
     if any(t.origin.run_type in learn_from for t in trials):
         return None
-    return JobState(name="waiting", why=f"Its newest {run_notes.untaught(trials, learn_from)}")
+    return JobState(name="waiting", why=run_notes.none_teaches(trials, learn_from))
 
 
 def _exploring(trials: Sequence[Trial]) -> JobState:

@@ -70,7 +70,7 @@ def test_before_anything_converged_a_job_explores() -> None:
 def test_runs_that_do_not_teach_settle_nothing() -> None:
     name, why = state(log(*[C] * 16, run_type="backfill"))
     assert name == "waiting"
-    assert "16 runs of type backfill" in why
+    assert "16 runs are of type backfill" in why
     assert 'learn_from=["scheduled", "asset_triggered", "manual", "backfill"]' in why
     mixed = [*log(C, C), trial(3, "run3", run_type="test", opened_at=3 * HOUR)]
     assert state(mixed)[0] == "settled"
