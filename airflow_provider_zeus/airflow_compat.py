@@ -7,6 +7,7 @@ Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
     from airflow.sdk.bases.decorator import get_unique_task_id as get_unique_task_id
     from airflow.sdk.definitions._internal.contextmanager import DagContext as DagContext
+    from airflow.sdk.definitions._internal.expandinput import MappedArgument as MappedArgument
     from airflow.sdk.execution_time.comms import GetConnection as GetConnection
     from airflow.sdk.execution_time.comms import GetVariable as GetVariable
     from airflow.secrets.metastore import MetastoreBackend as MetastoreBackend
@@ -68,6 +70,7 @@ INTERNALS = {
     "determine_kwargs": _DECORATOR,  # public way: an export of airflow.sdk
     "get_unique_task_id": _DECORATOR,  # public way: an export of airflow.sdk
     "DagContext": "airflow.sdk.definitions._internal.contextmanager",  # public way: BaseOperator.has_dag(), .dag
+    "MappedArgument": "airflow.sdk.definitions._internal.expandinput",  # public way: the argument that the group gets
     # Public way: airflow.sdk.Variable and Connection, once they distinguish "not defined" from "lookup failed".
     "GetVariable": "airflow.sdk.execution_time.comms",
     "GetConnection": "airflow.sdk.execution_time.comms",
@@ -94,3 +97,18 @@ def supervisor() -> Any:
 def is_test_run() -> bool:
     """Whether this task runs in ``dag.test()``. Public way: none yet."""
     return type(supervisor()).__name__ == "InProcessSupervisorComms"
+
+
+def group_argument(group: Any, name: str) -> tuple[Any, list[str]]:
+    """Return (an argument of a mapped task group, None where it maps no such one; names of those that it maps).
+
+    The argument is what the group's own function gets: Airflow resolves it in a templated field. Where the group maps
+    an XComArg by ``expand_kwargs`` no name is known before it runs, and any may be there.
+    Public way: none yet by name.
+    """
+    expanded = group._expand_input
+    each = [expanded.value] if isinstance(expanded.value, Mapping) else expanded.value
+    dicts = [d for d in each if isinstance(d, Mapping)] if isinstance(each, Sequence) else []
+    known = list(dict.fromkeys(key for mapped in dicts for key in mapped))
+    argument = __getattr__("MappedArgument")(input=expanded, key=name) if name in known or not known else None
+    return argument, known

@@ -25,14 +25,17 @@ def trials(args: Namespace) -> None:
         print_json([_figures(t) for t in found])
     else:
         empty = f"No trial of run {args.run!r} in the log of {job_id}." if args.run else f"No trial of {job_id} yet."
-        show([_cells(t, why=args.why) for t in found], empty=empty)
+        mapped = any(t.origin.map_index >= 0 for t in found)
+        show([_cells(t, why=args.why, mapped=mapped) for t in found], empty=empty)
 
 
-def _cells(trial: Trial, *, why: bool) -> dict[str, str]:
+def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
+    """``mapped``: show the map index."""
     seen = trial.observation
     cells = {
         "trial": str(trial.number),
         "run": trial.origin.run_id or "-",
+        **({"map index": _map_index(trial)} if mapped else {}),
         "slice": trial.origin.data_slice or "-",
         "batch size": str(trial.batch_size),
         "phase": trial.planned.phase.value,
@@ -48,12 +51,19 @@ def _cells(trial: Trial, *, why: bool) -> dict[str, str]:
     return cells | ({"why": f"{trial.planned.why}{ended}"} if why else {})
 
 
+def _map_index(trial: Trial) -> str:
+    return str(trial.origin.map_index) if trial.origin.map_index >= 0 else "-"
+
+
 def _figures(trial: Trial) -> dict[str, Any]:
     seen, (cost, unit) = trial.observation, cost_of(trial)
     return {
         "trial": trial.number,
         "dag_id": trial.origin.dag_id,
         "run_id": trial.origin.run_id,
+        "task_id": trial.origin.task_id,
+        "map_index": trial.origin.map_index if trial.origin.map_index >= 0 else None,
+        "run_type": trial.origin.run_type,
         "data_slice": trial.origin.data_slice,
         "batch_size": trial.batch_size,
         "phase": trial.planned.phase.value,

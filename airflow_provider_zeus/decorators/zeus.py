@@ -52,7 +52,8 @@ def zeus_task(
     """Train the decorated function within the Zeus loop of ``job``.
 
     The function gets the run handle as ``run``, and Airflow context keys by the names of its parameters; call it with
-    its other arguments. ``kwargs`` go to the operator. Raises JobSpecError without a job, as in a bare ``@task.zeus``.
+    its other arguments. ``kwargs`` go to the operator, such as ``job_id_by="region"``: one job for each mapped
+    value of this argument. Raises JobSpecError without a job, as in a bare ``@task.zeus``.
     """
     if callable(job) or job is None:
         raise JobSpecError.of("@task.zeus", job, "has no job", "write @task.zeus(ZeusJob(...))")

@@ -14,6 +14,7 @@ from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
 from airflow_provider_zeus.operators.launcher_args import processes_of
+from airflow_provider_zeus.operators.mapped import job_part
 from airflow_provider_zeus.training.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class ZeusCommandOperator(BaseOperator):
         Variables (``AIRFLOW__*``, ``AIRFLOW_CONN_*``, ``AIRFLOW_VAR_*``, ``_AIRFLOW*``). True: all of it. False: what a
         program needs to start and to find its GPU. No security boundary: the same user may read ``airflow.cfg``.
     :param cwd: working directory, templated; default: the DAG file's folder.
+    :param job_id_by: a mapped variable of ``env``, or ``"cwd"``, for one job for each of its values: the value ends the
+        job's id. Default: all map indexes share one job.
     :param zeus_conn_id: Connection of the trial log.
     """
 
@@ -62,6 +65,7 @@ class ZeusCommandOperator(BaseOperator):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         inherit_env: bool | None = None,
+        job_id_by: str | None = None,
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
@@ -76,6 +80,7 @@ class ZeusCommandOperator(BaseOperator):
         self.env = env
         self.cwd = cwd
         self.inherit_env = inherit_env
+        self.job_id_by = job_id_by
         self.zeus_conn_id = zeus_conn_id
         parts = command if isinstance(command, list | tuple) else [command]
         if not any(is_deferred(part) for part in parts):  # else execute() checks it
@@ -95,7 +100,8 @@ class ZeusCommandOperator(BaseOperator):
         check_divisible(command, job)
         folder = os.path.dirname(getattr(context["dag"], "fileloc", "") or "")
         cwd = self.cwd or (folder if os.path.isdir(folder) else None)
-        recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id)
+        part = job_part(self.job_id_by, {"command": self.command, "cwd": self.cwd, **(self.env or {})})
+        recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id, part=part)
         try:
             return supervise(recurrence, command, environ, cwd)
         finally:

@@ -14,6 +14,7 @@ from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
 from airflow_provider_zeus.operators.asking import ask
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.mapped import warn_of_sharing
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import runs_left
 from airflow_provider_zeus.operators.xcoms import COST, DECISION
@@ -41,12 +42,14 @@ class Recurrence:
     reporter: ResultReporter
 
     @classmethod
-    def open(cls, job: ZeusJob, context: Mapping[str, Any], *, conn_id: str) -> Recurrence:
+    def open(cls, job: ZeusJob, context: Mapping[str, Any], *, conn_id: str, part: str | None = None) -> Recurrence:
         """Open the device and ask the store for a batch size.
 
         Where the store cannot be asked, the job's default batch size runs and its cost is stored later; a ``strict``
         job raises StoreError instead. Raises JobSpecError. From here on the task dies with its supervisor: an orphan
         would keep the GPU.
+
+        :param part: end of the job's id, by the mapped value (``job_id_by``).
         """
         if supervisor() is not None and not is_test_run():  # in dag.test() the parent is the user's own process
             die_with_parent()
@@ -69,10 +72,12 @@ class Recurrence:
             log.warning("Zeus tunes the batch size on time alone: %s", reason)
         elif info.energy_source == "simulated":
             log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)
-        request = ask_request(job, context, info, lease_s=config.lease_s)
+        request = ask_request(job, context, info, lease_s=config.lease_s, part=part)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
         store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
+        if part is None:
+            say_shared(asked)
         left_s = max(RUN_S - (time.monotonic() - begun_s), 0.0)
         push(context, DECISION, decision_xcom(asked.trial, store))
         reporter = ResultReporter(
@@ -117,11 +122,18 @@ def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most
 
 
 def ask_request(
-    job: ZeusJob, context: Mapping[str, Any], device: DeviceInfo | None, *, lease_s: float, task_id: str | None = None
+    job: ZeusJob,
+    context: Mapping[str, Any],
+    device: DeviceInfo | None,
+    *,
+    lease_s: float,
+    task_id: str | None = None,
+    part: str | None = None,
 ) -> AskRequest:
     """Build the store's request from a task instance: name of the job, key of the trial, origin of the run.
 
     :param task_id: of the task that trains, where that is another one.
+    :param part: end of the job's id, by the mapped value.
     """
     ti, dag_run = context["ti"], context["dag_run"]
     run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
@@ -131,9 +143,10 @@ def ask_request(
     data_slice = job.data_slice or context.get("partition_key") or (interval_end.isoformat() if interval_end else None)
     if data_slice is not None:  # databases take neither NUL nor surrogates as text
         data_slice = data_slice.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
     return AskRequest(
         job=job,
-        job_id=job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}",
+        job_id=whole if part is None else f"{whole}.{part}",
         ti_id=str(ti.id),
         origin=Origin(
             dag_id=ti.dag_id,
@@ -148,6 +161,12 @@ def ask_request(
         lease_s=lease_s,
         runs_left=None if job.expected_runs else runs_left(context),
     )
+
+
+def say_shared(asked: AskAnswer) -> None:
+    """Warn where other map indexes of the task train the same job."""
+    trial = asked.trial
+    warn_of_sharing(trial.job_id, trial.origin.task_id, trial.origin.map_index, asked.shared_with)
 
 
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:

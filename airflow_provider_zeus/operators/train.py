@@ -12,6 +12,7 @@ from airflow_provider_zeus.airflow_compat import determine_kwargs
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.mapped import job_part
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,6 +35,8 @@ class ZeusTrainOperator(BaseOperator):
     :param python_callable: the training function, with a parameter ``run``.
     :param op_args: positional arguments, templated.
     :param op_kwargs: keyword arguments, templated.
+    :param job_id_by: a mapped argument of the function, for one job for each of its values: the value ends the job's
+        id. Its values are texts or numbers. Default: all map indexes share one job.
     :param zeus_conn_id: Connection of the trial log.
     """
 
@@ -50,6 +53,7 @@ class ZeusTrainOperator(BaseOperator):
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
+        job_id_by: str | None = None,
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
@@ -58,6 +62,7 @@ class ZeusTrainOperator(BaseOperator):
         self.python_callable = check_function(python_callable)
         self.op_args = op_args or ()
         self.op_kwargs = op_kwargs or {}
+        self.job_id_by = check_argument(self.python_callable, job_id_by)
         self.zeus_conn_id = zeus_conn_id
         self._recurrence: Recurrence | None = None
         self._run: ZeusRun | None = None
@@ -66,7 +71,8 @@ class ZeusTrainOperator(BaseOperator):
         """Ask the store, train, report."""
         from airflow_provider_zeus.operators.recurrence import Recurrence
 
-        self._recurrence = recurrence = Recurrence.open(ZeusJob.from_dict(self.job), context, conn_id=self.zeus_conn_id)
+        job, part = ZeusJob.from_dict(self.job), job_part(self.job_id_by, self._arguments())
+        self._recurrence = recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id, part=part)
         self._run = recurrence.run()
         try:
             return self._run.train(lambda run: self._call(run, context))
@@ -82,6 +88,11 @@ class ZeusTrainOperator(BaseOperator):
             raise TrainingKilled("Airflow stopped the task before it trained")
         self._recurrence.reporter.hurry()
         self._run.kill("Airflow stopped the task")
+
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments that the author gives, by name."""
+        found = {**dict(zip(positional(self.python_callable), self.op_args, strict=False)), **self.op_kwargs}
+        return {name: value for name, value in found.items() if name != RUN}
 
     def _call(self, run: ZeusRun, context: Context) -> Any:
         args, kwargs = list(self.op_args), {**self.op_kwargs}
@@ -119,6 +130,21 @@ def check_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def run_position(function: Callable[..., Any]) -> int:
     """Return the index of ``run`` among the positional parameters; a number past the end where it is none of them."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+    names = positional(function)
     return names.index(RUN) if RUN in names else 10**6
+
+
+def positional(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the positional parameters."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+
+
+def check_argument(function: Callable[..., Any], name: str | None) -> str | None:
+    """Return ``name``. Raises JobSpecError where the function has no such parameter besides ``run``."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.name != RUN and p.kind is not p.VAR_KEYWORD]
+    if name is None or name in names or (name != RUN and any(p.kind is p.VAR_KEYWORD for p in parameters)):
+        return name
+    problem = f"{getattr(function, '__qualname__', function)} has no such parameter"
+    raise JobSpecError.of("job_id_by", name, problem, f"name a mapped one: {', '.join(names) or 'it has none yet'}")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_zeus.airflow_compat import DagContext, get_unique_task_id
+from airflow_provider_zeus.airflow_compat import DagContext, get_unique_task_id, group_argument
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.mapped import job_part
 from airflow_provider_zeus.operators.xcoms import DECISION, HANDED_OVER, PLAN
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class ZeusTrial:
     :param lease_s: seconds after which a trial that has not ended counts as dead.
     :param result_path: a folder that worker and training process share under the same path; templated.
     :param result_key: entry of the XCom ``return_value`` that holds the result.
+    :param job_id_by: a mapped argument of the task group around it, for one job for each of its values: the value ends
+        the job's id. Default: all instances of the group share one job.
     :param zeus_conn_id: Connection of the trial log.
 
     Leaving the block raises JobSpecError when it holds no operator, more than one, or a mapped one.
@@ -50,13 +53,14 @@ class ZeusTrial:
         lease_s: float = LEASE_S,
         result_path: str | None = None,
         result_key: str = "zeus",
+        job_id_by: str | None = None,
         zeus_conn_id: str = "zeus_default",
     ) -> None:
         if lease_s <= 0:
             raise JobSpecError.of("ZeusTrial.lease_s", lease_s, "not above 0", "86400 suits most trainings")
         self._job = (job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)).to_dict()
         self._task_id, self._lease_s, self._conn_id = task_id, lease_s, zeus_conn_id
-        self._result_path, self._result_key = result_path, result_key
+        self._result_path, self._result_key, self._job_id_by = result_path, result_key, job_id_by
 
     def __enter__(self) -> Self:
         dag = DagContext.get_current()
@@ -68,6 +72,7 @@ class ZeusTrial:
             job=self._job,
             lease_s=self._lease_s,
             result_path=self._result_path,
+            job_id_by=self._job_id_by,
             zeus_conn_id=self._conn_id,
         )
         self.teardown = ZeusTellOperator(
@@ -136,7 +141,7 @@ class ZeusTrial:
 class ZeusAskOperator(BaseOperator):
     """Asks the store for a batch size and pushes the plan as XCom ``zeus_plan``. Made by :class:`ZeusTrial`."""
 
-    template_fields: Sequence[str] = ("job", "result_path")
+    template_fields: Sequence[str] = ("job", "result_path", "mapped")
     template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json"}
     ui_color = "#d9f2e3"
     operator_extra_links = (ZeusCostLink(),)
@@ -147,6 +152,7 @@ class ZeusAskOperator(BaseOperator):
         job: Mapping[str, Any],
         lease_s: float,
         result_path: str | None = None,
+        job_id_by: str | None = None,
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
@@ -156,6 +162,20 @@ class ZeusAskOperator(BaseOperator):
         self.result_path = result_path
         self.zeus_conn_id = zeus_conn_id
         self.trains: str | None = None  # the operator inside
+        self.job_id_by = job_id_by
+        self.mapped = {} if job_id_by is None else {job_id_by: self._group_argument(job_id_by)}
+
+    def _group_argument(self, name: str) -> Any:
+        """The argument of the mapped task group, known when the task runs. Raises JobSpecError where there is none."""
+        group = self.get_closest_mapped_task_group()
+        if group is None:
+            remedy = "put ZeusTrial inside a task group that is mapped by .expand(), and name one of its arguments"
+            raise JobSpecError.of("job_id_by", name, "no task group around ZeusTrial is mapped", remedy)
+        argument, known = group_argument(group, name)
+        if argument is None:
+            problem = f"task group {group.group_id} maps no such argument"
+            raise JobSpecError.of("job_id_by", name, problem, f"name one of {', '.join(known)}")
+        return argument
 
     def execute(self, context: Context) -> None:
         """Ask the store. Where it cannot be asked the default batch size runs, unless the job is ``strict``."""
@@ -168,6 +188,7 @@ class ZeusAskOperator(BaseOperator):
             trains=self.trains,
             result_path=self.result_path,
             conn_id=self.zeus_conn_id,
+            part=job_part(self.job_id_by, self.mapped),
         )
         context["ti"].xcom_push(key=PLAN, value=plan.to_json())
         context["ti"].xcom_push(key=HANDED_OVER, value=handed_over)

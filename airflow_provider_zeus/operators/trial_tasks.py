@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.asking import ask
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import ZeusConfig
-from airflow_provider_zeus.operators.recurrence import ask_request, decision_xcom, plan_of, push
+from airflow_provider_zeus.operators.recurrence import ask_request, decision_xcom, plan_of, push, say_shared
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.store.open import open_store
@@ -34,19 +34,23 @@ def ask_for_plan(
     trains: str | None,
     result_path: str | None,
     conn_id: str,
+    part: str | None = None,
 ) -> tuple[Plan, dict[str, Any]]:
     """Return the plan of the training and the data for the teardown task. Raises JobSpecError; StoreError if strict.
 
     :param trains: task id of the operator that trains.
     :param result_path: folder for result files, shared with the host that trains; None: the result comes by XCom.
+    :param part: end of the job's id, by the mapped value.
     """
     config = ZeusConfig.read()
     job = ZeusJob.from_dict(job_spec).check(rendered=True)
-    request = ask_request(job, context, None, lease_s=lease_s, task_id=trains)
+    request = ask_request(job, context, None, lease_s=lease_s, task_id=trains, part=part)
     backfill = str(getattr(context["dag_run"].run_type, "value", "")) == "backfill"
     mapped = context["ti"].map_index not in (None, -1)
     overlap_possible = context["dag"].max_active_runs != 1 or backfill or mapped
     store, asked, _ = ask(request, conn_id, config, overlap_possible=overlap_possible)
+    if part is None:
+        say_shared(asked)
     plan = plan_of(asked, config, state_dir=None)  # the training runs on another host
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key

@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.thompson.arms import arms_of, translated
 
-NEVER = "it has not reached the target within the window"
+NEVER = "no run of it that teaches has reached the target within the window"
 NOWHERE = "its EpochCost was not measured on any device"
 
 
@@ -78,7 +78,11 @@ def _of_gp(
     found = {}
     for i, b in enumerate(gp.sizes):
         mean, variance = float(gp.mean[i]), float(gp.run_variance[i]) - gp.noise
-        epochs = Estimate.log_normal(mean, math.sqrt(variance)) if anything else Estimate.missing("nothing has run yet")
+        epochs = (
+            Estimate.log_normal(mean, math.sqrt(variance))
+            if anything
+            else Estimate.missing("no run that teaches has shown its epochs yet")
+        )
         epoch_cost = cost = Estimate.missing(NOWHERE)
         if costs is not None:
             log_cost, spread = float(costs[0][i]), float(costs[1][i])

@@ -26,6 +26,7 @@ class BatchSizeStatus(StrEnum):
     INFEASIBLE = "infeasible"  # ran out of memory here, or keeps failing
     FAILING = "failing"  # tried, and missed the target within the window, or raised an error lately
     IN_REACH = "in reach"  # never tried; next to one that converged
+    UNTAUGHT = "untaught"  # ran, but only in runs that do not teach
     UNTRIED = "untried"
 
 
@@ -102,7 +103,9 @@ def _statuses(
 ) -> dict[int, BatchSizeStatus]:
     job, device, converged = log.job, log.device, belief.reached
     model = UNKNOWN if device is None else device.model
-    tried = {t.batch_size for t in log.trials if t.state.conclusive}
+    ended = [t for t in log.trials if t.state.conclusive]
+    tried = {t.batch_size for t in ended if t.origin.run_type in job.learn_from}
+    untaught = {t.batch_size for t in ended} - tried
     settings = {"pause_exploration": True}
     incumbent = choose(job, belief, profiles=profiles, device=device, settings=settings).attempts[-1].batch_size
     infeasible = belief.infeasible(model)
@@ -117,6 +120,8 @@ def _statuses(
             return BatchSizeStatus.INCUMBENT if b == incumbent else BatchSizeStatus.CONVERGED
         if b in tried or b in belief.struck:
             return BatchSizeStatus.FAILING
+        if b in untaught:
+            return BatchSizeStatus.UNTAUGHT
         return BatchSizeStatus.IN_REACH if b in near else BatchSizeStatus.UNTRIED
 
     return {b: status(b) for b in sizes}

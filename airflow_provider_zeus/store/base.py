@@ -46,6 +46,7 @@ class AskAnswer:
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not restored the limit
     redelivered: bool = False  # the same open trial was returned before
+    shared_with: Sequence[int] = ()  # other map indexes of the task that have trials of the job in this run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,17 @@ def ask(log: TrialService, request: AskRequest, settings: Mapping[str, Any]) -> 
         profile_device=device,
         limits_found_w=log.limits_found(),
         redelivered=again is not None,
+        shared_with=_other_map_indexes(log, request),
     )
+
+
+def _other_map_indexes(log: TrialService, request: AskRequest) -> list[int]:
+    """Other map indexes of the request's task that have trials of its job in the same DAG run."""
+    origin = request.origin
+    if origin.map_index < 0:
+        return []
+    trials = [t for t in log.of_run(origin.dag_id, origin.run_id) if t.job_id == request.job_id]
+    return sorted({t.origin.map_index for t in trials if t.origin.task_id == origin.task_id} - {origin.map_index})
 
 
 def _redeliver(log: TrialService, trial: Trial, lease_s: float) -> Trial:

@@ -360,3 +360,19 @@ def test_one_of_several_processes_that_does_not_know_which_it_is(commands: Comma
     code = "import os\nos.environ['WORLD_SIZE'] = '2'\n" + IN_ONE_PROCESS
     assert commands.run_dag(commands.dag("zeus_command_ranks", code)).state == "failed"
     assert commands.saves() == []
+
+
+def test_a_job_for_each_mapped_variable(commands: Commands) -> None:
+    (commands.tmp / "train.py").write_text(BY_LOOP_ALONE)
+    env = {"PYTHONPATH": str(ROOT), "SAVES": str(commands.tmp / "saves")}
+    with DAG("zeus_command_by", schedule=None, start_date=START) as dag:
+        ZeusCommandOperator.partial(
+            task_id="train",
+            job=job(),
+            command=[sys.executable, "train.py"],
+            cwd=str(commands.tmp),
+            job_id_by="REGION",
+        ).expand(env=[{**env, "REGION": "eu"}, {**env, "REGION": "us"}])
+    assert commands.run_dag(dag).state == "success"
+    assert [len(log_of(f"zeus_command_by.train.{region}")) for region in ("eu", "us")] == [1, 1]
+    assert log_of("zeus_command_by.train") == []

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.operators.mapped import job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from tests.integration.jobs import job, log_of, loop, save, saves_of, zeus_dag
 
@@ -152,6 +153,85 @@ def test_mapped_instances_share_the_job(run_dag: Any) -> None:
     trials = log_of("zeus_mapped.train")
     assert {t.origin.map_index for t in trials} == {0, 1, 2}
     assert [t.number for t in trials] == list(range(1, len(trials) + 1))
+
+
+def test_a_job_for_each_mapped_value(run_dag: Any) -> None:
+    with DAG("zeus_by", schedule=None, start_date=START) as dag:
+
+        @task
+        def regions():
+            return ["eu-west", "Île-de-France"]
+
+        @task.zeus(job(), job_id_by="region")
+        def train(run=None, region=None):
+            loop(run, 4)
+            return region
+
+        train.expand(region=regions())
+    assert [run_dag(dag).state for _ in range(2)] == ["success"] * 2
+    assert log_of("zeus_by.train") == []
+    for index, part in enumerate(["eu-west", job_part("region", {"region": "Île-de-France"})]):
+        trials = log_of(f"zeus_by.train.{part}")
+        assert {t.origin.map_index for t in trials} == {index}
+        assert len({t.origin.run_id for t in trials}) == 2
+
+
+def by_dict(train: Any, rows: Any) -> None:
+    train.expand_kwargs([{"region": "eu", "size": 1}, {"region": "us", "size": 2}])
+
+
+def by_map(train: Any, rows: Any) -> None:
+    train.partial(size=1).expand(region=rows().map(lambda row: row["name"]))
+
+
+def by_group(train: Any, rows: Any) -> None:
+    @task_group
+    def group(name):
+        train(name, size=1)
+
+    group.expand(name=["eu", "us"])
+
+
+@pytest.mark.parametrize("expand", [by_dict, by_map, by_group])
+def test_each_way_to_map(run_dag: Any, expand: Any) -> None:
+    with DAG(f"zeus_{expand.__name__}", schedule=None, start_date=START) as dag:
+
+        @task
+        def rows():
+            return [{"name": "eu"}, {"name": "us"}]
+
+        @task.zeus(job(), job_id_by="region", map_index_template="{{ task.op_kwargs.get('region', task.op_args) }}")
+        def train(region, size=None, *, run=None):
+            loop(run, 4)
+
+        expand(train, rows)
+    assert run_dag(dag).state == "success"
+    (name,) = (t for t in dag.task_ids if t.endswith("train"))
+    assert [len(log_of(f"{dag.dag_id}.{name}.{value}")) for value in ("eu", "us")] == [1, 1]
+
+
+def test_the_classic_operator_by_a_mapped_argument(run_dag: Any) -> None:
+    def train(run, region):
+        loop(run, 4)
+
+    with DAG("zeus_by_classic", schedule=None, start_date=START) as dag:
+        ZeusTrainOperator.partial(task_id="train", job=job(), python_callable=train, job_id_by="region").expand(
+            op_kwargs=[{"region": "{{ dag.dag_id }}"}, {"region": 7}]
+        )
+    assert run_dag(dag).state == "success"
+    assert [len(log_of(f"zeus_by_classic.train.{value}")) for value in ("zeus_by_classic", 7)] == [1, 1]
+
+
+def test_a_mapped_value_that_is_no_name_opens_no_trial(run_dag: Any) -> None:
+    with DAG("zeus_by_dict", schedule=None, start_date=START) as dag:
+
+        @task.zeus(job(), job_id_by="region")
+        def train(run=None, region=None):
+            loop(run, 4)
+
+        train.expand(region=[{"name": "eu"}])
+    assert run_dag(dag).state == "failed"
+    assert log_of("zeus_by_dict.train") == []
 
 
 def test_the_classic_operator(run_dag: Any) -> None:

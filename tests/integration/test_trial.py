@@ -131,6 +131,23 @@ def test_jobs_apart_when_their_id_is_a_template(run_dag: Any, pod: Pod) -> None:
     assert [len(log_of(f"region-{index}")) for index in (0, 1)] == [1, 1]
 
 
+def test_a_job_for_each_argument_of_a_mapped_group(run_dag: Any, pod: Pod) -> None:
+    with DAG("zeus_group_by", schedule=None, start_date=START) as dag:
+
+        @task_group
+        def region(name: str) -> None:
+            with ZeusTrial(job(), job_id_by="name") as trial:
+                pod.operator(trial, env={"ZEUS_XCOM": f"{pod.folder}/return-{{{{ ti.map_index }}}}.json"})
+
+        region.expand(name=["north", "south"])
+    assert run_dag(dag).state == "success"
+    found = [log_of(f"zeus_group_by.region.train.{name}") for name in ("north", "south")]
+    assert [[(t.origin.map_index, t.state.value) for t in trials] for trials in found] == [
+        [(0, "converged")],
+        [(1, "converged")],
+    ]
+
+
 def test_native_rendering_leaves_text_in_the_environment(run_dag: Any, pod: Pod) -> None:
     native = DAG("zeus_pod_native", schedule=None, start_date=START, render_template_as_native_obj=True)
     with native as dag, ZeusTrial(job()) as trial:

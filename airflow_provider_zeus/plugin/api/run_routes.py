@@ -53,8 +53,15 @@ def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunA
     live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
     factors = prices.configured()
     answer.parts = [
-        run_view.part(own, live[job], pending, _saving(store, own, live[job], pending), factors)
-        for (job, _, _), own in chosen.items()
+        run_view.part(
+            own,
+            live[key[0]],
+            pending,
+            _saving(store, own, live[key[0]], pending),
+            factors,
+            shared=run_view.shared_job(chosen, key),
+        )
+        for key, own in chosen.items()
     ]
     if any(part.live for part in answer.parts):
         answer.refresh_s = reading.heartbeat_s()

@@ -20,6 +20,7 @@ STANDINGS = {
     BatchSizeStatus.INFEASIBLE: "does not run here",
     BatchSizeStatus.FAILING: "missed the target",
     BatchSizeStatus.IN_REACH: "may be tried next",
+    BatchSizeStatus.UNTAUGHT: "ran, taught nothing",
     BatchSizeStatus.UNTRIED: "not tried",
 }
 NOTE = "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included."
@@ -32,7 +33,11 @@ def belief_chart(beliefs: Beliefs) -> Chart:
     values = [v for row in beliefs.lines for v in row.observed] + [v for c in costs for v in (c.low, c.value, c.high)]
     ends = [v for v in values if v is not None and v > 0]
     if not ends:
-        return Chart(title=TITLE, note="Nothing is believed yet: no run has reported its cost.", table=table)
+        return Chart(
+            title=TITLE,
+            note="Nothing is believed yet: no run that reached the target has reported its cost.",
+            table=table,
+        )
     size, unit = scale(max(ends), beliefs.unit)
     believed = []
     for i, row in enumerate(beliefs.lines):
@@ -90,7 +95,9 @@ def between(estimate: Estimate, unit: str) -> str:
 def _summary(beliefs: Beliefs) -> str:
     best = [row for row in beliefs.lines if row.standing is BatchSizeStatus.INCUMBENT]
     if not best or best[0].believed.cost.value is None:
-        return f"Costs of {len(beliefs.lines)} batch sizes; none has reached the target within the window."
+        return (
+            f"Costs of {len(beliefs.lines)} batch sizes; no run that teaches has reached the target within the window."
+        )
     cost = words.cost(best[0].believed.cost.value, beliefs.unit).text
     return f"Costs of {len(beliefs.lines)} batch sizes. Believed cheapest (★): {best[0].batch_size}, {cost} a run."
 

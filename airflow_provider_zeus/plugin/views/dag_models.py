@@ -31,7 +31,7 @@ class DagCharts(BaseModel):
     tiles: list[Tile] = []
     whose: str = ""  # the device of the figures
     source: Source = Source()
-    left_out: list[str] = []  # what they leave out, in sentences
+    left_out: list[str] = []  # what the runs are and what the figures leave out, in sentences
     cost: Chart | None = None
     saved: Chart | None = None
     belief: Chart | None = None

@@ -12,7 +12,7 @@ from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
-from airflow_provider_zeus.plugin.text import saved_text, words
+from airflow_provider_zeus.plugin.text import run_notes, saved_text, words
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of, left_out, run_key
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts
@@ -64,7 +64,8 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
     """Verdict, tiles and charts of the runs. ``more``: the log holds older runs than these."""
     log, saving = known.log, known.saving
     rows = costs.rows_of(trials, log.job)
-    gaps = left_out(saving.left_out)
+    notes = [run_notes.shared_job(trials), run_notes.untaught(trials, log.job.learn_from)]
+    gaps = [*filter(None, notes), *left_out(saving.left_out)]
     if more:
         gaps = [
             "Charts and sums are of the newest runs alone; the export has the older ones too.",

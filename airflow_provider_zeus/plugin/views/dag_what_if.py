@@ -80,11 +80,15 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
     for name, a, b in (("energy", now.energy_j.value, energy_j), ("time", now.time_s.value, time_s)):
         if today != other and a and b:
             changes.append(f"{name} {100 * (b / a - 1):+.0f} %".replace("-", "−"))
-    energy, time = (
-        "an unknown amount" if value is None else words.cost(value, unit).text
-        for value, unit in ((energy_j, "J"), (time_s, "s"))
-    )
-    spent = [f"{energy} and {time}"]
+    if energy_j is None and time_s is None:
+        return f"{head} What a settled run would take is not known: {then.time_s.reason}."
+    known = ((energy_j, "J", "energy", then.energy_j), (time_s, "s", "time", then.time_s))
+    spent = [
+        " and ".join(
+            f"{name} that is not known ({of.reason})" if value is None else words.cost(value, unit).text
+            for value, unit, name, of in known
+        )
+    ]
     money, carbon = factors.money(energy_j, time_s, gpus), factors.carbon(energy_j)
     spent += [f"{money.text} of money"] if money is not None and money.value is not None else []
     spent += [carbon.text] if carbon is not None and carbon.value is not None else []

@@ -6,9 +6,11 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.plugin.text import run_notes
 from airflow_provider_zeus.plugin.views.models import RunRow
 from airflow_provider_zeus.plugin.views.overview_models import JobState, Trend
 from airflow_provider_zeus.units import cost_text
@@ -32,14 +34,14 @@ def runs_of(trials: Sequence[Trial]) -> list[list[Trial]]:
 
 
 def state_of(trials: Sequence[Trial], now: float) -> JobState:
-    """The state of a job: failing before stale, stale before exploring or settled.
+    """The state of a job: failing before stale, stale before waiting, and that before exploring or settled.
 
     :param trials: the newest of the job by number, at least one.
     :param now: seconds since the epoch.
     """
     runs = runs_of(trials)
     ended = [run for run in runs if run[-1].state is not State.RUNNING]
-    return _failing(ended) or _stale(runs, now) or _exploring(runs, ended)
+    return _failing(ended) or _stale(runs, now) or _waiting(trials) or _exploring(trials)
 
 
 def _failing(ended: Sequence[Sequence[Trial]]) -> JobState | None:
@@ -72,7 +74,27 @@ def _stale(runs: Sequence[Sequence[Trial]], now: float) -> JobState | None:
     return JobState(name="stale", why=f"{why}{rhythm}.")
 
 
-def _exploring(runs: Sequence[Sequence[Trial]], ended: Sequence[Sequence[Trial]]) -> JobState:
+def _learn_from(trials: Sequence[Trial]) -> Sequence[str]:
+    """Run types that teach the job of the newest trial; every type where a newer version wrote it."""
+    try:
+        return trials[-1].job.learn_from
+    except JobSpecError:
+        return [t.origin.run_type for t in trials]
+
+
+def _waiting(trials: Sequence[Trial]) -> JobState | None:
+    """The state "waiting" where none of the newest runs teaches."""
+    learn_from = _learn_from(trials)
+    if any(t.origin.run_type in learn_from for t in trials):
+        return None
+    return JobState(name="waiting", why=run_notes.none_teaches(trials, learn_from))
+
+
+def _exploring(trials: Sequence[Trial]) -> JobState:
+    """The state by the runs that teach: in any other nothing may be tried."""
+    learn_from = _learn_from(trials)
+    runs = runs_of([t for t in trials if t.origin.run_type in learn_from])
+    ended = [run for run in runs if run[-1].state is not State.RUNNING]
     recent = runs[-RECENT:]
     tried = [t for run in recent for t in run if t.planned.phase.exploring or t.planned.bounded]
     if tried:

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.plugin.text import saved_text, words
+from airflow_provider_zeus.plugin.text import run_notes, saved_text, words
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Detail, Figure, RunRow, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
@@ -33,6 +33,11 @@ def parts_of(trials: Sequence[Trial]) -> dict[PartKey, list[Trial]]:
     return parts
 
 
+def shared_job(parts: Mapping[PartKey, Sequence[Trial]], key: PartKey) -> str:
+    """That other map indexes of the task of a part train the same job, in a sentence; empty where none does."""
+    return run_notes.shared_job(t for other, own in parts.items() if other[:2] == key[:2] for t in own)
+
+
 def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
     """The job as it was when this run was decided, costed with the present eta."""
     job = trials[-1].job
@@ -40,9 +45,15 @@ def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
 
 
 def part(
-    trials: Sequence[Trial], live: Mapping[str, Any], pending: Pending, saving: RunSaving | None, factors: Factors
+    trials: Sequence[Trial],
+    live: Mapping[str, Any],
+    pending: Pending,
+    saving: RunSaving | None,
+    factors: Factors,
+    *,
+    shared: str = "",
 ) -> TaskPart:
-    """One part of the run. ``saving``: None while it is not known."""
+    """One part of the run. ``saving``: None while it is not known; ``shared``: that other map indexes train the job."""
     last, job = trials[-1], job_of(trials, live)
     (row,) = costs.rows_of(trials, job, pending)
     seen = [t.observation for t in trials if t.observation.time_s is not None]
@@ -66,7 +77,7 @@ def part(
         state_why=row.state_why,
         verdict=saved_text.RUNNING if running else saved_text.run_verdict(ended, why_not, below=below),
         tiles=[*_tiles(row, trials, job, factors), saved_text.run_tile(ended, row.source, why_not)],
-        notes=_notes(trials, waiting),
+        notes=[*filter(None, (shared, run_notes.untaught_run(row.run_type, job.learn_from))), *_notes(trials, waiting)],
         facts=words.facts(job, costs.weights_of(job, seen[-1]) if seen else None),
         settings=words.settings(live),
         attempts=[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,22 @@ def test_a_line_per_trial_with_units(zeus: Zeus, store: Store) -> None:
         "1", "run1", "s1", "32", "explore", "converged", "5", "1.12 kJ", "9 s", "1.91 kJ", "200 W", "simulated"
     ]  # fmt: skip
     assert second[5:] == ["failed", "-", "-", "-", "-", "-", "none"]
+
+
+def test_the_map_index_of_a_mapped_task(zeus: Zeus, store: Store) -> None:
+    for index in (0, 1):
+        origin = replace(request(1).origin, map_index=index)
+        store.ask(request(1, ti_id=f"ti-{index}", origin=origin))
+    store.ask(request(2))
+    head, *lines = cells(zeus("trials", "d.train").out)
+    assert head[1:3] == ["run", "map index"]
+    assert [line[1:3] for line in lines] == [["run1", "0"], ["run1", "1"], ["run2", "-"]]
+    found = json.loads(zeus("trials", "d.train", "-o", "json").out)
+    assert [(t["task_id"], t["map_index"], t["run_type"]) for t in found] == [
+        ("train", 0, "scheduled"),
+        ("train", 1, "scheduled"),
+        ("train", None, "scheduled"),
+    ]
 
 
 def test_the_newest_or_those_of_a_run(zeus: Zeus, store: Store) -> None:

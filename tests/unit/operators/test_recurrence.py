@@ -121,6 +121,29 @@ def test_the_schedule_says_how_many_runs_are_left_where_the_job_does_not() -> No
     assert ask_request(replace(JOB, expected_runs=20), known, None, lease_s=90).runs_left is None
 
 
+def test_map_indexes_that_share_a_job_are_told_once_how_to_part(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+
+    def opened(ti_id: str, map_index: int, *, job: ZeusJob = JOB, run_id: str = "r1", part: str | None = None) -> int:
+        """How often this map index was told so."""
+        caplog.clear()
+        names = {"id": ti_id, "map_index": map_index, "run_id": run_id}
+        ti = type("Mapped", (NoXCom,), names)()
+        recurrence = Recurrence.open(job, context(ti=ti), conn_id="zeus_default", part=part)
+        recurrence.close_device()
+        return caplog.text.count("job_id_by=")
+
+    assert opened("a", 0) == 0, "no other has asked yet"
+    assert opened("b", 1) == 1
+    assert "map indexes 0, 1 share the job d.train" in caplog.text
+    assert opened("c", 2, part="eu") == 0, "a job of its own"
+    assert opened("d", 3, job=replace(JOB, job_id="by-3")) == 0, "a template that renders per map index"
+    assert opened("e", -1, run_id="r2") == 0, "not mapped"
+    assert opened("f", 0, run_id="r3") == 0, "one map index a run is one training"
+
+
 def test_an_unknown_simulated_device_is_named_before_any_trial(
     airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

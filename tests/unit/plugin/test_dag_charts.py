@@ -136,6 +136,44 @@ def test_belief_stands_beside_what_was_observed() -> None:
     ]
 
 
+def backfills(count: int = 16) -> list[Trial]:
+    return [run(n, 32 if n % 2 else 64, 4.0, run_type="backfill") for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
+def test_runs_that_do_not_teach_are_no_nothing(policy: str) -> None:
+    """Sixteen backfills read "nothing has run yet", "an unknown amount" and "missed the target"."""
+    job = replace(JOB, policy=policy)
+    found = known(*backfills(), job=job)
+    answer = dag_view.charts(backfills(), found, Factors())
+    assert answer.left_out[0].startswith("16 runs of type backfill")
+    assert answer.cost is not None
+    assert answer.cost.option is not None, "their cost is shown as any run's"
+    assert answer.belief is not None
+    assert answer.belief.table is not None
+    standings = {row[0]: row[1] for row in answer.belief.table.rows}
+    untaught = STANDINGS[BatchSizeStatus.UNTAUGHT]
+    assert standings == {"16": "not tried", "32": untaught, "64": untaught}
+    assert all("that teaches" in row[7] for row in answer.belief.table.rows)
+    assert "that teaches" in answer.belief.text
+    assert answer.verdict is not None
+    assert answer.verdict.kind == "even", "they are compared as any runs: the policy alone learns nothing from them"
+    asked = dag_what_if.answered(found, Wish(), Factors())
+    assert "that teaches" in asked.text
+    assert "unknown amount" not in asked.text
+    taught = replace(job, learn_from=("backfill",))
+    answer = dag_view.charts(backfills(), known(*backfills(), job=taught), Factors())
+    assert answer.left_out == []
+    assert answer.verdict is not None
+    assert answer.verdict.kind != "unknown"
+
+
+def test_map_indexes_that_share_a_job_are_named() -> None:
+    trials = [replace(run(n, 32, 4.0), origin=replace(run(1, 32, 4.0).origin, map_index=n)) for n in (1, 2, 3)]
+    assert "job_id_by=" in dag_view.charts(trials, known(*trials), Factors()).left_out[0]
+    assert dag_view.charts(trials[:1], known(*trials[:1]), Factors()).left_out == []
+
+
 def test_every_standing_has_words() -> None:
     assert set(STANDINGS) == set(BatchSizeStatus)
 

@@ -67,6 +67,19 @@ def test_before_anything_converged_a_job_explores() -> None:
     assert state(log(R))[0] == "exploring"
 
 
+def test_runs_that_do_not_teach_settle_nothing() -> None:
+    name, why = state(log(*[C] * 16, run_type="backfill"))
+    assert name == "waiting"
+    assert "16 runs are of type backfill" in why
+    assert 'learn_from=["scheduled", "asset_triggered", "manual", "backfill"]' in why
+    mixed = [*log(C, C), trial(3, "run3", run_type="test", opened_at=3 * HOUR)]
+    assert state(mixed)[0] == "settled"
+    assert state([*log(C, C, phase=Phase.EXPLORE), *log(*[C] * 6, run_type="backfill")[2:]])[0] == "exploring"
+    taught = {**JOB.to_dict(), "learn_from": ["backfill"]}
+    assert state([replace(t, spec=taught) for t in log(C, C, C, run_type="backfill")])[0] == "settled"
+    assert state(log(C, C, F, run_type="backfill"))[0] == "failing", "what failed is said first"
+
+
 def test_failing() -> None:
     assert state(log(C, C, F))[0] == "failing"
     assert state(log(C, F, State.ABANDONED))[0] == "failing"

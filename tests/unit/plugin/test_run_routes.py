@@ -68,6 +68,28 @@ def test_a_map_index_is_a_number(viewer: Any, store: Store, bad: str) -> None:
 # --- what it answers
 
 
+def test_each_map_index_of_a_shared_job_says_how_to_part(viewer: Any, store: Store) -> None:
+    for n, index in enumerate((0, 1, -1, -1), start=1):
+        key = asked(store, "run1", n, map_index=index, task_id="train" if index >= 0 else f"other{n}").key
+        store.tell(key, State.CONVERGED, report(32))
+    parts = costs(viewer).json()["parts"]
+    assert [(part["map_index"], any("job_id_by=" in note for note in part["notes"])) for part in parts] == [
+        (None, False),
+        (None, False),
+        (0, True),
+        (1, True),
+    ]
+
+
+def test_a_run_that_does_not_teach_says_so_beside_its_cost(viewer: Any, store: Store) -> None:
+    key = asked(store, "run1", 1, run_type="backfill").key
+    store.tell(key, State.CONVERGED, report(32))
+    (part,) = costs(viewer).json()["parts"]
+    assert any("learn_from" in note for note in part["notes"])
+    assert part["verdict"]["kind"] == "unknown"
+    assert next(t for t in part["tiles"] if t["name"] == "Cost")["figure"]["value"] > 0
+
+
 def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
     ran(store, 1, profile=2, points=3)
     ran(store, 2, profile=1, points=5)

@@ -147,6 +147,31 @@ def test_a_job_may_learn_from_its_test_runs(store: Store) -> None:
     assert [n for n, _, _ in belief.converged] == [1]
 
 
+def test_backfills_that_have_ended_teach_once_they_are_named(store: Store) -> None:
+    for n in range(1, 5):
+        key = store.ask(request(n, origin=typed(n, "backfill"))).trial.key
+        store.tell(key, State.CONVERGED, report())
+    assert converged(store) == []
+    job = replace(JOB, learn_from=(*JOB.learn_from, "backfill"), policy="knowledge_gradient")
+    asked = store.ask(request(5, job=job)).trial
+    assert (asked.planned.phase, asked.batch_size == 32) == (Phase.EXPLORE, False), (
+        "the default is known: another is tried"
+    )
+
+
+def test_the_other_map_indexes_that_share_a_job_come_with_the_answer(store: Store) -> None:
+    def asked(index: int, job_id: str = "d.train", run_id: str = "run1") -> list[int]:
+        origin = replace(request(1).origin, map_index=index, run_id=run_id)
+        answer = store.ask(request(1, ti_id=f"{run_id}-{index}", origin=origin, job_id=job_id))
+        store.tell(answer.trial.key, State.CONVERGED, report())
+        return list(answer.shared_with)
+
+    assert [asked(0), asked(2), asked(1), asked(1)] == [[], [0], [0, 2], [0, 2]]
+    assert asked(3, "d.train.eu") == [], "a job of its own"
+    assert asked(0, run_id="run2") == [], "the only one of its run so far"
+    assert asked(-1, run_id="run2") == [], "not mapped"
+
+
 # --- what is changed by the author and by people
 
 

@@ -1,0 +1,67 @@
+"""What a reader must know of the runs of a job: those that do not teach, and map indexes that share it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from airflow_provider_zeus.model.trial import Trial
+
+
+def untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
+    """What the runs are that do not teach, and how to let them; empty where all teach."""
+    counts = _untaught(trials, learn_from)
+    if not counts:
+        return ""
+    named = " and ".join(f"{n:,} {'run' if n == 1 else 'runs'} of type {kind}" for kind, n in sorted(counts.items()))
+    do, them, their = ("does", "it", "Its cost is") if counts.total() == 1 else ("do", "them", "Their costs are")
+    return (
+        f"{named} {do} not teach (learn_from: {', '.join(learn_from)}): no batch size is tried in {them}, and how many "
+        f"epochs a size needs is not learned from {them}. {their} shown as any run's. "
+        f"{_remedy(learn_from, sorted(counts))}"
+    )
+
+
+def none_teaches(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
+    """That none of a job's newest runs teaches, in few words."""
+    counts = _untaught(trials, learn_from)
+    which = "Its newest run is" if counts.total() == 1 else f"Its newest {counts.total():,} runs are"
+    kinds = sorted(counts)
+    return f"{which} of type {' and '.join(kinds)}, which does not teach. {_remedy(learn_from, kinds)}"
+
+
+def untaught_run(run_type: str, learn_from: Sequence[str]) -> str:
+    """The same of one run; empty where it teaches. ``learn_from``: of the job as it was when the run began."""
+    if run_type in learn_from:
+        return ""
+    return (
+        f"When this run began, runs of type {run_type} did not teach (learn_from: {', '.join(learn_from)}): no batch "
+        f"size was tried in it. {_remedy(learn_from, [run_type])}"
+    )
+
+
+def _untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> Counter[str]:
+    """How many runs do not teach, by type."""
+    runs = {(t.origin.run_id, t.origin.task_id, t.origin.map_index): t.origin.run_type for t in trials}
+    return Counter(kind for kind in runs.values() if kind not in learn_from)
+
+
+def _remedy(learn_from: Sequence[str], more: Sequence[str]) -> str:
+    listed = ", ".join(f'"{kind}"' for kind in (*learn_from, *more))
+    return f"ZeusJob(learn_from=[{listed}]) lets such runs teach, those that have ended too."
+
+
+def shared_job(trials: Iterable[Trial]) -> str:
+    """That map indexes of one task share the job, and how to part them; empty where none does."""
+    indexes: dict[tuple[str, str], set[int]] = {}
+    for t in trials:
+        if t.origin.map_index >= 0:
+            indexes.setdefault((t.origin.run_id, t.origin.task_id), set()).add(t.origin.map_index)
+    (_, task_id), most = max(indexes.items(), key=lambda each: len(each[1]), default=(("", ""), set()))
+    if len(most) < 2:
+        return ""
+    return (
+        f"Task {task_id} is mapped, and {len(most):,} map indexes of a run share this job: Zeus learns from all of "
+        'them as from one training. If each has its own data or model, job_id_by="<mapped argument>" on the task makes '
+        "one job for each value."
+    )

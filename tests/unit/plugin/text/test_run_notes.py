@@ -1,0 +1,40 @@
+"""What is said of runs that do not teach, and of map indexes that share a job."""
+
+from __future__ import annotations
+
+from airflow_provider_zeus.plugin.text.run_notes import shared_job, untaught, untaught_run
+from tests.unit.plugin.kit import JOB, trial
+
+DEFAULT = JOB.learn_from
+ALL = ("scheduled", "asset_triggered", "manual", "backfill", "test")
+
+
+def test_runs_are_counted_by_type_and_the_remedy_names_them() -> None:
+    trials = [trial(n, f"run{n}", run_type="backfill") for n in range(1, 17)]
+    trials += [trial(17, "run16", run_type="backfill"), trial(18, "t", run_type="test"), trial(19, "s")]
+    said = untaught(trials, DEFAULT)
+    assert said.startswith("16 runs of type backfill and 1 run of type test do not teach")
+    assert 'learn_from=["scheduled", "asset_triggered", "manual", "backfill", "test"]' in said
+    assert untaught(trials, ALL) == ""
+    assert untaught([], DEFAULT) == ""
+
+
+def test_map_indexes_are_runs_of_their_own() -> None:
+    trials = [trial(n, "run1", run_type="test", map_index=n) for n in (1, 2)]
+    assert untaught(trials, DEFAULT).startswith("2 runs of type test do")
+    assert untaught(trials[:1], DEFAULT).startswith("1 run of type test does")
+
+
+def test_one_run() -> None:
+    assert untaught_run("scheduled", DEFAULT) == ""
+    assert 'ZeusJob(learn_from=["scheduled", "backfill"])' in untaught_run("backfill", ["scheduled"])
+
+
+def test_a_shared_job_is_said_with_its_remedy() -> None:
+    mapped = [trial(n + 1, "run1", map_index=n) for n in range(3)]
+    said = shared_job(mapped)
+    assert ("3 map indexes" in said, "job_id_by=" in said) == (True, True)
+    assert shared_job([trial(1, "run1", map_index=0), trial(2, "run2", map_index=1)]) == "", "one a run"
+    assert shared_job([trial(1, "run1", map_index=0), trial(2, "run1", map_index=0)]) == "", "two attempts of one"
+    assert shared_job([trial(1, "run1"), trial(2, "run1", task_id="other")]) == ""
+    assert shared_job([]) == ""
