@@ -31,6 +31,10 @@ class StoreError(ZeusError, RuntimeError):
         self.passing, self.unsure = passing, unsure
 
 
+class UndefinedConnectionError(StoreError):
+    """A Connection other than the default one is not defined. The text names no address: every reader may see it."""
+
+
 class UnknownTrialError(StoreError):
     """The trial log does not hold this trial: the store was not asked for it, or the log was replaced."""
 

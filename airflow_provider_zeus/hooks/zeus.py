@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class ZeusHook(BaseHook):
     """Opens the trial log, for tasks that read it or write their own reports.
 
-    :param zeus_conn_id: Connection of the trial log; where it is not defined, the embedded file of this host.
+    :param zeus_conn_id: Connection of the trial log; where ``zeus_default`` is not defined, the embedded file of this
+        host.
     """
 
     conn_name_attr = "zeus_conn_id"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
 from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
@@ -52,12 +52,12 @@ def ask(
     except StoreError as error:
         if request.job.strict:
             raise
-        log.warning(
+        log.error(
             "Zeus has no store: %s This run trains at the default batch size %d; its cost is kept and stored later.",
             error,
             request.job.default_batch_size,
         )
-        return None, AskAnswer(trial=_default_trial(request)), reopen
+        return None, AskAnswer(trial=_default_trial(request, error)), reopen
 
 
 class AskThread:
@@ -116,11 +116,12 @@ def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: 
         log.warning("Costs of %s kept by earlier runs are not waited for any longer: %s.", visible(job_id), error)
 
 
-def _default_trial(request: AskRequest) -> Trial:
+def _default_trial(request: AskRequest, error: StoreError) -> Trial:
     """The trial of a run whose store could not be asked: the default batch size, and no number yet."""
+    reason = str(error) if isinstance(error, UndefinedConnectionError) else "The store could not be asked."
     live = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes)
     job = request.job.with_settings(live)  # the job version that the result will belong to
-    decision = fallback(job, why=f"The store could not be asked; {job.default_batch_size} is the default.")
+    decision = fallback(job, why=f"{reason} This run takes {job.default_batch_size}, the default.")
     return Trial(
         job_id=request.job_id,
         number=0,

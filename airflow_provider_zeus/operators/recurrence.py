@@ -89,7 +89,7 @@ class Recurrence:
             left_s=left_s,
             reopen=reopen,
         )
-        plan = plan_of(asked, config, state_dir=str(config.state_dir))
+        plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device)
         return cls(plan=plan, device=device, reporter=reporter)
 
     def run(self) -> ZeusRun:
@@ -182,11 +182,14 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     }
 
 
-def plan_of(asked: AskAnswer, config: ZeusConfig, *, state_dir: str | None) -> Plan:
+def plan_of(asked: AskAnswer, config: ZeusConfig, *, state_dir: str | None, device: Device | None = None) -> Plan:
     """Build the plan of the training process from the store's answer.
 
     :param state_dir: ``[zeus] state_dir`` of the host that trains; None: the default there.
+    :param device: of the training, where this process has opened it.
     """
+    simulated = device is not None and device.info.energy_source == "simulated"
+    held = tuple(device.uuid.split(",")) if simulated and device and device.uuid else held_here()
     trial = asked.trial
     decision, position = trial.decision, trial.decision.in_order.index(trial.planned)
     left = decision.attempts[position:]
@@ -209,5 +212,5 @@ def plan_of(asked: AskAnswer, config: ZeusConfig, *, state_dir: str | None) -> P
         power_read_only=config.power_read_only,
         power_socket=config.power_socket,
         gpu_lock_wait_s=config.gpu_lock_wait_s,
-        gpus_held=held_here(),
+        gpus_held=held,
     )

@@ -17,6 +17,7 @@ from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import ask_request, decision_xcom, plan_of, push, say_shared
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
+from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -52,6 +53,7 @@ def ask_for_plan(
     if part is None:
         say_shared(asked)
     plan = plan_of(asked, config, state_dir=None)  # the training runs on another host
+    log.info("Zeus: batch size %d. %s", asked.trial.batch_size, visible(asked.trial.planned.why))
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key
     folder = f"{result_path.rstrip('/')}/{key.ti_id}-{key.attempt}" if result_path else None
@@ -128,10 +130,29 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     value = training.pull(training.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, training.result_key) if start[0].start_id not in known]
     reason = None if starts else _why_not_run(training)
+    if not starts:
+        _warn_of_no_result(training, reason, folder, value)
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
     push(training.context, COST, reporter.cost_xcom())
     return reporter.kept_end, plan.job
+
+
+def _warn_of_no_result(training: Training, reason: str | None, folder: str | None, value: Any) -> None:
+    """Log that a training left no result, and the remedy. ``reason``: why it did not run; None: it did."""
+    if reason is not None:
+        log.warning("Zeus: task %s left no result: %s. Its trial counts as failed.", training.trains, reason)
+        return
+    if folder is not None:
+        found, remedy = f"there is none in {visible(folder)}", "mount the folder of result_path where it trains"
+    else:
+        got = "no XCom" if value is None else f"an XCom without the entry {training.result_key!r}"
+        found, remedy = f"it left {got}", "let the task push the result as its XCom, or set result_path"
+    log.warning(
+        "Zeus: task %s left no result: %s. What it cost is not known, and its trial counts as failed. See that the "
+        'training runs under ZeusRun.from_env() and gets trial.env, and %s (docs/operators.md, "Any operator").',
+        *(training.trains, found, remedy),
+    )
 
 
 def _why_not_run(training: Training) -> str | None:

@@ -12,7 +12,7 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.none import NoneDevice
-from airflow_provider_zeus.power.simulated.gpu import PREFIX, open_simulated
+from airflow_provider_zeus.power.simulated.gpu import PREFIX, open_simulated, take_simulated
 
 GPU_LOCK_WAIT_S = 3600.0
 
@@ -46,6 +46,7 @@ def device_of(
         power_socket=power_socket,
         gpus=job.gpus,
         lock=partial(GpuLock, state_dir, how=job.gpu_lock, wait_s=gpu_lock_wait_s, above=gpus_held),
+        gpus_held=gpus_held,
         processes=processes,
         hosts=hosts,
     )
@@ -63,6 +64,7 @@ def open_device(
     processes: int = 1,
     hosts: int = 1,
     lock: Callable[[Sequence[str]], GpuLock] | None = None,
+    gpus_held: Collection[str] = (),
 ) -> Device:
     """Open ``auto``, ``nvml``, ``rapl``, ``none`` or ``simulated:<gpu>/<load>``.
 
@@ -78,16 +80,20 @@ def open_device(
         that it is shown.
     :param processes: number of processes that train together on this host; this one measures for all of them.
     :param hosts: number of hosts that train together.
-    :param lock: takes the lock of the GPUs with these UUIDs; None: no lock is taken.
+    :param lock: takes the lock of the GPUs with these UUIDs; None: no lock is taken. A simulated GPU is not waited
+        for: each training gets one of its own.
+    :param gpus_held: UUIDs of simulated GPUs that the parent process has taken for this training.
 
     Raises JobSpecError: the name is unknown, or this host has no such device.
     """
     gpus = gpus or (processes if processes > 1 else None)
     if name.startswith(PREFIX):
-        if hosts == 1 and gpus in (None, 1):
-            return open_simulated(name, state_dir)
-        numbers = range(1, (gpus or 1) + 1)
-        return DeviceGroup([open_simulated(name, state_dir, number) for number in numbers], len(numbers) * hosts)
+        count = gpus or 1
+        if lock is None:
+            simulated = [open_simulated(name, state_dir, number) for number in range(1, count + 1)]
+        else:
+            simulated = take_simulated(name, state_dir, count, gpus_held)
+        return simulated[0] if count * hosts == 1 else DeviceGroup(simulated, count * hosts)
     if name == "none":
         return NoneDevice(max_power_w)
     if name not in ("auto", "nvml", "rapl"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
 from airflow_provider_zeus.private_files import share_with
 from airflow_provider_zeus.store.base import UPGRADE, Store
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
@@ -28,7 +28,7 @@ def open_store(
     overlap_possible: bool | None = None,
     now: Callable[[], float] | None = None,
 ) -> Store:
-    """Open the trial log that Connection ``conn_id`` names; without one, the embedded file of this host.
+    """Open the trial log that Connection ``conn_id`` names; without ``zeus_default``, the embedded file of this host.
 
     A PostgreSQL database is migrated by ``airflow zeus db upgrade`` only.
 
@@ -38,8 +38,9 @@ def open_store(
         where it is False.
     :param now: clock [s since the epoch], for tests.
 
-    Raises StoreError with a remedy: the Connection cannot be read or is not usable, there is no Connection and the
-    executor runs tasks on other hosts, or the database cannot be reached or has another schema.
+    Raises StoreError with a remedy: the Connection cannot be read or is not usable, another one than ``zeus_default``
+    is not defined (UndefinedConnectionError), there is no ``zeus_default`` and the executor runs tasks on other hosts,
+    or the database cannot be reached or has another schema.
     """
     url = store_url(conn_id)
     if url is None:
@@ -60,7 +61,12 @@ def store_url(conn_id: str) -> str | None:
     """Database URL of the trial log; None where Airflow's Variables hold it. Raises StoreError as open_store() does."""
     connection = find_connection(conn_id)
     if connection is None:
-        return _embedded_url(conn_id)
+        if conn_id != DEFAULT_CONN_ID:  # probably misspelt: a file would split the log without a word
+            raise UndefinedConnectionError(
+                f"There is no Connection {conn_id!r}: correct its name (zeus_conn_id of the task, or --conn-id), or "
+                f"define it to a PostgreSQL database and run '{UPGRADE} --conn-id {conn_id}' once."
+            )
+        return _embedded_url()
     _mask(connection)
     if is_variable_store(connection, conn_id):
         return None
@@ -132,11 +138,10 @@ def runs_here() -> bool:
     return is_test_run() or all(_HERE.search(part.strip()) for part in parts)
 
 
-def _embedded_url(conn_id: str) -> str:
+def _embedded_url() -> str:
     if not runs_here():
-        command = UPGRADE if conn_id == DEFAULT_CONN_ID else f"{UPGRADE} --conn-id {conn_id}"
         raise StoreError(
-            f"There is no Connection {conn_id!r}, and tasks run on other hosts, which share no file: define it to a "
-            f"PostgreSQL database and run '{command}' once."
+            f"There is no Connection {DEFAULT_CONN_ID!r}, and tasks run on other hosts, which share no file: define it "
+            f"to a PostgreSQL database and run '{UPGRADE}' once."
         )
     return f"sqlite:///{embedded_path()}"

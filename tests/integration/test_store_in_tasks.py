@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from airflow.sdk import Variable
 
+from airflow_provider_zeus.operators.xcoms import COST, DECISION
+from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, saves_of, zeus_dag
 
 UNREACHABLE = json.dumps({"conn_type": "sqlite", "host": "/dev/null/zeus.db"})
@@ -38,6 +40,30 @@ def test_the_cost_of_a_run_without_a_store_is_told_by_the_next_run(
 
     assert run_dag(dag).state == "success"
     assert len([t for t in log_of("zeus_told_later.train") if t.origin.run_id == alone.run_id]) == 1, "told once"
+
+
+@pytest.mark.skipif(not hasattr(Variable, "keys"), reason="a task lists Variables from Airflow 3.3 on")
+def test_a_misspelt_connection_is_a_store_out_of_reach(
+    run_dag: Any, airflow_home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dag = zeus_dag("zeus_misspelt", job(), zeus_conn_id="zeus_prud")
+    alone = run_dag(dag)
+    assert (alone.state, saves_of(alone.run_id)) == ("success", [32])
+    (said,) = [record for record in caplog.records if "'zeus_prud'" in record.getMessage() and record.levelno >= 40]
+    assert "default batch size 32" in said.getMessage()
+    decision, cost = (alone.get_task_instance("train").xcom_pull(task_ids="train", key=k) for k in (DECISION, COST))
+    assert (decision["phase"], "'zeus_prud'" in decision["why"]) == ("fallback", True)
+    assert cost["attempts"][0]["untold"].startswith("Variable zeus-untold:")
+    assert "zeus_misspelt.train" not in open_store().jobs()
+
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_PRUD", json.dumps({"conn_type": "sqlite", "host": f"{airflow_home}/zeus.db"}))
+    assert run_dag(dag).state == "success"
+    assert [t.origin.run_id for t in log_of("zeus_misspelt.train")][:1] == [alone.run_id], "stored by the next run"
+
+
+def test_strict_fails_under_a_misspelt_connection(run_dag: Any) -> None:
+    dag_run = run_dag(zeus_dag("zeus_misspelt_strict", job(strict=True), zeus_conn_id="zeus_prud"))
+    assert (dag_run.state, saves_of(dag_run.run_id)) == ("failed", [])
 
 
 def test_strict_fails_without_a_store(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -377,3 +377,31 @@ def test_a_whole_job_as_an_xcomarg_is_refused_at_parse() -> None:
 
         with pytest.raises(JobSpecError, match="ZeusJob or a dict"):
             ZeusTrial(make())
+
+
+@pytest.mark.parametrize("by_files", [False, True])
+def test_a_training_that_leaves_no_result_is_said_with_the_remedy(
+    run_dag: Any, pod: Pod, by_files: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    name, path = f"zeus_pod_silent_{by_files}", str(pod.folder / "results") if by_files else None
+    with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(job(), result_path=path) as trial:
+        pod.operator(trial, "echo trained")
+    assert run_dag(dag).state == "success"
+    assert [(t.state.value, t.reason) for t in log_of(f"{name}.train")] == [("failed", NO_RESULT)]
+    ours = [r for r in caplog.records if r.name == trial_tasks.__name__]
+    assert [r.levelname for r in ours] == ["INFO", "WARNING"]
+    chosen, said = (r.getMessage() for r in ours)
+    assert "batch size 32" in chosen
+    assert all(word in said for word in ("task train", "ZeusRun.from_env()", "result_path"))
+
+
+def test_a_training_with_a_result_is_said_by_its_size_alone(
+    run_dag: Any, pod: Pod, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with DAG("zeus_pod_chosen", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
+        pod.operator(trial)
+    assert run_dag(dag).state == "success"
+    (chosen,) = [r for r in caplog.records if r.name == trial_tasks.__name__]
+    assert (chosen.levelname, "batch size 32" in chosen.getMessage()) == ("INFO", True)

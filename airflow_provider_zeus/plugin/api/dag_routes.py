@@ -86,10 +86,13 @@ async def dag_export_(
 def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagAnswer:
     store, jobs, job_id, note = _job(dag_id, job_id)
     answer = DagAnswer(store=auth.store_name(user, store), jobs=jobs, note=note)
+    missing = reading.missing_trials(lambda origin: origin.dag_id == dag_id)
     if store is None or job_id is None:
-        return answer
+        return answer if jobs else answer.model_copy(update={"note": words.without_log(missing) or note})
     trials = store.runs(dag_id, job_id, last=page.limit + 1, skip=page.skip)
-    answer.left_out = words.left_out(store.unreadable)
+    found = {t.key for t in trials}
+    missing = {key: kept for key, kept in missing.items() if key not in found}
+    answer.left_out = " ".join(filter(None, (words.left_out(store.unreadable), words.without_log(missing))))
     if not trials:
         return answer.model_copy(update={"note": answer.left_out or "There is no older run."})
     pending = reading.pending(trials)

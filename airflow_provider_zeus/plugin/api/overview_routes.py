@@ -29,13 +29,16 @@ async def saved(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
 
 def _jobs(user: BaseUser) -> JobsAnswer:
     store = reading.open_log()
-    if store is None:
-        return JobsAnswer(store="", note=overview_view.NO_JOBS)
     allowed = auth.readable_dags(user)
+    missing = reading.missing_trials(lambda origin: origin.dag_id in allowed)
+    if store is None:
+        return JobsAnswer(store="", note=words.without_log(missing) or overview_view.NO_JOBS)
     trials = store.latest(last=overview_state.NEWEST)
+    missing = {key: kept for key, kept in missing.items() if key not in {t.key for t in trials}}
     live = live_settings.of_all({t.job_id for t in trials if t.origin.dag_id in allowed})
     rows = overview_view.rows(trials, allowed, live, time.time())
-    left_out = words.left_out([damage for damage in store.unreadable if damage.dag_id in allowed])
+    damaged = words.left_out([damage for damage in store.unreadable if damage.dag_id in allowed])
+    left_out = " ".join(filter(None, (damaged, words.without_log(missing))))
     note = None if rows else left_out or overview_view.NO_JOBS
     return JobsAnswer(store=auth.store_name(user, store), note=note, left_out=left_out, jobs=rows)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Origin, ProfileSample, Trial, TrialKey
 from airflow_provider_zeus.plugin.api.caches import BeliefCache
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.store.base import Store
@@ -66,8 +66,11 @@ def pending(trials: Sequence[Trial]) -> dict[TrialKey, str]:
     return places | {by_name[name]: f"Variable {name}" for name in _pending_variables() if name in by_name}
 
 
-def missing_trials(dag_id: str, run_id: str) -> dict[TrialKey, tuple[Trial, str]]:
-    """Trials of a run that are only in pending results, since the log was unavailable; each with its place."""
+def missing_trials(wanted: Callable[[Origin], bool]) -> dict[TrialKey, tuple[Trial, str]]:
+    """Trials of pending results, each with its place. The log may hold their rows, not what they cost.
+
+    :param wanted: whether trials of this origin are wanted.
+    """
     texts: list[tuple[str, str | None]] = []
     try:
         texts += [(f"Variable {name}", AirflowVariables().get(name)) for name in _pending_variables()[:MOST_PENDING]]
@@ -80,7 +83,7 @@ def missing_trials(dag_id: str, run_id: str) -> dict[TrialKey, tuple[Trial, str]
     for place, text in texts:
         with suppress(ValueError):  # the job's next run warns
             result = PendingResult.from_json(text) if text else None
-            if result and result.trial and (result.trial.origin.dag_id, result.trial.origin.run_id) == (dag_id, run_id):
+            if result and result.trial and wanted(result.trial.origin):
                 observation = result.report.observation
                 trial = replace(result.trial, state=result.state, reason=result.reason, observation=observation)
                 found[result.key] = (trial, place)

@@ -95,7 +95,7 @@ def _trials(store: Store | None, dag_id: str, run_id: str) -> tuple[list[Trial],
     trials = store.recurrence(dag_id, run_id) if store else []
     pending = reading.pending(trials)
     in_log = {t.key for t in trials}
-    for key, (trial, place) in reading.missing_trials(dag_id, run_id).items():
+    for key, (trial, place) in reading.missing_trials(lambda o: (o.dag_id, o.run_id) == (dag_id, run_id)).items():
         if key not in in_log:
             trials.append(trial)
             pending[key] = place

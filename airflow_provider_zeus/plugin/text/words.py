@@ -9,8 +9,9 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.model.trial import Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
 from airflow_provider_zeus.units import energy_text, time_text
@@ -165,6 +166,22 @@ def left_out(damaged: Sequence[Unreadable]) -> str:
     shown = ", ".join(map(trial_label, damaged[:5])) + (", …" if len(damaged) > 5 else "")
     count = "1 trial" if len(damaged) == 1 else f"{len(damaged):,} trials"
     return f"{count} of this log cannot be read: {shown}; see “airflow zeus doctor”."
+
+
+def without_log(kept: Mapping[TrialKey, tuple[Trial, str]]) -> str:
+    """A sentence about the trials of runs that could not use a log; empty where there are none.
+
+    :param kept: trials of pending results, each with its place; those that a log has given a number do not count.
+    """
+    alone = [(trial, place) for trial, place in kept.values() if trial.number == 0]
+    if not alone:
+        return ""
+    newest, _ = max(alone, key=lambda each: each[0].opened_at)
+    count = "The cost of 1 run is" if len(alone) == 1 else f"The costs of {len(alone):,} runs are"
+    places = ", ".join(truncated(place, 200) for _, place in alone[:3]) + (", …" if len(alone) > 3 else "")
+    which = f"DAG {newest.origin.dag_id}, task {newest.origin.task_id}"
+    why = truncated(newest.planned.why, 500)
+    return f"{count} not in this log, which the task could not use ({places}). {truncated(which, 500)}: {why}"
 
 
 def ended(trial: Trial) -> str:

@@ -24,8 +24,8 @@ from airflow_provider_zeus.reports.slice_epochs import run_id
 
 RUNS = 200  # in the table at once unless the reader asks for more
 NO_JOB = (
-    "This DAG has no Zeus job. A task decorated with @task.zeus(ZeusJob(...)) is one; what it costs is shown here "
-    "from its first run on."
+    "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with @task.zeus(ZeusJob(...)) is "
+    "one; what it costs is shown here from its first run on."
 )
 
 

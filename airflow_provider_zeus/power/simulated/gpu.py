@@ -5,12 +5,16 @@ Only :meth:`SimulatedGpu.on_step` advances its clock: validation, data loading a
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import math
 import os
 import uuid
+import weakref
+from collections.abc import Collection
 from contextlib import suppress
 from functools import lru_cache, partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +45,8 @@ class SimulatedGpu(BaseDevice):
     """One GPU under one load, as :class:`~airflow_provider_zeus.power.device.Device`.
 
     Its state is in ``state_file`` (layout: :mod:`~airflow_provider_zeus.power.simulated.state_file`), so that other
-    processes can read and set the limit; one process at a time trains on it. A corrupt file is replaced by a new one.
+    processes can read and set the limit; one training at a time uses it (:meth:`take`), since a step of another one
+    would advance its clock. A corrupt file is replaced by a new one.
     Where no file can be created (a folder has its name, the disk is full), the state is in memory and no limit is set.
 
     :param state_file: default: the one that ``open_simulated`` names, in the default state folder.
@@ -67,6 +72,7 @@ class SimulatedGpu(BaseDevice):
         self._path = os.path.join(os.path.realpath(folder), name)
         self._state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
+        self._taken: weakref.finalize | None = None
         self._slots = self._state.slots
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))  # a training has few batch sizes
 
@@ -99,6 +105,30 @@ class SimulatedGpu(BaseDevice):
                 f"{self.chip.max_limit_w:g} W."
             )
         self._state.set_limit_w(limit_w)
+
+    def take(self) -> bool:
+        """Take this GPU for one training until :meth:`close`; False where another training of this host has it.
+
+        True also where nothing can be locked: the state is in memory, or the file system has no locks.
+        """
+        if not self._in_file:
+            return True
+        try:
+            descriptor = private_files.open_file(self._path, os.O_RDWR)
+        except OSError:
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            return not isinstance(error, BlockingIOError)
+        self._taken = weakref.finalize(self, os.close, descriptor)  # also for a device that is never closed
+        return True
+
+    def close(self) -> None:
+        """Leave this GPU to the next training."""
+        if self._taken is not None:
+            self._taken()
 
     def restore_record(self) -> dict[str, Any] | None:
         """Kind and path of the state file; None where there is no file."""
@@ -142,6 +172,19 @@ def open_simulated(name: str, state_dir: str | os.PathLike[str], number: int = 1
     if not name.startswith(PREFIX):
         raise _unknown(name)
     return SimulatedGpu(gpu, load=load, state_file=_state_file(state_dir, gpu, load, number))
+
+
+def take_simulated(
+    name: str, state_dir: str | os.PathLike[str], gpus: int = 1, held: Collection[str] = ()
+) -> list[SimulatedGpu]:
+    """Open simulated GPUs that no other training of this host uses: there are as many as trainings need.
+
+    :param held: UUIDs of GPUs that the parent process has taken for this training.
+
+    Raises JobSpecError: there is no such simulated GPU.
+    """
+    opened = (open_simulated(name, state_dir, number) for number in count(1))
+    return list(islice((gpu for gpu in opened if gpu.uuid in held or gpu.take()), gpus))
 
 
 def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str, number: int = 1) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.views import run_view
-from airflow_provider_zeus.store import pending
+from airflow_provider_zeus.store import open_store, pending
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
@@ -159,6 +159,36 @@ def test_prices_are_read_for_each_answer(viewer: Any, store: Store, monkeypatch:
 
 
 # --- costs that are not yet told
+
+
+def test_a_run_whose_connection_is_not_defined_is_named_by_each_page(
+    viewer: Any, home: Path, monkeypatch: pytest.MonkeyPatch, airflow_app: Any
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    from airflow_provider_zeus.errors import UndefinedConnectionError
+    from airflow_provider_zeus.operators.asking import _default_trial
+
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"d"})
+    alone = _default_trial(request(1), UndefinedConnectionError("There is no Connection 'zeus_prud': define it."))
+    variables = AirflowVariables()
+    where = pending.remember(variables, alone.key, State.CONVERGED, report(), "d.train", trial=alone)
+    run = f"/zeus/api/dags/d/runs/{alone.origin.run_id}/costs"
+
+    def said(field: str) -> list[str]:
+        return [viewer.get(path).json()[field] for path in ("/zeus/api/dags/d/costs", "/zeus/api/jobs")]
+
+    try:
+        without_log = said("note")
+        (attempt,) = viewer.get(run).json()["parts"][0]["attempts"]
+        ran(open_store(), 2)
+        beside_others = said("left_out")
+    finally:
+        variables.delete(pending.pending_key(alone.key))
+    for text in (*without_log, *beside_others, attempt["why"]):
+        assert "'zeus_prud'" in text
+    assert all(where in text for text in (*without_log, *beside_others))
+    assert said("left_out") == ["", ""]
 
 
 def test_where_a_cost_waits_is_shown(viewer: Any, store: Store) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.cli.db import upgrade_tables as upgrade
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
 from airflow_provider_zeus.store import open as opening
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.base import UPGRADE
@@ -78,6 +78,19 @@ def test_without_a_connection_a_cluster_gets_the_remedy(home: Path, monkeypatch:
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["LocalExecutor", "CeleryExecutor"])
+def test_another_connection_that_is_not_defined_is_no_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    executor(monkeypatch, name)
+    remedy = f"no Connection 'zeus_prod'.*zeus_conn_id.*'{UPGRADE} --conn-id zeus_prod'"
+    for test_run in (False, True):
+        monkeypatch.setattr(opening, "is_test_run", lambda answer=test_run: answer)
+        with pytest.raises(UndefinedConnectionError, match=remedy):
+            open_store("zeus_prod")
+    assert list(home.iterdir()) == []
+
+
 def test_a_test_run_counts_as_on_this_host(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor(monkeypatch, "CeleryExecutor")
     monkeypatch.setattr(opening, "is_test_run", lambda: True)
@@ -99,9 +112,11 @@ def test_a_look_up_that_fails_is_not_an_absence(home: Path, monkeypatch: pytest.
 
     executor(monkeypatch, "LocalExecutor")
     monkeypatch.setattr(MetastoreBackend, "get_connection", fails)
-    with pytest.raises(StoreError, match="cannot be looked up") as caught:
-        open_store()
-    assert "s3cr3t" not in str(caught.value)
+    for conn_id in ("zeus_default", "zeus_prod"):
+        with pytest.raises(StoreError, match="cannot be looked up") as caught:
+            open_store(conn_id)
+        assert "s3cr3t" not in str(caught.value)
+        assert not isinstance(caught.value, UndefinedConnectionError), "nobody knows that"
     assert list(home.iterdir()) == []
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import struct
+import subprocess
+import sys
+import threading
 import timeit
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.device import LimitRange
-from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.power.factory import device_of, open_device
 from airflow_provider_zeus.power.meter import Span, edge
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu, open_simulated
 from airflow_provider_zeus.power.simulated.state_file import MAGIC, create
@@ -195,3 +201,101 @@ def test_a_state_file_is_found_by_default(tmp_path: Path, monkeypatch: pytest.Mo
     gpu.set_limit_w(150.0)
     assert SimulatedGpu("v100", load="shufflenet").limit_w() == 150.0
     assert open_simulated("simulated:v100/shufflenet", tmp_path / "state").uuid == gpu.uuid
+
+
+# --- two trainings at once
+
+
+SCRIPT = """
+import sys
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.power.factory import device_of
+device = "simulated:v100/shufflenet"
+job = ZeusJob(batch_sizes=[32], default_batch_size=32, target="a >= 1", max_epochs=1, device=device)
+gpu = device_of(job, sys.argv[1], gpus_held=sys.argv[2:])
+print(gpu.uuid, flush=True)
+for _ in sys.stdin:
+    begun_s, begun_j = gpu.now_s(), gpu.energy_j()
+    gpu.set_limit_w(100.0)
+    for _ in range(500):
+        gpu.on_step(128)
+    print(gpu.now_s() - begun_s, gpu.energy_j() - begun_j, gpu.limit_w(), flush=True)
+"""
+SPEC = ZeusJob(
+    batch_sizes=[32], default_batch_size=32, target="a >= 1", max_epochs=1, device="simulated:v100/shufflenet"
+)
+
+
+class Training:
+    """A training in a process of its own."""
+
+    def __init__(self, folder: Path, *held: str) -> None:
+        command = [sys.executable, "-c", SCRIPT, str(folder), *held]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.uuid = self.said().strip()
+
+    def said(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def begin(self) -> None:
+        assert self.process.stdin is not None
+        print(file=self.process.stdin, flush=True)
+
+    def figures(self) -> list[float]:
+        return [float(text) for text in self.said().split()]
+
+    def end(self) -> None:
+        self.process.communicate(timeout=60)
+
+
+def test_trainings_at_once_have_a_gpu_each(tmp_path: Path) -> None:
+    alone, other = Training(tmp_path / "alone"), Training(tmp_path / "both")
+    second = Training(tmp_path / "both")
+    for training in (alone, other, second):
+        training.begin()
+    figures = [training.figures() for training in (alone, other, second)]
+    for time_s, energy_j, limit_w in figures[1:]:
+        assert time_s == pytest.approx(figures[0][0])
+        assert energy_j == pytest.approx(figures[0][1], rel=0.01)
+        assert limit_w == 100.0
+    assert other.uuid != second.uuid
+    other.end()
+    third = Training(tmp_path / "both")
+    assert third.uuid == other.uuid, "it is free again"
+    for training in (alone, second, third):
+        training.end()
+
+
+def test_two_threads_have_a_gpu_each(tmp_path: Path) -> None:
+    def train(count: int) -> tuple[float, float]:
+        gpu = device_of(SPEC, tmp_path)
+        both_have_one.wait(60)
+        begun_s = gpu.now_s()
+        for _ in range(count):
+            gpu.on_step(128)
+        both_have_one.wait(60)
+        gpu.close()
+        return gpu.now_s() - begun_s, count
+
+    both_have_one = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        (one_s, one), (other_s, other) = pool.map(train, (300, 600))
+    assert one_s / one == pytest.approx(other_s / other)
+    assert device_of(SPEC, tmp_path).uuid == open_simulated("simulated:v100/shufflenet", tmp_path).uuid
+
+
+def test_a_command_trains_on_the_gpu_of_its_operator(tmp_path: Path) -> None:
+    operators = device_of(SPEC, tmp_path)
+    child, stranger = Training(tmp_path, operators.uuid or ""), Training(tmp_path)
+    assert child.uuid == operators.uuid
+    assert stranger.uuid != operators.uuid
+    for training in (child, stranger):
+        training.end()
+
+
+def test_several_gpus_of_a_training_are_all_its_own(tmp_path: Path) -> None:
+    first, second = (device_of(replace(SPEC, gpus=2), tmp_path) for _ in range(2))
+    uuids = [uuid for device in (first, second) for uuid in (device.uuid or "").split(",")]
+    assert len(set(uuids)) == 4
+    assert len(list(tmp_path.glob("*.gpu"))) == 4
