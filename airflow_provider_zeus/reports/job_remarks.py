@@ -86,7 +86,7 @@ def _new_target(trials: Sequence[Trial], reader: str | None) -> Remark | None:
         before[_task(trial)] = trial
         if _target(last.spec) != _target(trial.spec) and reader in (None, trial.origin.dag_id):
             change = f"from {last.spec.get('target')} to {trial.spec.get('target')}"
-            text = f"The target changed at trial {trial.number} {change}: how many epochs it takes is learned again."
+            text = f"The target changed at trial {trial.number} {change}: runs to another target teach no epochs."
             found = Remark(TARGET, trial.number, text)
     return found
 
@@ -101,7 +101,8 @@ def _new_device(trials: Sequence[Trial], device: Where | None) -> Remark | None:
     if not changes:
         return None
     number, old, new = changes[-1]
-    text = f"The device changed at trial {number} from {_device(old)} to {_device(new)}: costs are learned again on it."
+    change = f"from {_device(old)} to {_device(new)}"
+    text = f"The device changed at trial {number} {change}: energy and time of the two are not compared."
     return Remark(DEVICE, number, text)
 
 
