@@ -12,6 +12,7 @@ from airflow_provider_zeus.cli.figures import cost_of, cost_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_json, say, show
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.reports.job_remarks import NEWEST, Remark, remarks
 from airflow_provider_zeus.store.live_settings import write_settings
 
 
@@ -25,6 +26,9 @@ def list_jobs(args: Namespace) -> None:
         print_json([_figures(job_id, *each) for job_id, each in logs.items()])
     else:
         show([_cells(job_id, *each) for job_id, each in logs.items()], empty=f"No job in {identity} yet.")
+        for job_id, (log, _) in logs.items():
+            for remark in _remarks(log):
+                say(f"{job_id}: {'warning: ' * remark.is_warning}{remark.text}")
 
 
 def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, str]:
@@ -54,7 +58,12 @@ def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dic
         "cost_unit": unit,
         "energy_source": last.observation.energy_source if last else None,
         "settings": settings,
+        "remarks": [remark.text for remark in _remarks(log)],
     }
+
+
+def _remarks(log: Sequence[Trial]) -> list[Remark]:
+    return remarks(log[-NEWEST:])
 
 
 def _recurrences(log: Sequence[Trial]) -> int:

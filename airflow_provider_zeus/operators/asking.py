@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
-from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports.job_remarks import KINDS, NEWEST, remarks
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Store, VariablePort
 from airflow_provider_zeus.store.live_settings import read_settings
 from airflow_provider_zeus.store.open import SETTINGS_S, open_store
@@ -20,6 +21,7 @@ from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 ASK_S = 20.0  # limit of the whole call, retries included
+REMARKS_S = 3.0  # limit of reading the newest trials, to log what they show
 DRAIN_S = 5.0  # limit of storing costs that earlier runs kept
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,9 @@ def ask(
         return open_store(conn_id, create=False, overlap_possible=overlap_possible)
 
     try:
-        return *question.answer(), reopen
+        store, answer = question.answer()
+        log_remarks(lambda: store, answer.trial, request.device)
+        return store, answer, reopen
     except StoreError as error:
         if request.job.strict:
             raise
@@ -58,6 +62,28 @@ def ask(
             request.job.default_batch_size,
         )
         return None, AskAnswer(trial=_default_trial(request, error)), reopen
+
+
+def log_remarks(
+    opened: Callable[[], Store], trial: Trial, device: DeviceInfo | None = None, kinds: Collection[str] = KINDS
+) -> None:
+    """Log what this run of a task shows of its job: two jobs under one id, a new target, a new device. Raises nothing.
+
+    :param opened: opens the store, or raises StoreError.
+    :param trial: a trial of the run.
+    :param device: that the run trains on, while the log does not hold it.
+    """
+    try:
+        newest = bounded(lambda: opened().trials(trial.job_id, last=NEWEST), REMARKS_S)
+        own = {t.number for t in newest if t.key.ti_id == trial.key.ti_id}
+        known = [t for t in newest if t.number <= max(own, default=0)]
+        found = remarks(known, device=device.where if device else None)
+    except Exception:
+        log.debug("Zeus could not read the newest trials of %s.", visible(trial.job_id), exc_info=True)
+        return
+    for remark in found:
+        if remark.number in own and remark.kind in kinds:
+            log.log(logging.WARNING if remark.is_warning else logging.INFO, "Zeus: %s", visible(remark.text))
 
 
 class AskThread:

@@ -11,13 +11,15 @@ from typing import Any
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.operators.asking import ask
+from airflow_provider_zeus.operators.asking import ask, log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import ask_request, decision_xcom, plan_of, push, say_shared
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports.job_remarks import DEVICE
+from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -116,13 +118,13 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     config = ZeusConfig.read()
     handed_over = training.pull(training.setup_task_id, HANDED_OVER)
     plan = Plan.from_json(training.pull(training.setup_task_id, PLAN))
+    first = trial_from_dict(handed_over["trial"])
+
+    def reopen() -> Store:
+        return open_store(training.conn_id, create=False)
+
     reporter = ResultReporter(
-        None,
-        AirflowVariables(),
-        trial_from_dict(handed_over["trial"]),
-        lease_s=config.lease_s,
-        state_dir=config.state_dir,
-        reopen=lambda: open_store(training.conn_id, create=False),
+        None, AirflowVariables(), first, lease_s=config.lease_s, state_dir=config.state_dir, reopen=reopen
     )
     folder = handed_over["result_path"] or None
     starts = starts_in_folder(Path(folder)) if folder else []
@@ -135,6 +137,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
     push(training.context, COST, reporter.cost_xcom())
+    log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
     return reporter.kept_end, plan.job
 
 

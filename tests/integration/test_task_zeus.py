@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk import DAG, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.operators import asking
 from airflow_provider_zeus.operators.mapped import job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from tests.integration.jobs import job, log_of, loop, save, saves_of, zeus_dag
@@ -356,3 +357,38 @@ def test_a_training_that_never_reports_fails_with_the_remedy(run_dag: Any) -> No
     (trial,) = log_of("zeus_silent.train")
     assert trial.state.value == "failed"
     assert "run.report(accuracy=...)" in (trial.reason or "")
+
+
+def test_what_a_run_shows_of_its_job_is_in_its_log(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two jobs under one id is a warning; a target or a device that changed is a note of the run that sees it."""
+    caplog.set_level("INFO")
+
+    def said(dag: DAG) -> list[tuple[str, bool, bool, bool]]:
+        caplog.clear()
+        assert run_dag(dag).state == "success"
+        ours = [r for r in caplog.records if r.name == asking.__name__]
+        words = ("Two jobs", "target changed", "device changed")
+        return [(r.levelname, *(word in r.getMessage() for word in words)) for r in ours]
+
+    shared, easy = {"job_id": "shared id"}, "accuracy >= 0.8"
+    one = zeus_dag("zeus_one_of_two", job(**shared))
+    other = zeus_dag("zeus_two_of_two", job(batch_sizes=[32, 64], **shared))
+    assert said(one) == []
+    assert [level for level, *_ in said(other)] == ["INFO"], "perhaps the same task, renamed"
+    assert said(one) == [("WARNING", True, False, False)]
+
+    assert said(zeus_dag("zeus_changes", job())) == []
+    assert said(zeus_dag("zeus_changes", job(target=easy))) == [("INFO", False, True, False)]
+    moved = zeus_dag("zeus_changes", job(target=easy, device="simulated:a40/shufflenet"))
+    assert said(moved) == [("INFO", False, False, True)]
+    assert said(moved) == []
+
+
+def test_a_log_that_does_not_tell_its_newest_trials_costs_no_run(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError("disk")
+
+    monkeypatch.setattr(asking, "remarks", fails)
+    assert run_dag(zeus_dag("zeus_no_remarks", job())).state == "success"

@@ -14,7 +14,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Variable, task, task_group
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.operators import trial_tasks
+from airflow_provider_zeus.operators import asking, trial_tasks
 from airflow_provider_zeus.operators.collect import LOST, NO_RESULT
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.store.open import open_store
@@ -405,3 +405,17 @@ def test_a_training_with_a_result_is_said_by_its_size_alone(
     assert run_dag(dag).state == "success"
     (chosen,) = [r for r in caplog.records if r.name == trial_tasks.__name__]
     assert (chosen.levelname, "batch size 32" in chosen.getMessage()) == ("INFO", True)
+
+
+def test_a_new_device_is_said_by_the_task_that_learns_of_it(
+    run_dag: Any, pod: Pod, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for device in ("simulated:v100/shufflenet", "simulated:a40/shufflenet"):
+        with DAG("zeus_pod_moved", schedule=None, start_date=START) as dag, ZeusTrial(job(device=device)) as trial:
+            pod.operator(trial)
+        caplog.clear()
+        assert run_dag(dag).state == "success"
+    (said,) = [r.getMessage() for r in caplog.records if r.name == asking.__name__]
+    assert "V100" in said
+    assert "A40" in said

@@ -29,7 +29,7 @@ def test_the_page_of_all_jobs(visit: Visit) -> None:
     box = saved.bounding_box()
     assert box["x"] + box["width"] <= 800, "what was saved is in sight on a narrow screen too"
     assert row.locator(".badge.simulated").count() >= 1
-    assert re.fullmatch("exploring|settled", row.locator(".state .badge").inner_text())
+    assert re.fullmatch("exploring|learning|settled", row.locator(".state .badge").inner_text())
     assert row.locator(".state .why").inner_text()
     assert at.fine()
 

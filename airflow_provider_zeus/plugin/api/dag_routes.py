@@ -16,6 +16,7 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import dag_export, dag_view, dag_what_if, prices
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts, WhatIfAnswer
+from airflow_provider_zeus.reports import job_remarks
 from airflow_provider_zeus.store.base import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
@@ -95,6 +96,8 @@ def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagA
     answer.left_out = " ".join(filter(None, (words.left_out(store.unreadable), words.without_log(missing))))
     if not trials:
         return answer.model_copy(update={"note": answer.left_out or "There is no older run."})
+    newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
+    answer.remarks = [remark.text for remark in job_remarks.remarks(newest, reader=dag_id)]
     pending = reading.pending(trials)
     return dag_view.filled(answer, trials, store.settings(job_id), pending, limit=page.limit, skip=page.skip)
 

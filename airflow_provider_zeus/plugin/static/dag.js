@@ -27,6 +27,7 @@ function fill(content, answer) {
   showList(byId("facts"), answer.facts);
   showList(byId("settings"), answer.settings.map((text) => `Live setting: ${text}`));
   byId("settings").after(settingsBlock(dagId, answer.job_id));
+  showList(byId("remarks"), answer.remarks);
   byId("store").textContent = `Trial log: ${answer.store}`;
   showLeftOut(answer.left_out);
   for (const kind of ["csv", "json"]) byId(`export-${kind}`).href = api("dags", dagId, "export", { kind, job_id: answer.job_id });

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Source, Table, Tile, Total, Verdict
+from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Short, Source, Table, Tile, Total, Verdict
 
 
 class DagAnswer(BaseModel):
@@ -17,6 +17,7 @@ class DagAnswer(BaseModel):
     job_id: str | None = None
     facts: list[str] = []
     settings: list[str] = []  # live settings in force
+    remarks: list[Short] = []  # two jobs under one id, a new target, a new device: in sentences
     rows: list[RunRow] = []  # newest first
     more: bool = False  # older runs were left out
     skipped: int = 0  # newer runs that were left out

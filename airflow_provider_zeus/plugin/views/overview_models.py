@@ -10,7 +10,7 @@ from airflow_provider_zeus.plugin.views.models import Figure, Short, Source
 class JobState(BaseModel):
     """The state of a job, with a sentence why."""
 
-    name: str  # waiting | exploring | settled | drifted | stale | failing
+    name: str  # waiting | exploring | learning | settled | drifted | stale | failing
     why: Short
 
 

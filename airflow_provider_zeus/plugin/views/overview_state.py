@@ -16,7 +16,7 @@ from airflow_provider_zeus.plugin.views.overview_models import JobState, Trend
 from airflow_provider_zeus.units import cost_text
 
 NEWEST = 12  # trials read
-RECENT = 3  # runs: exploration among them makes a job "exploring"
+RECENT = 3  # runs: exploration among them makes a job "exploring"; fewer settle nothing
 LATE = 3.0  # times its usual interval without a run makes a job "stale"
 LONGEST_S = 30 * 86400.0  # where no interval is known
 LEAST_S = 3600.0  # a job that runs every minute is not stale after three
@@ -34,7 +34,7 @@ def runs_of(trials: Sequence[Trial]) -> list[list[Trial]]:
 
 
 def state_of(trials: Sequence[Trial], now: float) -> JobState:
-    """The state of a job: failing before stale, stale before waiting, and that before exploring or settled.
+    """The state of a job: failing before stale, stale before waiting, that before exploring, learning or settled.
 
     :param trials: the newest of the job by number, at least one.
     :param now: seconds since the epoch.
@@ -91,10 +91,11 @@ def _waiting(trials: Sequence[Trial]) -> JobState | None:
 
 
 def _exploring(trials: Sequence[Trial]) -> JobState:
-    """The state by the runs that teach: in any other nothing may be tried."""
+    """The state by the runs that show what the policy does."""
     learn_from = _learn_from(trials)
-    runs = runs_of([t for t in trials if t.origin.run_type in learn_from])
-    ended = [run for run in runs if run[-1].state is not State.RUNNING]
+    teaching = [run for run in runs_of(trials) if run[-1].origin.run_type in learn_from]
+    runs = [run for run in teaching if run[-1].planned.phase is not Phase.FALLBACK]  # it could not use the log
+    ended = [run for run in teaching if run[-1].state is not State.RUNNING]
     recent = runs[-RECENT:]
     tried = [t for run in recent for t in run if t.planned.phase.exploring or t.planned.bounded]
     if tried:
@@ -102,11 +103,24 @@ def _exploring(trials: Sequence[Trial]) -> JobState:
         return JobState(name="exploring", why=f"It tried batch size {last.batch_size}: {last.planned.why or '–'}")
     if not any(run[-1].state is State.CONVERGED for run in ended):
         return JobState(name="exploring", why="No run among its newest has reached the target yet.")
-    if runs[-1][-1].planned.phase is Phase.PINNED:
-        return JobState(name="settled", why=f"Batch size {runs[-1][-1].batch_size} is pinned.")
-    which = "Its newest run" if len(recent) == 1 else f"Its newest {len(recent)} runs"
+    if trials[-1].planned.phase is Phase.PINNED:
+        return JobState(name="settled", why=f"Batch size {trials[-1].batch_size} is pinned.")
+    if why_not := _unsettled(trials, runs):
+        return JobState(name="learning", why=f"Not enough runs yet: {why_not}.")
+    which = f"Its newest {RECENT} runs" if recent == runs_of(trials)[-RECENT:] else f"The newest {RECENT} that teach"
     sizes = " and ".join(str(b) for b in sorted({run[-1].batch_size for run in recent}))
     return JobState(name="settled", why=f"{which} took batch size {sizes} and tried no other one.")
+
+
+def _unsettled(trials: Sequence[Trial], runs: Sequence[Sequence[Trial]]) -> str:
+    """Why the policy cannot have settled yet; empty where it can. ``runs``: those that count, nothing tried lately."""
+    known = [run for run in runs if any(t.state.conclusive for t in run)]
+    if len(known) < RECENT:
+        return f"{len(known)} of its newest runs taught something, and {RECENT} are needed"
+    sizes = {t.batch_size for run in known for t in run if t.state.conclusive}
+    if len(sizes) == 1 and len(trials) < NEWEST and len(trials[-1].spec.get("batch_sizes") or ()) > 1:
+        return f"only batch size {sizes.pop()} has run"
+    return ""
 
 
 def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:

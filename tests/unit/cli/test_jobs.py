@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,22 @@ def test_json_keeps_numbers_with_their_units(zeus: Zeus, store: Store) -> None:
         "cost_unit": "J",
         "energy_source": "simulated",
         "settings": {},
+        "remarks": [],
     }
+
+
+def test_two_jobs_under_one_id_and_another_device_are_said_of_their_job(zeus: Zeus, store: Store) -> None:
+    other = {"origin": replace(request(2).origin, dag_id="e"), "job": replace(JOB, batch_sizes=[32, 128])}
+    recur(store, 1)
+    store.tell(store.ask(request(2, ti_id="e-2", **other)).trial.key, State.CONVERGED, report(32))
+    recur(store, 3, device_model="A40")
+    recur(store, 1, job_id="alone")
+    said = [line for line in zeus("jobs", "list").out.splitlines() if line.startswith("d.train: ")]
+    assert ["warning: Two jobs" in line for line in said] == [True, False]
+    assert "e.train" in said[0]
+    assert "A40" in said[1]
+    alone, both = json.loads(zeus("jobs", "list", "-o", "json").out)
+    assert (alone["remarks"], len(both["remarks"])) == ([], 2)
 
 
 def test_an_empty_log_says_so(zeus: Zeus, store: Store, home: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.plugin.auth_manager import SECRET
-from tests.unit.plugin.kit import ran
+from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.sql.sqlite_kit import execute
+from tests.unit.store.store_kit import report, request
 
 BASE = "/zeus/api/dags/{}/{}"
 ROUTES = ("costs", "charts", "what-if", "export?kind=csv", "export?kind=json")
@@ -259,3 +261,26 @@ def test_a_log_that_was_replaced_is_the_one_that_is_shown(viewer: Any, store: St
     (home / "other.db").rename(home / "zeus.db")
     assert [row["run_id"] for row in answer(viewer, "costs")["rows"]] == ["other2", "other1"]
     assert answer(viewer, "charts")["belief"]["table"]["rows"] != before
+
+
+# --- what the newest trials show of the job itself
+
+
+def test_a_job_of_another_dag_under_the_same_id_is_said_without_its_name(viewer: Any, store: Store) -> None:
+    other = {"origin": replace(request(2).origin, dag_id=SECRET), "job": replace(JOB, batch_sizes=[32, 4096])}
+    ran(store, 1)
+    assert answer(viewer, "costs")["remarks"] == []
+    store.tell(store.ask(request(2, ti_id="theirs", **other)).trial.key, State.CONVERGED, report(32))
+    ran(store, 3, device_model="A40")
+    found = answer(viewer, "costs")["remarks"]
+    assert ["Two jobs" in found[0], "A40" in found[1], len(found)] == [True, True, 2]
+    assert SECRET not in str(found)
+    assert "4096" not in str(found)
+
+
+def test_a_new_target_is_said(viewer: Any, store: Store) -> None:
+    ran(store, 1)
+    asked = store.ask(request(2, job=replace(JOB, target="accuracy >= 0.9"))).trial
+    store.tell(asked.key, State.CONVERGED, report(32))
+    (said,) = answer(viewer, "costs")["remarks"]
+    assert "accuracy >= 0.9" in said

@@ -39,9 +39,37 @@ SNAPSHOT = Path(__file__).parent / "snapshots" / "overview_states.txt"
 C, F, X, R = State.CONVERGED, State.FAILED, State.EXHAUSTED, State.RUNNING
 
 
+def known(*states: State, **changes: Any) -> list[Trial]:
+    """A log of two sizes: a run of 64 before these."""
+    first, *others = log(C, *states, **changes)
+    return [replace(first, planned=replace(first.planned, batch_size=64)), *others]
+
+
 def test_a_job_that_tries_nothing_is_settled() -> None:
-    assert state(log(C, C, C))[0] == "settled"
+    assert state(known(C, C, C))[0] == "settled"
     assert state(log(C, phase=Phase.PINNED))[0] == "settled"
+
+
+def test_settled_needs_evidence() -> None:
+    assert state(log(C))[0] == "learning", "one run of the default"
+    assert state(known(C))[0] == "learning"
+    assert state(known(C, C))[0] == "settled"
+    name, why = state(log(C, C, C, C))
+    assert (name, "only batch size 32" in why) == ("learning", True), "nothing else is known"
+    assert state(log(*[C] * overview_state.NEWEST))[0] == "settled", "what ran before is not shown"
+    only = [replace(t, spec=replace(JOB, batch_sizes=[32]).to_dict()) for t in log(C, C, C)]
+    assert state(only)[0] == "settled", "there is no other size"
+
+
+@pytest.mark.parametrize("changes", [{"run_type": "backfill"}, {"run_type": "test"}, {"phase": Phase.FALLBACK}])
+def test_runs_that_show_nothing_of_the_policy_settle_nothing(changes: dict[str, Any]) -> None:
+    assert state(known(*[C] * 8, **changes))[0] == ("waiting" if "run_type" in changes else "learning")
+    first, second, *others = known(C, C, C, C, C)
+    late = log(*[C] * 10, **changes)[len(others) + 2 :]
+    name, why = state([first, second, *others, *late])
+    assert (name, "that teach" in why) == ("settled", True)
+    tried = [replace(t, planned=replace(t.planned, phase=Phase.EXPLORE)) for t in others]
+    assert state([first, second, *tried, *late])[0] == "exploring"
 
 
 @pytest.mark.parametrize("phase", [Phase.EXPLORE, Phase.RETURN])
@@ -72,11 +100,11 @@ def test_runs_that_do_not_teach_settle_nothing() -> None:
     assert name == "waiting"
     assert "16 runs are of type backfill" in why
     assert 'learn_from=["scheduled", "asset_triggered", "manual", "backfill"]' in why
-    mixed = [*log(C, C), trial(3, "run3", run_type="test", opened_at=3 * HOUR)]
+    mixed = [*known(C, C), trial(9, "run9", run_type="test", opened_at=3 * HOUR)]
     assert state(mixed)[0] == "settled"
     assert state([*log(C, C, phase=Phase.EXPLORE), *log(*[C] * 6, run_type="backfill")[2:]])[0] == "exploring"
     taught = {**JOB.to_dict(), "learn_from": ["backfill"]}
-    assert state([replace(t, spec=taught) for t in log(C, C, C, run_type="backfill")])[0] == "settled"
+    assert state([replace(t, spec=taught) for t in known(C, C, run_type="backfill")])[0] == "settled"
     assert state(log(C, C, F, run_type="backfill"))[0] == "failing", "what failed is said first"
 
 
@@ -84,17 +112,17 @@ def test_failing() -> None:
     assert state(log(C, C, F))[0] == "failing"
     assert state(log(C, F, State.ABANDONED))[0] == "failing"
     assert state(log(C, X, X))[0] == "failing"
-    assert state(log(C, C, X))[0] == "settled", "one run below its target is no rule"
+    assert state(known(C, C, X))[0] == "settled", "one run below its target is no rule"
     assert state(log(C, F, R))[0] == "failing", "the run that goes on has not shown anything yet"
-    assert state(log(F, F, C))[0] == "settled"
+    assert state(log(F, F, C))[0] == "learning"
 
 
 def test_stale_is_measured_by_the_jobs_own_rhythm() -> None:
-    weekly = log(C, C, C, C, every_s=7 * 86400.0)
+    weekly = known(C, C, C, every_s=7 * 86400.0)
     assert state(weekly, 20 * 86400.0)[0] == "settled"
     assert state(weekly, 22 * 86400.0)[0] == "stale"
-    assert state(log(C, C, C, every_s=60.0), 3000.0)[0] == "settled", "an hour at least"
-    assert state(log(C), 29 * 86400.0)[0] == "settled"
+    assert state(known(C, C, every_s=60.0), 3000.0)[0] == "settled", "an hour at least"
+    assert state(log(C), 29 * 86400.0)[0] == "learning"
     assert state(log(C), 31 * 86400.0)[0] == "stale"
     assert state(log(C, C, R), 1e9)[0] != "stale", "it runs"
 
@@ -102,6 +130,8 @@ def test_stale_is_measured_by_the_jobs_own_rhythm() -> None:
 def test_the_sentence_of_each_state() -> None:
     """What the overview says of a job, word by word."""
     logs = [
+        known(C, C, C),
+        known(C, C, C)[:2],
         log(C, C, C),
         log(C, phase=Phase.PINNED),
         log(C, C, C, phase=Phase.EXPLORE),

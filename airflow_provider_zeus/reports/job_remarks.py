@@ -1,0 +1,137 @@
+"""What the newest trials of a job show of the job itself: two jobs under one id, a new target, a new device. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.target import Target
+from airflow_provider_zeus.model.trial import Trial, Where
+
+NEWEST = 30  # trials looked at
+TWO_JOBS = "two jobs"  # certain: their runs alternate
+OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
+TARGET, DEVICE = "target", "device"
+KINDS = (TWO_JOBS, OTHER_TASK, TARGET, DEVICE)
+
+_Task = tuple[str, str, int]  # DAG, task, map index
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One remark. ``number``: of the trial that shows it; ``kind``: one of the constants above."""
+
+    kind: str
+    number: int
+    text: str
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether something has to be mended; other remarks are notes."""
+        return self.kind == TWO_JOBS
+
+
+def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str | None = None) -> list[Remark]:
+    """The newest remark of each kind, in order of number.
+
+    Trials of another ``job_version`` than the newest do not count: nothing is learned from them.
+
+    :param trials: the newest of one job, in order of number.
+    :param device: that of the newest trial, while it has not reported it.
+    :param reader: DAG whose readers see the texts, which describe no task of another DAG; None: they describe all.
+    """
+    if not trials:
+        return []
+    own = [t for t in trials if t.spec.get("job_version") == trials[-1].spec.get("job_version")]
+    found = [_other_job(own, reader), _new_target(own, reader), _new_device(own, device)]
+    return sorted((remark for remark in found if remark is not None), key=lambda remark: remark.number)
+
+
+def _other_job(trials: Sequence[Trial], reader: str | None) -> Remark | None:
+    """Whether another task than that of the newest trial has other batch sizes or another target.
+
+    Two jobs are certain where the other task ran after this one had got its present batch sizes and target.
+    """
+    newest = trials[-1]
+    mine = _task(newest)
+    others = {_task(t): t for t in trials if _task(t) != mine}  # the newest trial of each
+    different = [t for t in others.values() if _learned(t.spec) != _learned(newest.spec)]
+    if not different:
+        return None
+    other = max(different, key=lambda t: t.number)
+    since = newest.number
+    for trial in reversed([t for t in trials if _task(t) == mine]):
+        if _learned(trial.spec) != _learned(newest.spec):
+            break
+        since = trial.number
+    described = f"{_named(newest, reader)}; {_named(other, reader)}"
+    if since < other.number:
+        text = f"Two jobs share job_id {newest.job_id!r}, and each learns from the other's runs: {described}. "
+        return Remark(TWO_JOBS, newest.number, f"{text}Give each its own job_id.")
+    if _task(other)[:2] == mine[:2]:  # of a mapped task whose job has changed
+        return None
+    text = f"Another task ran under job_id {newest.job_id!r} up to trial {other.number}: {described}. "
+    return Remark(OTHER_TASK, since, f"{text}Where both still run, give each its own job_id.")
+
+
+def _new_target(trials: Sequence[Trial], reader: str | None) -> Remark | None:
+    """The newest change of the target from one run of a task to its next."""
+    before: dict[_Task, Trial] = {}
+    found = None
+    for trial in trials:
+        last = before.get(_task(trial), trial)
+        before[_task(trial)] = trial
+        if _target(last.spec) != _target(trial.spec) and reader in (None, trial.origin.dag_id):
+            change = f"from {last.spec.get('target')} to {trial.spec.get('target')}"
+            text = f"The target changed at trial {trial.number} {change}: runs to another target teach no epochs."
+            found = Remark(TARGET, trial.number, text)
+    return found
+
+
+def _new_device(trials: Sequence[Trial], device: Where | None) -> Remark | None:
+    """The newest change of the device from one trial to the next that names one."""
+    seen = [(t.number, t.observation.where) for t in trials]
+    if seen[-1][1] is None:
+        seen[-1] = seen[-1][0], device
+    known = [(number, where) for number, where in seen if where is not None]
+    changes = [(number, old, new) for (_, old), (number, new) in pairwise(known) if old != new]
+    if not changes:
+        return None
+    number, old, new = changes[-1]
+    change = f"from {_device(old)} to {_device(new)}"
+    text = f"The device changed at trial {number} {change}: energy and time of the two are not compared."
+    return Remark(DEVICE, number, text)
+
+
+def _task(trial: Trial) -> _Task:
+    return trial.origin.dag_id, trial.origin.task_id, trial.origin.map_index
+
+
+def _learned(spec: Mapping[str, Any]) -> object:
+    """Batch sizes and target: what two tasks that share a job have in common."""
+    return frozenset(spec.get("batch_sizes") or ()), _target(spec)
+
+
+def _target(spec: Mapping[str, Any]) -> object:
+    """The target, equal in any notation."""
+    try:
+        return Target.parse(spec.get("target"))
+    except JobSpecError:  # a newer version wrote it
+        return spec.get("target")
+
+
+def _named(trial: Trial, reader: str | None) -> str:
+    dag_id, task_id, index = _task(trial)
+    if reader not in (None, dag_id):
+        return "a task of another DAG has others"
+    sizes = ", ".join(map(str, trial.spec.get("batch_sizes") or ()))
+    mapped = f" [{index}]" if index >= 0 else ""
+    return f"{dag_id}.{task_id}{mapped} has batch sizes {sizes} and target {trial.spec.get('target')}"
+
+
+def _device(where: Where) -> str:
+    model, count, source = where
+    return f"{f'{count} × ' if count > 1 else ''}{model} ({source or 'no source of energy'})"

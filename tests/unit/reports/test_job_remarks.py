@@ -1,0 +1,103 @@
+"""What the newest trials show of their job: two jobs under one id, another target, another device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.reports.job_remarks import DEVICE, OTHER_TASK, TARGET, TWO_JOBS, remarks
+from tests.unit.plugin.kit import JOB, trial
+
+OTHER = {"batch_sizes": [8, 16], "default_batch_size": 16}
+
+
+def log(*tasks: str | tuple[str, dict[str, Any]], **changes: Any) -> list[Trial]:
+    """Trials of these tasks (DAG and task id, with a slash), in this order; each with changes of the job."""
+    trials = []
+    for n, task in enumerate(tasks, start=1):
+        name, spec = task if isinstance(task, tuple) else (task, {})
+        dag_id, task_id = name.split("/")
+        made = trial(n, f"run{n}", dag_id=dag_id, task_id=task_id, **changes)
+        trials.append(replace(made, spec=replace(JOB, **spec).to_dict()))
+    return trials
+
+
+def found(*tasks: str | tuple[str, dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(remark.kind, remark.number) for remark in remarks(log(*tasks))]
+
+
+A, B, B_OTHER, A_OTHER = "d/train", "e/train", ("e/train", OTHER), ("d/train", OTHER)
+B_LOSS, A_LOSS = ("e/train", {"target": "loss <= 1"}), ("d/train", {"target": "loss <= 1"})
+
+
+@pytest.mark.parametrize("other", [B_OTHER, B_LOSS, ("d/again", OTHER)])
+def test_tasks_that_alternate_with_other_sizes_or_targets_are_two_jobs(other: Any) -> None:
+    (remark,) = remarks(log(A, A, other, A))
+    assert (remark.kind, remark.number, remark.is_warning) == (TWO_JOBS, 4, True)
+    name = other[0].replace("/", ".")
+    assert all(part in remark.text for part in ("'d.train'", "d.train", name, "job_id"))
+    assert found(A, A, other, A, other) == [(TWO_JOBS, 5)], "each run of either says so"
+
+
+def test_a_task_that_comes_later_may_be_the_same_one_renamed() -> None:
+    assert found(A, A, B_OTHER) == [(OTHER_TASK, 3)]
+    assert found(A, A, B_OTHER, B_OTHER) == [(OTHER_TASK, 3)], "the run that saw it first"
+    assert not remarks(log(A, A, B_OTHER))[0].is_warning
+
+
+def test_tasks_that_share_a_job_on_purpose_are_no_two_jobs() -> None:
+    assert found(A, B, A, B) == []
+    assert found(A, B, A, ("e/train", {"target": "accuracy>=0.80"})) == [], "another notation"
+    assert found(A, B, A_OTHER, B_OTHER) == [], "both were changed together"
+    assert (TWO_JOBS, 3) not in found(A, B, A_OTHER), "while the change is on its way"
+
+
+def test_a_new_version_begins_anew() -> None:
+    assert found(A, B_OTHER, A, ("d/train", {"job_version": "2"})) == []
+    assert found(A, ("d/train", {"job_version": "2", "target": "loss <= 1"})) == []
+
+
+def test_a_mapped_task_whose_job_is_changed_is_one_job() -> None:
+    old = [trial(n, "run1", map_index=n - 1) for n in (1, 2)]
+    new = replace(trial(3, "run2", map_index=0), spec=replace(JOB, **OTHER).to_dict())  # type: ignore[arg-type]
+    assert remarks([*old, new]) == []
+    again = replace(old[1], number=4)
+    assert [remark.kind for remark in remarks([*old, new, again])] == [TWO_JOBS]
+
+
+def test_a_new_target_is_a_note_of_the_run_that_has_it_first() -> None:
+    assert found(A, A, A_LOSS) == [(TARGET, 3)]
+    assert found(A, A, A_LOSS, A_LOSS) == [(TARGET, 3)]
+    assert found(A, A, ("d/train", {"target": "accuracy >= 0.80"})) == []
+
+
+def on(*models: str | None) -> list[Trial]:
+    return [trial(n, f"run{n}", device_model=model) for n, model in enumerate(models, start=1)]
+
+
+def test_a_new_device_is_a_note() -> None:
+    (remark,) = remarks(on("V100", None, "V100", "A40"))
+    assert (remark.kind, remark.number, remark.is_warning) == (DEVICE, 4, False)
+    assert "V100" in remark.text
+    assert "A40" in remark.text
+    assert [r.number for r in remarks(on("V100", None), device=("A40", 1, "simulated"))] == [2], "not yet reported"
+    assert remarks(on("V100", None), device=("V100", 1, "simulated")) == []
+    assert remarks(on("V100", None)) == []
+    assert [r.kind for r in remarks(log(A, energy_source="rapl") + on("V100", "V100")[1:])] == [DEVICE]
+
+
+def test_readers_of_one_dag_learn_nothing_of_another() -> None:
+    for tasks in ((A, B_OTHER, A), (A, B_LOSS), (A, B_OTHER, A, B_OTHER)):
+        (remark,) = remarks(log(*tasks), reader="d")
+        assert "e.train" not in remark.text
+        assert "8, 16" not in remark.text
+        assert "loss" not in remark.text
+    assert [r.kind for r in remarks(log(A, B, B_LOSS, A), reader="d")] == [TWO_JOBS]
+
+
+def test_of_no_trial_nothing_is_said() -> None:
+    assert remarks([]) == []
+    assert remarks([replace(trial(1, "run1"), spec={"nobody": "knows"})]) == []
