@@ -9,6 +9,8 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PowerPoint, ProfileSample, State, Trial
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.kit import JOB
 from tests.unit.store.store_kit import request
 
@@ -79,9 +81,12 @@ def _points(time_s: float) -> list[PowerPoint]:
 
 def every_kind() -> None:
     """``saved lost below running mapped several nosource dead``: a run of each."""
-    told(asked("first"), State.CONVERGED, samples=60_000, joules=1.3)
-    told(asked("second"), State.CONVERGED, samples=60_000, joules=1.3)
+    told(asked("first"), State.CONVERGED, samples=90_000, joules=1.3)
+    told(asked("second"), State.CONVERGED, samples=90_000, joules=1.3)
+    pinned = variable_key(SETTINGS, f"{DAG}.train")
+    AirflowVariables().set(pinned, '{"pin_batch_size": 64}')
     told(asked("saved"), State.CONVERGED, samples=20_000)
+    AirflowVariables().delete(pinned)
     told(asked("lost"), State.CONVERGED, samples=160_000, joules=1.4)
     told(asked("below"), State.EXHAUSTED, samples=100_000, metric=0.7)
     told(asked("dead"), State.FAILED, samples=5_000, why="the process was killed (signal 9)")

@@ -72,7 +72,7 @@ class SimulatedGpu(BaseDevice):
         self._path = os.path.join(os.path.realpath(folder), name)
         self._state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
-        self._taken: weakref.finalize | None = None
+        self._taken: weakref.finalize[..., Any] | None = None
         self._slots = self._state.slots
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))  # a training has few batch sizes
 
