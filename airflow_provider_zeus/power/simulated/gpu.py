@@ -11,7 +11,7 @@ import math
 import os
 import uuid
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import count, islice
@@ -72,7 +72,7 @@ class SimulatedGpu(BaseDevice):
         self._path = os.path.join(os.path.realpath(folder), name)
         self._state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
-        self._taken: weakref.finalize[..., Any] | None = None
+        self._release: Callable[[], object] | None = None  # once a training has taken it
         self._slots = self._state.slots
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))  # a training has few batch sizes
 
@@ -122,13 +122,13 @@ class SimulatedGpu(BaseDevice):
         except OSError as error:
             os.close(descriptor)
             return not isinstance(error, BlockingIOError)
-        self._taken = weakref.finalize(self, os.close, descriptor)  # also for a device that is never closed
+        self._release = weakref.finalize(self, os.close, descriptor)  # also for a device that is never closed
         return True
 
     def close(self) -> None:
         """Leave this GPU to the next training."""
-        if self._taken is not None:
-            self._taken()
+        if self._release is not None:
+            self._release()
 
     def restore_record(self) -> dict[str, Any] | None:
         """Kind and path of the state file; None where there is no file."""
