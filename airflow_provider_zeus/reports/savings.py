@@ -76,7 +76,7 @@ def saving(
     per_run = _per_run(log, base, weights)
     steps = _steps(runs, base, weights)
     even_run, even_in = _break_even(steps), None
-    if even_run is None and cost.saved.value is not None and (per_run.value or 0.0) > 0:
+    if even_run is None and cost.saved.value is not None and (per_run.low or 0.0) > 0:
         even_in = max(math.ceil(-cost.saved.value / (per_run.value or 0.0)), 1)
     return Savings(
         default_batch_size=job.default_batch_size,

@@ -168,8 +168,10 @@ def break_even(savings: Savings, *, all_of: bool = True) -> Tile:
     if further is not None:
         figure = Figure(value=further, text="in 1 more run" if further == 1 else f"in {further:,} more runs")
         return Tile(name=name, figure=figure, note="if each saves what is expected now", kind="warn")
-    if savings.cost.saved.value is not None and each is not None and each <= 0:
-        return Tile(name=name, figure=Figure(text="not in sight"), note="a further run saves nothing", kind="bad")
+    if savings.cost.saved.value is not None and each is not None:
+        if (savings.per_run.high or 0.0) <= 0:
+            return Tile(name=name, figure=Figure(text="not in sight"), note="a further run saves nothing", kind="bad")
+        return missing_tile(name, "whether a further run saves anything is undecided")
     return missing_tile(name, savings.cost.saved.reason or savings.per_run.reason or "not known")
 
 

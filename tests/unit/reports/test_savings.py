@@ -147,13 +147,14 @@ def test_break_even_is_the_run_from_which_on_nothing_is_lost() -> None:
 
 def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
     world = World(JOB, NEEDS)
-    add(world, 32, 10.0)
-    add(world, 32, 10.0)
-    add(world, 16, 30.0, state=State.EXHAUSTED)  # 58.5 kJ
-    add(world, 64, 9.0)
+    for _ in range(3):
+        add(world, 32, 10.0)
+        add(world, 64, 5.0)
+    add(world, 16, 100.0, state=State.EXHAUSTED)  # 195 kJ
+    add(world, 64, 5.0)
     found = answer(world)
     saves, saved = found.per_run.value or 0.0, found.cost.saved.value or 0.0
-    assert (found.per_run.low or 0.0) < 10 * FULL - cost(9.0) < (found.per_run.high or 0.0)
+    assert 0 < (found.per_run.low or 0.0) < 10 * FULL - cost(5.0) < (found.per_run.high or 0.0)
     assert saved < 0
     assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-saved / saves))
 
