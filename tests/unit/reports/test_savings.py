@@ -150,7 +150,7 @@ def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
     for _ in range(3):
         add(world, 32, 10.0)
         add(world, 64, 5.0)
-    add(world, 16, 100.0, state=State.EXHAUSTED)  # 195 kJ
+    add(world, 16, 90.0, state=State.FAILED)  # 175 kJ
     add(world, 64, 5.0)
     found = answer(world)
     saves, saved = found.per_run.value or 0.0, found.cost.saved.value or 0.0
