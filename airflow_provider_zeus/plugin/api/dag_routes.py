@@ -26,6 +26,7 @@ Eta = Annotated[float | None, Query(ge=0, le=1, allow_inf_nan=False)]
 Carbon = Annotated[float | None, Query(ge=0, le=dag_what_if.MOST_CARBON, allow_inf_nan=False)]
 
 _what_ifs: LruCache[WhatIfAnswer] = LruCache(64)
+_chart_sets: LruCache[DagCharts] = LruCache(16)
 
 
 class _Page(NamedTuple):
@@ -106,11 +107,20 @@ def _charts(dag_id: str, job_id: str | None) -> DagCharts:
     store, _, job_id, note = _job(dag_id, job_id)
     if store is None or job_id is None:
         return DagCharts(note=note)
-    trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
-    if not trials:
-        return DagCharts(note=words.left_out(store.unreadable) or dag_view.NO_JOB)
-    more = reading.has_older(store, dag_id, job_id)
-    return dag_view.charts(trials, _analysis(store, dag_id, job_id, trials), prices.configured(), more=more)
+    factors = prices.configured()
+    version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
+
+    def make() -> DagCharts:
+        trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
+        if not trials:
+            return DagCharts(note=words.left_out(store.unreadable) or dag_view.NO_JOB)
+        more = reading.has_older(store, dag_id, job_id)
+        return dag_view.charts(trials, _analysis(store, dag_id, job_id, trials), factors, more=more)
+
+    if version is None:
+        return make()
+    live = json.dumps(store.settings(job_id), sort_keys=True)
+    return _chart_sets.get((store.identity, dag_id, job_id, version, live, factors), make)
 
 
 def _what_if(dag_id: str, job_id: str | None, wish: dag_what_if.Wish) -> WhatIfAnswer:
