@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.trial import TrialKey
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.store_fill import DEVICE, JOB, SIZES, ask, tell
+from benchmarks.store_fill import DEVICE, JOB, ask, tell
 
 _SCAN = re.compile(r"Seq Scan on zeus_trial\b|SCAN zeus_trial(?! USING)\b")  # PostgreSQL's words, SQLite's words
 
@@ -55,7 +55,6 @@ def pages(store: SqlStore, job_id: str, n: int) -> list[tuple[str, Callable[[], 
         ("50 runs, 500 newer passed over", lambda: store.runs(job_id, job_id, last=50, skip=500)),
         ("one run", lambda: store.recurrence(job_id, f"run{n}")),
         ("newest 20 trials", lambda: store.trials(job_id, last=20)),
-        ("complete runs of one batch size", lambda: [store.complete(job_id, b, last=20) for b in SIZES]),
         ("profile of a device", lambda: store.profile(job_id, where, JOB.job_version)),
         ("power over time", lambda: store.points(TrialKey(f"{job_id}-{n}"))),
         ("jobs of a DAG", lambda: store.jobs(job_id)),

@@ -169,9 +169,6 @@ class Store(Protocol):
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
 
-    def complete(self, job_id: str, batch_size: int, *, last: int) -> list[Trial]:
-        """The ``last`` newest trials of one batch size that ended with a model, in order of number."""
-
     def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: one sum per (batch size, power limit), in that order."""
 

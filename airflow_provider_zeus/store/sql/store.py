@@ -139,11 +139,6 @@ class SqlStore:
         with transaction(self._engine) as connection:
             return sql_trials.job_ids(connection, dag_id)
 
-    def complete(self, job_id: str, batch_size: int, *, last: int) -> list[Trial]:
-        """The ``last`` newest trials of one batch size that ended with a model."""
-        with transaction(self._engine) as connection:
-            return self._read(connection, sql_trials.complete(connection, job_id, batch_size, last))
-
     def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: sums per (batch size, power limit)."""
         with transaction(self._engine) as connection:

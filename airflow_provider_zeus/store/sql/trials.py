@@ -51,16 +51,6 @@ _OF_TI = sa.select(_T).where(_T.c.ti_id == sa.bindparam("ti")).order_by(_T.c.att
 _OPEN = sa.select(_T).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value).order_by(_T.c.number)
 _LOG = sa.select(_T).where(_T.c.job_id == _job, _T.c.number > _after).order_by(_T.c.number)
 _NEWEST = sa.select(_T).where(_T.c.job_id == _job).order_by(_T.c.number.desc()).limit(_last)
-_COMPLETE = (
-    sa.select(_T)
-    .where(
-        _T.c.job_id == _job,
-        _T.c.batch_size == sa.bindparam("size"),
-        _T.c.state.in_([s.value for s in State if s.kept_model]),
-    )
-    .order_by(_T.c.number.desc())
-    .limit(_last)
-)
 _RUN = (
     sa.select(_T)
     .where(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"))
@@ -161,11 +151,6 @@ def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[F
 def newest(connection: sa.Connection, job_id: str, last: int) -> list[Found]:
     """The ``last`` newest trials of a job, in order of number."""
     return _found(connection.execute(_NEWEST, {"job": job_id, "last": last}))[::-1]
-
-
-def complete(connection: sa.Connection, job_id: str, batch_size: int, last: int) -> list[Found]:
-    """The ``last`` newest trials of one batch size that ended with a model, in order of number."""
-    return _found(connection.execute(_COMPLETE, {"job": job_id, "size": batch_size, "last": last}))[::-1]
 
 
 def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Found]:

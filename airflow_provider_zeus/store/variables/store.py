@@ -140,11 +140,6 @@ class VariableStore:
         every = sorted(_read(JOBS, self._port.get(JOBS), _names) or [])
         return every if dag_id is None else [job for job in every if self.runs(dag_id, job, last=1)]
 
-    def complete(self, job_id: str, batch_size: int, *, last: int) -> list[Trial]:
-        """The ``last`` newest trials of one batch size that ended with a model."""
-        found = [t for t in self.trials(job_id) if t.batch_size == batch_size and t.state.kept_model]
-        return found[max(len(found) - last, 0) :]
-
     def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: sums per (batch size, power limit)."""
         return list(self._load(job_id).profile(device, job_version))

@@ -43,7 +43,6 @@ CALLS: dict[str, Callable[[VariableStore], Any]] = {
     "latest": lambda store: store.latest(last=5),
     "runs": lambda store: store.runs("d", "d.train", last=5),
     "recurrence": lambda store: store.recurrence("d", "run2"),
-    "complete": lambda store: store.complete("d.train", 32, last=3),
     "profile": lambda store: store.profile("d.train", ("V100", 1, "simulated"), "1"),
     "points": lambda store: store.points(TrialKey("ti-1")),
     "heartbeat": lambda store: store.heartbeat(TrialKey("ti-2"), report(32, profile=1, points=1)),
