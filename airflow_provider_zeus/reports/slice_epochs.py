@@ -49,7 +49,7 @@ class SliceEpochs(NamedTuple):
         """Draws (draw, run) of the epochs of a batch size; one value in all draws where it ran to an end."""
         import numpy as np
 
-        log_epochs = self.paths.curve[:, :, self.sizes[b]] + self.paths.difficulty + self.noise
+        log_epochs = self.paths.curve[:, self.paths.stretch, self.sizes[b]] + self.paths.difficulty + self.noise
         found: Vector = np.where(self.missed, self.max_epochs, np.exp(log_epochs).clip(1.0, self.max_epochs))
         for i, item in enumerate(self.slices):
             own = [r.epochs for r in item.runs if r.batch_size == b]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, Vector, prior
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, Indices, Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     CORRELATION,
     State,
@@ -30,7 +30,8 @@ _JITTER = 1e-9  # so that the covariance of a curve that is known exactly has an
 class Paths(NamedTuple):
     """Draws of log Epochs(slice, b) = curve + difficulty + noise."""
 
-    curve: Vector  # (draw, slice, size) where the data have changed; else (draw, 1, size)
+    curve: Vector  # (draw, stretch, size); a change of the data begins a stretch of slices
+    stretch: Indices  # (slice,)
     difficulty: Vector  # (draw, slice)
     noise_sd: Vector  # (draw,)
 
@@ -63,9 +64,9 @@ def sample_paths(
     weight = last.weight * (last.log_weight > last.log_weight.max() + UNLIKELY)
     counts = rng.multinomial(draws, weight / weight.sum())
     parts = [_of_pair(filtered, last, j, n, rng) for j, n in enumerate(counts.tolist()) if n]
-    order = rng.permutation(draws)  # parts follow each other by pair
-    curve, difficulty = (np.concatenate([part[i] for part in parts])[order] for i in (0, 1))
-    return Paths(curve, difficulty, np.repeat(np.sqrt(last.noise), counts)[order])
+    curve, difficulty = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    stretch = np.cumsum([i in filtered.jumps for i in range(len(slices))])
+    return Paths(curve, stretch, difficulty, np.repeat(np.sqrt(last.noise), counts))
 
 
 def _filtered(
@@ -100,13 +101,15 @@ def _of_pair(filtered: _Filtered, last: State, j: int, draws: int, rng: np.rando
     on_curve = np.linalg.solve(cov[:, :-1, :-1] + _JITTER * np.eye(cov.shape[1] - 1), cov[:, :-1, -1:])[..., 0]
     left = np.maximum(cov[:, -1, -1] - (on_curve * cov[:, :-1, -1]).sum(1), 0.0)  # variance of s where c is known
     x = _normal(mean[-1], cov[-1], draws, rng)
-    curve, difficulty = np.empty((draws, n if filtered.jumps else 1, cov.shape[1] - 1)), np.zeros((draws, n))
-    curve[:], difficulty[:, -1] = x[:, None, :-1], x[:, -1]
+    stretch = len(filtered.jumps)
+    curve, difficulty = np.empty((draws, stretch + 1, cov.shape[1] - 1)), np.zeros((draws, n))
+    curve[:, stretch], difficulty[:, -1] = x[:, :-1], x[:, -1]
     for t in range(n - 2, -1, -1):
         added = filtered.jumps.get(t + 1)
         if added is not None:
             x = _before_jump(mean[t], cov[t], added, variance, x, rng)
-            curve[:, : t + 1] = x[:, None, :-1]
+            stretch -= 1
+            curve[:, stretch] = x[:, :-1]
         elif variance:
             expected = mean[t, -1] + (x[:, :-1] - mean[t, :-1]) @ on_curve[t]
             next_variance = CORRELATION**2 * left[t] + variance * (1.0 - CORRELATION**2)
