@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector, prior
+from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import CORRELATION
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, run_id, slice_epochs
 from tests.strategies import REPRODUCIBLE, jobs_and_logs
@@ -24,6 +28,12 @@ def fitted(world: World) -> SliceEpochs:
     found = slice_epochs(as_dataset(world.log, world.job), np.random.default_rng(0))
     assert found is not None
     return found
+
+
+def covers(one: Estimate, truth: float) -> bool:
+    assert one.low is not None
+    assert one.high is not None
+    return one.low <= truth <= one.high
 
 
 def world_of(*runs: tuple[int, float, State]) -> World:
@@ -50,6 +60,28 @@ def test_a_run_that_was_given_up_is_a_lower_bound() -> None:
     last = fitted(world).of(32)[:, -1]
     assert last.min() == 14.0
     assert np.ptp(last) > 0
+
+
+def test_where_slices_differ_a_hard_one_would_have_been_hard_for_the_default() -> None:
+    """The size that ran took twice what it took on the slices before: so would the default."""
+
+    def with_last(factor: float) -> Vector:
+        hard = [math.exp(0.6 * math.sin(n / 3)) for n in range(25)]
+        before = [(32, 10 * d, State.CONVERGED) if n % 2 else (64, 8 * d, State.CONVERGED) for n, d in enumerate(hard)]
+        means: Vector = fitted(world_of(*before[:-1], (64, 8 * hard[-1] * factor, State.CONVERGED))).of(32).mean(0)
+        return means
+
+    usual, twice = with_last(1.0), with_last(2.0)
+    assert usual[-1] == pytest.approx(10 * math.exp(0.6 * math.sin(8)), rel=0.1)
+    assert 1.6 < twice[-1] / usual[-1] < 2.1
+    assert twice[:12] == pytest.approx(usual[:12], rel=0.1), "of old slices it tells little"
+
+
+def test_where_slices_are_alike_one_long_run_is_chance() -> None:
+    runs = [(32, 10.0, State.CONVERGED), (64, 8.0, State.CONVERGED)] * 12
+    usual = fitted(world_of(*runs, (64, 8.0, State.CONVERGED))).of(32).mean(0)
+    twice = fitted(world_of(*runs, (64, 16.0, State.CONVERGED))).of(32).mean(0)
+    assert twice[-1] == pytest.approx(usual[-1], rel=0.1)
 
 
 def test_a_slice_that_every_run_missed_is_likely_to_be_missed_by_another_size() -> None:
@@ -84,6 +116,7 @@ def test_every_log_has_draws_within_bounds_in_any_order(
     assert draws.shape == (DRAWS, len({run_id(t) for t in as_dataset(log, job).of_target().trials}))
     own = [t.observation.epochs for t in log if t.batch_size == job.default_batch_size and t.observation.epochs]
     assert draws.max() <= max(float(job.max_epochs or 1), *own, 1.0)
+    assert draws.min() >= min([1.0, *own])
     assert np.isfinite(draws).all()
     again = log.copy()
     shuffled.shuffle(again)
@@ -92,16 +125,29 @@ def test_every_log_has_draws_within_bounds_in_any_order(
     assert np.array_equal(other.of(job.default_batch_size), draws)
 
 
+def made_by_the_model(seed: int, runs: int = 25) -> tuple[World, list[float]]:
+    """(A log, what 32 needs on each of its slices); 32 runs first and every tenth time, else 64."""
+    rng, world, truth, difficulty = np.random.default_rng(seed), World(JOB, {}), [], 0.0
+    curve = rng.multivariate_normal(*prior(JOB.batch_sizes, 32))
+    for n in range(runs):
+        difficulty = CORRELATION * difficulty + 0.4 * math.sqrt(1 - CORRELATION**2) * rng.normal()
+        log_epochs = math.log(10) + curve - curve[1] + difficulty + rng.normal(0.0, 0.15, 3)
+        needs = dict(zip(JOB.batch_sizes, np.exp(log_epochs).clip(1, 40).tolist(), strict=True))
+        b = 64 if n % 10 else 32
+        world.add(b, State.CONVERGED, needs[b])
+        truth.append(needs[32])
+    return world, truth
+
+
 def test_the_intervals_hold_on_logs_that_the_model_made() -> None:
-    """Difficulty autoregressive with sd .4, noise .15, the default runs first and every tenth time."""
-    covered = []
-    for seed in range(40):
-        rng, s, world, truth = random.Random(seed), 0.0, World(JOB, {}), 0.0
-        for n in range(25):
-            s = 0.9 * s + 0.4 * math.sqrt(1 - 0.81) * rng.gauss(0, 1)
-            needs = {32: 10 * math.exp(s + rng.gauss(0, 0.15)), 64: 7 * math.exp(s + rng.gauss(0, 0.15))}
-            world.add(32 if n % 10 == 0 else 64, State.CONVERGED, min(needs[32 if n % 10 == 0 else 64], 40.0))
-            truth += min(needs[32], 40.0)
-        total = estimates(fitted(world).of(32).sum(1, keepdims=True))[0]
-        covered.append((total.low or 0.0) <= truth <= (total.high or 0.0))
-    assert 0.8 <= sum(covered) / len(covered) <= 1.0
+    sums, runs, errors = [], [], []
+    for seed in range(60):
+        world, truth = made_by_the_model(seed)
+        draws = fitted(world).of(32)
+        (total,), each = estimates(draws.sum(1, keepdims=True)), estimates(draws)
+        sums.append(covers(total, sum(truth)))
+        runs += [covers(one, needs) for n, (one, needs) in enumerate(zip(each, truth, strict=True)) if n % 10]
+        errors.append((total.value or 0.0) / sum(truth) - 1)
+    assert 0.80 <= statistics.fmean(sums) <= 0.98
+    assert 0.86 <= statistics.fmean(runs) <= 0.94
+    assert abs(statistics.fmean(errors)) < 0.05

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
-from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import mixed
-from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import Paths, sample_paths
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, Vector, prior
+from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
+    CORRELATION,
+    FORGETTING_JUMP,
+    initial,
+    mixed,
+)
+from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import UNLIKELY, Paths, sample_paths
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
 
 SIZES, DEFAULT, MOST, DRAWS = (16, 32, 64, 128), 32, 100.0, 20_000
@@ -35,6 +41,56 @@ def test_the_newest_slice_is_as_the_filter_knows_it() -> None:
     newest = np.concatenate((paths.curve[:, -1], paths.difficulty[:, -1:]), axis=1)
     assert newest.mean(0) == pytest.approx(mean, abs=0.05)
     assert newest.std(0) == pytest.approx(np.sqrt(cov.diagonal()), rel=0.1)
+
+
+def prior_covariance(jumps: Sequence[float], slices: int, variance: float) -> Vector:
+    """Of the curve of each stretch, then of the difficulties."""
+    _, shape = prior(SIZES, DEFAULT)
+    n, stretches, at = len(SIZES), len(jumps) + 1, np.arange(slices)
+    steps = [shape + LEVEL_SD**2, *(LEVEL_SD**2 + (jump / FORGETTING_JUMP) ** 2 * shape for jump in jumps)]
+    found = np.zeros((stretches * n + slices,) * 2)
+    for i in range(stretches):
+        for j in range(stretches):
+            found[i * n : i * n + n, j * n : j * n + n] = np.sum(steps[: min(i, j) + 1], axis=0)
+    found[stretches * n :, stretches * n :] = variance * CORRELATION ** np.abs(at[:, None] - at)
+    return found
+
+
+def regression(slices: Sequence[Slice], jumps: dict[int, float]) -> tuple[Vector, Vector]:
+    """Posterior mean and covariance of the same, given all runs at once; mixed over the grid of standard deviations."""
+    mean, n = prior(SIZES, DEFAULT)[0], len(SIZES)
+    stretch = np.cumsum([any(run.number in jumps for run in item.runs) for item in slices])
+    before = np.concatenate((np.tile(mean, len(jumps) + 1), np.zeros(len(slices))))
+    rows = [(i, run) for i, item in enumerate(slices) for run in item.runs]
+    design = np.zeros((len(rows), len(before)))
+    for row, (i, run) in zip(design, rows, strict=True):
+        row[[stretch[i] * n + SIZES.index(run.batch_size), len(before) - len(slices) + i]] = 1.0
+    log_epochs, grid, found = np.array([math.log(run.epochs) for _, run in rows]), initial(mean, np.eye(n)), []
+    for noise, variance, log_prior in zip(grid.noise, grid.difficulty, grid.log_weight, strict=True):
+        cov = prior_covariance(list(jumps.values()), len(slices), variance)
+        of_runs = design @ cov @ design.T + np.diag(noise + np.exp(-2 * log_epochs) / 12)
+        off, gain = log_epochs - design @ before, np.linalg.solve(of_runs, design @ cov).T
+        log_weight = log_prior - 0.5 * (off @ np.linalg.solve(of_runs, off) + np.linalg.slogdet(of_runs)[1])
+        found.append((log_weight, before + gain @ off, cov - gain @ design @ cov))
+    log_weights = np.array([log_weight for log_weight, _, _ in found])
+    weight = np.exp(log_weights - log_weights.max()) * (log_weights > log_weights.max() + UNLIKELY)
+    weight /= weight.sum()
+    means, covs = np.stack([one for _, one, _ in found]), np.stack([one for _, _, one in found])
+    center = weight @ means
+    return center, np.tensordot(weight, covs, 1) + (weight[:, None] * (means - center)).T @ (means - center)
+
+
+@pytest.mark.parametrize("jumps", [{}, {8: 0.8}, {5: 0.5, 13: 1.2}])
+def test_the_draws_are_those_of_one_regression_on_all_runs(jumps: dict[int, float]) -> None:
+    """Of slices with one run and with two; a change of the data counts from the slice on in which it is first seen."""
+    pairs = [Slice.of("", (*VARIED[i].runs, *VARIED[i + 1].runs), MOST) for i in (3, 8)]
+    runs = [*VARIED[:3], pairs[0], *VARIED[5:8], pairs[1], *VARIED[10:]]
+    mean, cov = regression(runs, jumps)
+    paths = drawn(runs, jumps)
+    together = np.concatenate((*np.moveaxis(paths.curve, 1, 0), paths.difficulty), axis=1)
+    sd = np.sqrt(cov.diagonal())
+    assert np.abs((together.mean(0) - mean) / sd).max() < 0.05
+    assert np.abs((np.cov(together.T) - cov) / np.outer(sd, sd)).max() < 0.1
 
 
 def test_later_slices_tell_of_earlier_ones() -> None:
