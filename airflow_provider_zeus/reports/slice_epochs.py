@@ -103,7 +103,8 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
         return None
     slices, default = [Slice.of("", tuple(found), most) for found in runs.values()], log.job.default_batch_size
     sizes = tuple(sorted({*log.job.batch_sizes, default, *(r.batch_size for item in slices for r in item.runs)}))
-    skipped = hopeless(slices)
+    of_slices_with_runs = iter(hopeless([item for item in slices if item.runs]))  # as the policy sees them
+    skipped = [bool(item.runs) and next(of_slices_with_runs) for item in slices]
     jumps = {change.since: change.jump for change in log.belief().changes}
     paths = sample_paths(sizes, default, most, slices, skipped, jumps, rng, DRAWS)
     return SliceEpochs(

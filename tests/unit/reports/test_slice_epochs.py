@@ -94,6 +94,16 @@ def test_a_slice_that_every_run_missed_is_likely_to_be_missed_by_another_size() 
     assert (never.of(32)[:, -1] == 40.0).mean() < 0.01, "nothing has ever missed"
 
 
+def test_misses_in_a_row_are_the_sizes_doing_though_a_run_died_between_them() -> None:
+    """As for the policy, which learns nothing from a run that died."""
+    missed, died = (64, 40.0, State.EXHAUSTED), (64, 0.0, State.FAILED)
+    history = [(32, 10.0, State.CONVERGED)] * 10
+    row = fitted(world_of(*history, missed, missed, missed)).of(32)[:, 10:]
+    interrupted = fitted(world_of(*history, missed, died, missed, died, missed)).of(32)[:, [10, 12, 14]]
+    assert (row == 40.0).mean() < 0.5
+    assert (interrupted == 40.0).mean() == pytest.approx((row == 40.0).mean(), abs=0.05)
+
+
 def test_the_newest_slice_and_estimates_by_hand() -> None:
     epochs = fitted(world_of(*[(32, 10.0, State.CONVERGED), (64, 5.0, State.CONVERGED)] * 6))
     ratio = epochs.on_newest_slice(32).mean() / epochs.on_newest_slice(64).mean()
