@@ -225,6 +225,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share from 0 to 1")
+    return value
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     traces = os.environ.get("ZEUS_TRACES")
@@ -240,7 +247,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of a series' trainings, as bike=60; default: the most that any of them needed",
     )
     parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
-    parser.add_argument("--audit", type=float, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
+    parser.add_argument("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
     parser.add_argument("--seeds", type=positive, default=20)
     parser.add_argument("--first-seed", type=int, default=0, metavar="N")
     parser.add_argument("--report", type=Path, help="write the figures there, as JSON")

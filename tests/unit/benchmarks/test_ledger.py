@@ -11,6 +11,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from benchmarks import ledger
 from benchmarks.ledger import Judged, figures
 from benchmarks.series_table import weather
+from tests.unit.benchmarks.test_scenarios import WHOLE
 
 COVERED, WRONG, OPEN = (True, False, False), (False, True, False), (True, False, True)
 
@@ -45,6 +46,52 @@ def test_the_weather_series_from_the_command_line(
     assert set(found[ledger.REAL]) == {"5", "10", "20", "40"}
     assert found[ledger.REAL]["40"]["sums"]["wrong_sign"] == 0
     assert "real series" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (["--traces", "/nowhere"], "traces = '/nowhere'"),
+        (["--series", "/nowhere"], "series = '/nowhere'"),
+        (["--max-epochs", "bike=60"], "bike=60"),
+        (["--max-epochs", "bike"], "bike is not NAME=N"),
+        (["--audit", "1.5"], "1.5 is not a share"),
+        (["--audit", "nan"], "nan is not a share"),
+        (["--seeds", "0"], "0 is not a positive number"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is(
+    wrong: list[str], named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ZEUS_TRACES", raising=False)
+    monkeypatch.setattr(ledger, "measure", lambda *_: pytest.fail("it measures"))
+    try:
+        status = ledger.main(wrong)
+    except SystemExit as stopped:  # argparse
+        status = stopped.code if isinstance(stopped.code, int) else -1
+    assert status == 2
+    assert named in capsys.readouterr().err
+
+
+def test_a_log_whose_default_never_reached_its_target_is_not_judged() -> None:
+    log = ledger._of_series(weather(), ledger.Part(ledger.REAL, weather(), "small", "knowledge_gradient", 0.02, 0))
+    assert ledger._after(log, 5) is not None
+    missed = [t for t in log.trials if t.batch_size != log.job.default_batch_size]
+    assert ledger._after(log._replace(trials=missed), 5) is None
+
+
+def test_the_truth_of_a_measured_pair_is_its_own_run_or_a_measured_one() -> None:
+    log = ledger._of_pair(WHOLE, ledger.Part(ledger.STATIONARY, WHOLE, "small", "zeus", 0.0, 1))
+    assert log.job.default_batch_size == 16
+    epoch = WHOLE.epoch(WHOLE.full_power(16)).cost
+    epochs = dict(
+        zip(dict.fromkeys(t.key.ti_id for t in log.trials), (cost / epoch for cost in log.truth), strict=True)
+    )
+    assert len(epochs) == ledger.LENGTHS[-1]
+    assert {round(e, 6) for e in epochs.values()} == {4.0, 5.0}
+    own = [t for t in log.trials if t.batch_size == 16 and t.state.kept_model]
+    assert len(own) > 1
+    assert [t.observation.epochs for t in own] == pytest.approx([epochs[t.key.ti_id] for t in own])
 
 
 @pytest.mark.parametrize("seed", range(3))
