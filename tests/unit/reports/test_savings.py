@@ -7,15 +7,17 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.reports.dataset import FOREIGN
 from airflow_provider_zeus.reports.savings import Savings, saving
-from tests.strategies import A40, CPU, REPRODUCIBLE, jobs_and_logs, profiles
+from tests.strategies import A40, CPU, REPRODUCIBLE, V100, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World, job_of
 
 JOB = job_of(16, 32, 64, default=32)
@@ -91,6 +93,27 @@ def test_the_interval_of_the_sum_comes_from_the_same_draws_and_narrows_with_what
             shares.append(((saved.high or 0) - (saved.low or 0)) / (found.cost.baseline.value or 1))
     assert shares[1] < 0.6 * shares[0]
     assert answer(world).cost == found.cost, "the same seed gives the same answer"
+
+
+def test_what_an_epoch_draws_varies_from_run_to_run_and_is_known_from_few() -> None:
+    """Its logarithm varies by v between runs: of four runs the mean by v / 4, for all estimated runs the same way."""
+    world, factors = World(JOB, NEEDS), (0.8, 1.25, 0.8, 1.25)
+    for factor in factors:
+        for b in (32, 64):
+            add(world, b, 10.0, time_s=100 * factor, energy_j=14_000 * factor, power_limit_w=None)
+    found = answer(world, profiles=[])
+    base, weights = found.base, Weights.of(JOB, V100)
+    estimated = [step.run for step in found.steps if not step.measured]
+    draws, epochs = base.draws(estimated, weights), base.default_epochs
+    assert draws is not None
+    assert epochs is not None
+    off = np.log(draws / epochs[:, 1::2] / (base.epoch_cost(1000.0, weights) or math.nan))
+    v = sum(math.log(factor) ** 2 for factor in factors) / 3
+    assert off.mean() == pytest.approx(0.0, abs=0.03)
+    assert off.std(0) == pytest.approx([math.sqrt(v * 1.25)] * 4, rel=0.07)
+    assert np.corrcoef(off.T)[np.triu_indices(4, 1)] == pytest.approx([0.2] * 6, abs=0.1)
+    low, high = (found.steps[0].baseline.low, found.steps[0].baseline.high)
+    assert low == high == pytest.approx(cost(8.0)), "measured: its own epochs, at its own cost"
 
 
 def test_where_the_default_ran_its_cost_is_measured() -> None:
