@@ -315,7 +315,7 @@ def test_lines_of_the_default_and_of_the_best_fixed() -> None:
     default, best = dag_view.lines(there, costs.rows_of(log[:2], JOB))
     assert (default.name, best.name) == ("default 32, full power", "always 64")
     measured, estimated = default.values.values()
-    assert (measured.value, measured.low, measured.high) == (pytest.approx(4000),) * 3
+    assert [measured.value, measured.low, measured.high] == pytest.approx([4000] * 3)
     assert (estimated.low or 0) < (estimated.value or 0) < (estimated.high or 0)
     assert list(best.values.values())[1].value == pytest.approx(2000), "its own run"
 

@@ -59,7 +59,7 @@ def test_the_baseline_is_the_default_at_the_highest_limit_profiled() -> None:
     found = answer(world)
     assert (found.default_batch_size, found.full_power_w, found.runs, found.measured) == (32, 250.0, 3, 2)
     first, second, third = (step.baseline for step in found.steps)
-    assert (first.value, second.value) == (pytest.approx(9 * FULL), pytest.approx(11 * FULL))
+    assert [first.value, second.value] == pytest.approx([9 * FULL, 11 * FULL])
     estimated = third.value or 0.0
     assert found.cost.baseline.value == pytest.approx(20 * FULL + estimated)
     assert found.energy.baseline.value == pytest.approx((20 + estimated / FULL) * FULL_J)
@@ -120,7 +120,7 @@ def test_where_the_default_ran_its_cost_is_measured() -> None:
     world = World(JOB, NEEDS)
     add(world, 32, 10.0)
     baseline = answer(world).cost.baseline
-    assert (baseline.value, baseline.low, baseline.high) == (pytest.approx(10 * FULL),) * 3
+    assert [baseline.value, baseline.low, baseline.high] == pytest.approx([10 * FULL] * 3)
 
 
 def test_what_left_no_model_is_exploration_and_is_shown_apart() -> None:
