@@ -107,6 +107,34 @@ def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
     assert f"batch size {part['batch_size']}," in curve["title"]
 
 
+def test_all_runs_share_a_fit_until_the_log_the_job_or_the_device_is_another(viewer: Any, store: Store) -> None:
+    def saved(run_id: str) -> float:
+        (part,) = costs(viewer, run_id).json()["parts"]
+        (tile,) = [t for t in part["tiles"] if t["name"] in ("Saving", "Loss", "Undecided")]
+        return float(tile["figure"]["value"])
+
+    full, variables, name = {"power_limit_w": 300.0}, AirflowVariables(), "zeus-settings:d.train"
+    ran(store, 1, **full)
+    assert saved("run1") == 0.0, "the default itself"
+    variables.set(name, '{"pin_batch_size": 64}')
+    try:
+        ran(store, 2, **full)
+        before = saved("run2")
+        assert before == saved("run2") != 0
+        variables.set(name, '{"pin_batch_size": 64, "eta": 1.0}')
+        assert saved("run2") != before, "weighed by another eta"
+    finally:
+        variables.delete(name)
+    variables.set(name, '{"pin_batch_size": 32}')
+    try:
+        ran(store, 3, device_model="A40", **full)
+    finally:
+        variables.delete(name)
+    before = saved("run2")
+    assert saved("run3") == 0.0, "compared with what the default drew on its own device"
+    assert saved("run2") == before
+
+
 def test_what_each_of_several_gpus_drew(viewer: Any, store: Store) -> None:
     ran(store, 1, device_count=2, gpu_uuid="GPU-a,GPU-b", energy_j=30.0, gpu_energy_j=(10.0, 20.0))
     found = charts(viewer).json()["gpus"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,8 +32,8 @@ def add(made: World, b: int, epochs: float, state: State = State.CONVERGED, powe
 
 
 def found(made: World, *samples: ProfileSample) -> tuple[BestFixed | None, Weights]:
-    log, profiled = as_dataset(made.log, JOB), LimitProfiles.of(samples)
-    weights = Weights.of(JOB, log.device)
+    log, profiled = as_dataset(made.log, made.job), LimitProfiles.of(samples)
+    weights = Weights.of(made.job, log.device)
     return best_fixed(log, Baseline.of(log, profiled, random.Random(0)), weights, profiled), weights
 
 
@@ -47,6 +48,16 @@ def test_it_is_the_batch_size_that_runs_where_nothing_is_tried() -> None:
     assert best.run(own, 1000.0, weights) == pytest.approx(weights.cost(6 * 10 * 100.0, 60.0))
     assert best.run(own, 2000.0, weights) == pytest.approx(2 * weights.cost(6 * 10 * 100.0, 60.0)), "twice the slice"
     assert best.epochs[made.log[0].key.ti_id,] == pytest.approx(6.0, rel=0.3), "estimated where the default ran"
+
+
+def test_an_audit_that_is_due_makes_the_default_no_cheapest_size() -> None:
+    made = World(replace(JOB, audit=0.3), {16: 20.0, 32: 10.0, 64: 6.0})
+    for b in (32, 32, 32, 64, 64):
+        made.add(b)
+    assert [a.batch_size for a in made.decide().attempts] == [32]
+    best, _ = found(made)
+    assert best is not None
+    assert best.batch_size == 64
 
 
 def test_it_is_costed_at_its_best_power_limit() -> None:

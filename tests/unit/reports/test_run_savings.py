@@ -143,6 +143,20 @@ def test_time_alone_where_nothing_measures_energy() -> None:
     assert found.energy.saved.value is None
 
 
+def test_a_run_is_compared_on_its_own_device_though_newer_ones_ran_elsewhere() -> None:
+    newer = [trial(n, 32, 5.0, device_model="A40", energy_j=50.0) for n in (20, 21)]
+    yard = Yardstick.of(as_dataset([*DEFAULTS, *newer], JOB), WHERE, rng=random.Random(1), profiles=PROFILE)
+    assert yard.saving(DEFAULTS[1:]).energy.baseline.value == pytest.approx(600.0)
+
+
+def test_what_exploration_cost_is_not_known_where_the_excess_of_profiling_is_not() -> None:
+    found = saving(trial(9, 32, 5.0, excess_s=2.0))
+    assert found.cost.saved.value is not None
+    assert (found.cost.exploration, found.cost.settled.value) == (None, None)
+    assert "exploration" in (found.cost.settled.reason or "")
+    assert found.time.exploration == pytest.approx(2.0)
+
+
 def test_a_run_that_the_estimate_does_not_know_is_not_compared() -> None:
     yard = Yardstick.of(as_dataset(DEFAULTS, JOB, WHERE), WHERE, rng=random.Random(1), profiles=PROFILE)
     found = yard.saving([trial(9, 16, 2.0)])

@@ -47,6 +47,14 @@ def answer(world: World, **asked: Any) -> Savings:
     return saving(world.log, world.job, rng=random.Random(1), **{"profiles": PROFILE, **asked})
 
 
+def audited() -> World:
+    """A log after which the policy audits the default, and 64 is the incumbent."""
+    world = World(replace(JOB, policy="knowledge_gradient", audit=0.3), {16: 20.0, 32: 10.0, 64: 6.0})
+    for b in (32, 32, 32, 64, 64):
+        add(world, b, world.epochs[b])
+    return world
+
+
 def same_run(*trials: Trial) -> list[Trial]:
     return [replace(t, origin=Origin(dag_id="d", run_id="r", task_id="t", run_type="scheduled")) for t in trials]
 
@@ -180,6 +188,42 @@ def test_not_yet_is_projected_from_what_the_incumbent_saves() -> None:
     assert 0 < (found.per_run.low or 0.0) < 10 * FULL - cost(5.0) < (found.per_run.high or 0.0)
     assert saved < 0
     assert (found.break_even_run, found.break_even_in) == (None, math.ceil(-saved / saves))
+
+
+def test_a_sum_with_a_gap_has_no_break_even() -> None:
+    world = World(JOB, NEEDS)
+    add(world, 32, 10.0)
+    add(world, 64, 2.0)
+    assert answer(world).break_even_run == 2
+    add(world, 64, 5.0, energy_j=None)
+    found = answer(world)
+    assert [step.saved.value is None for step in found.steps] == [False, False, True]
+    assert (found.break_even_run, found.break_even_in) == (None, None)
+
+
+def test_a_run_is_expected_to_save_what_the_incumbent_saves_not_what_is_tried_or_audited_next() -> None:
+    world = audited()
+    found = answer(world)
+    assert [a.batch_size for a in world.decide().attempts] == [32], "an audit"
+    assert (found.per_run.value or 0.0) > 2000
+
+
+def test_on_slices_as_the_newest_after_a_change_of_the_data() -> None:
+    """64 first saves half, and after the change it costs three times as much as the default."""
+    found = {}
+    for runs in (16, 40):
+        world = World(replace(JOB, policy="knowledge_gradient"), NEEDS)
+        for n in range(runs):
+            b = 64 if n % 2 else 32
+            add(world, b, {32: 10.0, 64: 5.0 if n < 16 else 30.0}[b], data_slice=f"{n}")
+        found[runs] = answer(world), {c.since for c in world.belief.changes}
+    (before, none), (after, changes) = found[16], found[40]
+    assert none == set()
+    assert len(changes) == 1
+    assert before.per_run.value == pytest.approx(10 * FULL - cost(5.0), rel=0.15)
+    assert abs(after.per_run.value or math.inf) < 0.15 * 10 * FULL, "the incumbent is the default again"
+    estimated = [step.baseline.value for step in after.steps if not step.measured]
+    assert estimated == pytest.approx([10 * FULL] * 20, rel=0.2)
 
 
 def test_what_never_pays_has_no_break_even() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.model.trial import Origin, State, Trial
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import CORRELATION
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -102,6 +103,36 @@ def test_misses_in_a_row_are_the_sizes_doing_though_a_run_died_between_them() ->
     interrupted = fitted(world_of(*history, missed, died, missed, died, missed)).of(32)[:, [10, 12, 14]]
     assert (row == 40.0).mean() < 0.5
     assert (interrupted == 40.0).mean() == pytest.approx((row == 40.0).mean(), abs=0.05)
+
+
+def test_after_a_change_of_the_data_each_stretch_has_its_own_curve() -> None:
+    world = World(JOB, {})
+    for n in range(32):
+        world.add(32 if n % 2 else 64, State.CONVERGED, 10.0 if n < 16 or n % 2 else 30.0, data_slice=f"slice {n}")
+    epochs = fitted(world)
+    assert epochs.paths.stretch.tolist() == [0] * 16 + [1] * 16
+    assert epochs.of(32).mean(0) == pytest.approx([10.0] * 32, rel=0.15)
+    assert epochs.of(64)[:, 1:16:2].mean() == pytest.approx(10.0, rel=0.1)
+    assert epochs.of(64)[:, 17::2].mean() == pytest.approx(30.0, rel=0.1)
+    assert epochs.on_newest_slice(64).mean() == pytest.approx(30.0, rel=0.1)
+
+
+def test_the_newest_slice_is_as_hard_as_it_was() -> None:
+    hard = [math.exp(0.6 * math.sin(n / 3)) for n in range(24)]
+    runs = [(32, 10 * d, State.CONVERGED) if n % 2 else (64, 8 * d, State.CONVERGED) for n, d in enumerate(hard)]
+    for last in (15, 24):
+        newest = fitted(world_of(*runs[:last])).on_newest_slice(32).mean()
+        assert newest == pytest.approx(10 * hard[last - 1], rel=0.2), f"{hard[last - 1]:.1f} times the usual"
+
+
+def test_map_indexes_of_one_task_are_runs_of_their_own() -> None:
+    world = world_of((32, 10.0, State.CONVERGED), (64, 8.0, State.CONVERGED), (64, 7.0, State.CONVERGED))
+    places = [Origin(dag_id="d", run_id="r", task_id="t", map_index=index) for index in (0, 1, 1)]
+    log = [replace(trial, origin=origin) for trial, origin in zip(world.log, places, strict=True)]
+    found = slice_epochs(as_dataset(log, JOB), np.random.default_rng(0))
+    assert found is not None
+    assert list(found.column) == [("d", "r", "t", "0"), ("d", "r", "t", "1")]
+    assert [len(item.runs) for item in found.slices] == [1, 2]
 
 
 def test_the_newest_slice_and_estimates_by_hand() -> None:
