@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT
 from airflow_provider_zeus.reports.dataset import FOREIGN
 from airflow_provider_zeus.reports.savings import Savings, saving
 from tests.strategies import A40, CPU, REPRODUCIBLE, V100, jobs_and_logs, profiles
@@ -122,6 +123,15 @@ def test_what_an_epoch_draws_varies_from_run_to_run_and_is_known_from_few() -> N
     assert np.corrcoef(off.T)[np.triu_indices(4, 1)] == pytest.approx([0.2] * 6, abs=0.1)
     low, high = (found.steps[0].baseline.low, found.steps[0].baseline.high)
     assert low == high == pytest.approx(cost(8.0)), "measured: its own epochs, at its own cost"
+
+
+def test_what_the_default_draws_is_what_its_newest_runs_drew() -> None:
+    world = World(JOB, NEEDS)
+    for power_w in (280.0,) * 4 + (140.0,) * RATES_KEPT:
+        add(world, 32, 10.0, power_w=power_w, power_limit_w=None)
+    found = answer(world, profiles=[])
+    assert found.base.epoch_cost(1000.0, Weights.of(JOB, V100)) == pytest.approx(cost(1.0))
+    assert found.steps[0].baseline.value == pytest.approx(cost(10.0, 280.0)), "its own run"
 
 
 def test_where_the_default_ran_its_cost_is_measured() -> None:
