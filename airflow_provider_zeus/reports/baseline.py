@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 OURS = "a figure of one of its attempts is not known"
+ROUNDING = 1e-9  # relative difference up to which two costs are the same
 THEIRS = "the size of its slice or its energy is not known"
 
 
@@ -122,7 +123,7 @@ class Baseline:
         spent = total(r.spent(weights) for r in runs)
         exploration = total(r.exploration(weights) for r in runs)
         baseline = self._baseline(runs, weights, spent)
-        saved = baseline.plus(-(spent or 0.0))
+        saved = less(baseline, spent or 0.0)
         settled = saved.plus(exploration or 0.0)
         if exploration is None and saved.value is not None:
             settled = Estimate.missing("what exploration cost is not known")
@@ -139,6 +140,11 @@ class Baseline:
         if draws is None:
             return Estimate.missing(OURS if spent is None else THEIRS)
         return estimates(draws.sum(1, keepdims=True))[0]
+
+
+def less(baseline: Estimate, spent: float) -> Estimate:
+    """What was saved; 0, not what rounding leaves, where the default itself ran and spent the same."""
+    return baseline.mapped(lambda cost: 0.0 if math.isclose(cost, spent, rel_tol=ROUNDING) else cost - spent)
 
 
 def _at_full_power(o: Observation, profiled: LimitProfiles, b: int, full_w: float | None) -> Observation | None:

@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
 from airflow_provider_zeus.optimizer.policy import choose
-from airflow_provider_zeus.reports.baseline import OURS, THEIRS, Baseline, Saved
+from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, Saved, less
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
@@ -107,7 +107,7 @@ def _steps(runs: Sequence[RunTrials], base: Baseline, weights: Weights) -> tuple
         each, so_far = estimates(draws), estimates(draws.cumsum(1))
     sums = accumulate(spent, lambda a, b: None if a is None or b is None else a + b)
     saved = [
-        Estimate.missing(OURS) if ours is None else theirs.plus(-ours)
+        Estimate.missing(OURS) if ours is None else less(theirs, ours)
         for theirs, ours in zip(so_far, sums, strict=True)
     ]
     return tuple(
@@ -137,6 +137,8 @@ def _per_run(log: Dataset, base: Baseline, weights: Weights) -> Estimate:
     if not costs:
         return Estimate.missing(f"what a run of the incumbent {b} costs here is not known")
     own_cost = math.fsum(costs) / len(costs)
+    if math.isclose(own_cost, default_cost, rel_tol=ROUNDING):
+        own_cost = default_cost
     default = base.epochs.on_newest_slice(log.job.default_batch_size)
     return estimates((default_cost * default - own_cost * base.epochs.on_newest_slice(b))[:, None])[0]
 

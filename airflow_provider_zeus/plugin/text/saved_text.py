@@ -34,7 +34,7 @@ class Outcome:
         low, high, verb = estimate.low or 0.0, estimate.high or 0.0, "saved" if value >= 0 else "lost"
         kind = "even" if low < 0 < high or value == 0 else verb
         if low == high:
-            interval = "measured: the default itself ran"
+            interval = "measured"
         elif kind == "even":
             interval = f"90 % interval from a loss of {cost_text(-low, unit)} to a saving of {cost_text(high, unit)}"
         else:
@@ -103,7 +103,7 @@ def job_verdict(savings: Savings, *, all_of: bool = True) -> Verdict:
     count = "1 run" if savings.runs == 1 else f"{savings.runs:,} runs"
     subject = f"Over its {'' if all_of else 'newest '}{count} this job"
     found = verdict(savings.cost, subject, savings.default_batch_size, savings.full_power_w)
-    if savings.cost.saved.value is not None and savings.measured < savings.runs:
+    if savings.cost.saved.low != savings.cost.saved.high and savings.measured < savings.runs:
         ran = f"{savings.measured:,} of {savings.runs:,} runs"
         found.text += f" Estimated, not trained: the default itself ran in {ran}."
     return found
@@ -183,7 +183,7 @@ def _per_run(savings: Savings, source: Source) -> Tile:
     return Tile(
         name="A run saves" if value >= 0 else "A run loses",
         figure=words.cost(abs(value), unit),
-        note=f"expected of the next; {found.interval}",
+        note="expected of the next" + (f"; {found.interval}" if value else ""),
         kind=found.colour if value else "",
         source=source,
     )

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
@@ -139,6 +140,31 @@ def test_where_the_default_ran_its_cost_is_measured() -> None:
     add(world, 32, 10.0)
     baseline = answer(world).cost.baseline
     assert [baseline.value, baseline.low, baseline.high] == pytest.approx([10 * FULL] * 3)
+
+
+@REPRODUCIBLE
+@given(
+    st.lists(st.integers(1, 99), min_size=1, max_size=4),
+    st.floats(0.1, 1e6),
+    st.floats(0.1, 400.0),
+    st.sampled_from([997.0, 1000.0, 12_345.0]),
+    st.floats(0.0, 0.09),
+)
+def test_runs_of_the_default_at_full_power_saved_exactly_nothing(
+    runs: list[int], epoch_s: float, power_w: float, samples: float, rest: float
+) -> None:
+    """What rounding leaves is neither a saving nor a loss."""
+    world = World(JOB, NEEDS, samples=samples)
+    for epochs in map(float, runs):
+        time_s = epoch_s * epochs
+        energy_j = time_s * power_w
+        rests = {"rest_s": rest * time_s, "rest_j": rest * energy_j}
+        world.add(32, State.CONVERGED, epochs, time_s=time_s, energy_j=energy_j, power_limit_w=None, **rests)
+    found = answer(world, profiles=[])
+    for saved in (found.cost, found.energy, found.time):
+        assert saved.saved == Estimate(0.0, 0.0, 0.0)
+    assert {step.saved for step in found.steps} == {Estimate(0.0, 0.0, 0.0)}
+    assert found.per_run == Estimate(0.0, 0.0, 0.0)
 
 
 def test_what_left_no_model_is_exploration_and_is_shown_apart() -> None:

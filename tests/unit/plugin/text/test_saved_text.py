@@ -92,13 +92,16 @@ def test_the_default_alone_is_no_saving() -> None:
     alone = saved(0.0, 0.0, 0.0)
     for verdict in (saved_text.job_verdict(of_job(alone, measured=8)), saved_text.run_verdict(of_run(alone))):
         assert (verdict.kind, verdict.word) == ("even", "Undecided")
-    found = tiles(of_job(alone, measured=8, break_even_run=1))
+    found = tiles(of_job(alone, measured=8, break_even_run=1, per_run=Estimate(0.0, 0.0, 0.0)))
+    assert "measured" not in found["A run saves"].note, "it is yet to run"
     assert (found["Undecided: cost"].kind, found["Break-even"].figure.text) == ("warn", "undecided")
 
 
 def test_what_was_estimated_is_called_so() -> None:
     assert "2 of 8 runs" in saved_text.job_verdict(of_job(GOOD)).text
     assert "of 8 runs" not in saved_text.job_verdict(of_job(GOOD, measured=8)).text
+    exact = saved_text.job_verdict(of_job(saved(-200.0, -200.0, -200.0))).text
+    assert exact.endswith("measured."), "the other runs left no model: nothing of the sum is estimated"
     measured, estimated = (saved_text.run_verdict(of_run(GOOD, measured=m)).text for m in (True, False))
     assert estimated.startswith(measured)
     assert estimated != measured
