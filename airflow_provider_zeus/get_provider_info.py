@@ -91,6 +91,14 @@ def _display() -> dict[str, Any]:
             "both are set. Empty: not counted.",
             "2.10",
         ),
+        "tariff": _option(
+            "string",
+            "",
+            "Prices by month, day and hour as a JSON object (docs/signals.md), to show what another hour of the day "
+            "would cost. Empty: not shown.",
+            '{"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31, '
+            '"rules": [{"hours": "22-06", "value": 0.24}]}',
+        ),
         "pue": _option(
             "float",
             "",

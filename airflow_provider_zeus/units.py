@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-_ENERGY = ((3.6e6, 3.6e6, "kWh"), (1e6, 3600.0, "Wh"), (1e3, 1e3, "kJ"))  # from this many joules on, size, unit
+from collections.abc import Callable
+
+_JOULES = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
+
+
+def joules_text(joules: float) -> str:
+    """A cost [J] in J, kJ, MJ or GJ, with three digits: as it weighs time too it is no energy, and is on no bill."""
+    size, unit = next(((size, unit) for size, unit in _JOULES if abs(joules) >= 0.9995 * size), (1.0, "J"))
+    return f"{three_digits(joules / size)} {unit}"
 
 
 def energy_text(energy_j: float) -> str:
-    """Energy [J] in J, kJ, Wh or kWh, with three digits."""
-    size, unit = next(((size, unit) for least, size, unit in _ENERGY if abs(energy_j) >= 0.9995 * least), (1.0, "J"))
-    return f"{three_digits(energy_j / size)} {unit}"
+    """Energy [J] in kWh as on a bill, or in Wh below a tenth of one, with three digits."""
+    wh = energy_j / 3600.0
+    return f"{three_digits(wh / 1000)} kWh" if abs(wh) >= 99.95 else f"{three_digits(wh)} Wh"
 
 
 def time_text(time_s: float) -> str:
@@ -21,9 +29,14 @@ def time_text(time_s: float) -> str:
     return f"{minutes // 60:,} h {minutes % 60:02d} min"
 
 
+def costs_as(unit: str) -> Callable[[float], str]:
+    """The text of a cost: in joules (``unit`` "J"), or a time ("s") where time alone counts."""
+    return time_text if unit == "s" else joules_text
+
+
 def cost_text(cost: float, unit: str) -> str:
-    """A cost as energy (``unit`` "J"), or as time ("s") where time alone counts."""
-    return time_text(cost) if unit == "s" else energy_text(cost)
+    """A cost as text; ``unit`` as in :func:`costs_as`."""
+    return costs_as(unit)(cost)
 
 
 def three_digits(value: float) -> str:

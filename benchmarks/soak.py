@@ -34,6 +34,7 @@ HEARTBEAT_S, LEASE_S = 0.2, 1.0
 MOST_MIB, ANYWAY_MIB = 0.05, 8.0  # of memory that leaks: a recurrence; at once, however many there are
 STAYS_MIB = 24.0  # and of all that stays besides, however it came
 WARM = 0.2  # of the recurrences, before the first figures: caches are filled
+EPOCH_S = "ZEUS_SOAK_EPOCH_S"  # how long an epoch of a job takes, in a process that is to be killed
 PARTS = 4  # of the others, with figures at the end of each
 
 
@@ -193,7 +194,8 @@ def _killed(name: str, after_s: float) -> int:
 
     Not in a forked child: Airflow's API of ``dag.test()`` is a thread, which would not come along.
     """
-    child = subprocess.Popen([sys.executable, "-m", "benchmarks.soak", "--worker", name, "--once"])
+    slow = {**os.environ, EPOCH_S: "2.0"}  # its training lasts for seconds, so that the kill meets it
+    child = subprocess.Popen([sys.executable, "-m", "benchmarks.soak", "--worker", name, "--once"], env=slow)
     until_s = time.monotonic() + 60.0
     while child.poll() is None and not _open_trials(name) and time.monotonic() < until_s:
         time.sleep(0.02)
@@ -251,7 +253,7 @@ def _dag(name: str) -> Any:
         for epoch in run.epochs():
             for _ in range(5000 // run.batch_size):
                 run.step()
-            time.sleep(0.05)  # so that a kill finds a training
+            time.sleep(float(os.environ.get(EPOCH_S, "0.02")))
             run.report(accuracy=0.9 * (epoch + 1) / epochs[run.batch_size])
         return int(run.batch_size)
 

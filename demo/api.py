@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from demo.settings import DemoError
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # 127.0.0.1 is never behind a proxy
 
 

@@ -11,7 +11,7 @@ from demo.api import Api, part
 from demo.settings import CONSUMER, EMIT, HOME, PRODUCER, TRAIN, DemoError
 
 POLL_S = 0.5
-EMIT_TIMEOUT_S, TRAIN_TIMEOUT_S = 90.0, 300.0
+EMIT_TIMEOUT_S, TRAIN_TIMEOUT_S = 300.0, 600.0
 OVER = ("success", "failed")
 
 

@@ -15,7 +15,7 @@ from demo.api import Api
 from demo.processes import Process, members, tail
 from demo.settings import CONSUMER, HOME, LOGS, PRODUCER, ROOT, DemoError, airflow_env
 
-MIGRATE_TIMEOUT_S, START_TIMEOUT_S = 180.0, 180.0
+MIGRATE_TIMEOUT_S, START_TIMEOUT_S = 400.0, 400.0
 PARTS = {
     "api-server": ["api-server"],
     "dag-processor": ["dag-processor"],

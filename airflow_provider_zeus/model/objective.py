@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 OBJECTIVES = ("cost", "energy", "time")
 _SLOWDOWN = "max_slowdown="
+HALF_WIDTH = 0.02  # half of the 95 % confidence interval of J and s per sample at a profiled limit: aimed at [relative]
 
 Rate = tuple[float, float]  # (J, s) per sample
 

@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 from airflow_provider_zeus.model.power_points import thinned
-from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample
+from airflow_provider_zeus.model.trial import BATCH_SIZE, Observation, PowerPoint, ProfileSample
 
 MOST_TEXT = 1000  # characters of a text, such as the reason why a training ended
 MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
 _MOST_GPUS = 1000
 _MOST_PHASE = 50  # characters
 _TEXTS = {"device_model": MOST_TEXT, "energy_source": MOST_TEXT, "gpu_uuid": 10_000}  # of all GPUs, joined
-_FIELDS = frozenset(f.name for f in fields(Observation))
+_FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE})
 
 
 def truncated(text: str, most: int = MOST_TEXT) -> str:

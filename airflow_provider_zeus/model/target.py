@@ -65,6 +65,20 @@ class Target:
             )
         return metric >= self.value if self.higher_is_better else metric <= self.value
 
+    def doubt(self, metric: float) -> str:
+        """What looks wrong where one of target and metric is a share and the other one per cent; else empty.
+
+        Only of targets that are lower bounds: a loss above 1 is nothing unusual.
+        """
+        value = self.value or 0.0
+        if not self.higher_is_better or not (0 < value <= 1 < metric <= 100 or 0 < metric <= 1 < value <= 100):
+            return ""
+        kinds = ("a share", "per cent") if value <= 1 else ("per cent", "a share")
+        return (
+            f"{self.metric} {metric:g} was reported, and the target is {self} {value:g}: the target looks like "
+            f"{kinds[0]} and the report like {kinds[1]}"
+        )
+
     def pick(self, metrics: Mapping[str, float]) -> float:
         """The target's metric among those reported. Raises ReportError: it is missing, or not a finite number."""
         if self.metric not in metrics:

@@ -180,6 +180,10 @@ class PowerPoint:
     phase: str  # profile | train | validate
 
 
+BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
+TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Costs and metric of one trial; partial sums while it runs.
@@ -212,7 +216,12 @@ class Observation:
     learning_rate: float | None = None
     start_id: str | None = None  # start of the plan that observed it: two starts are two observations
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
-    reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None
+    reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None; BATCH_SIZE -> bypassed
+
+    @property
+    def bypassed(self) -> str | None:
+        """Why the run shows nothing of its batch size: it teaches nothing and counts as no saving. None: it does."""
+        return self.reasons.get(BATCH_SIZE)
 
     @property
     def where(self) -> Where | None:

@@ -38,7 +38,7 @@ class Belief:
     """What is known of a job. :func:`~airflow_provider_zeus.optimizer.learn.learn` says which trial enters where."""
 
     job: ZeusJob
-    newest: tuple[int, bool] = (0, False)  # highest trial number, and whether that trial died
+    newest: tuple[int, bool] = (0, False)  # highest trial number, and whether that trial died or taught nothing
     converged: tuple[Run, ...] = ()  # newest runs that reached the target: ``job.window``, and up to half as many more
     learned: int = 0  # how many such runs there were
     stopped: tuple[Run, ...] = ()  # as many newest runs that did not: Epochs(b) > epochs

@@ -25,15 +25,19 @@ KNOWN_RUNS = 2  # converged runs of a batch size before another one may show a c
 def learn(belief: Belief, trial: Trial) -> Belief:
     """The belief after one more trial. Pure.
 
-    Running trials, those without data and those of another ``job_version`` teach nothing. Epochs(b) is learnt from
+    Running trials, those without data and those of another ``job_version`` teach nothing; a run that did not use its
+    batch size, as far as can be told, teaches neither Epochs nor rates. Epochs(b) is learnt from
     conclusive runs to the job's current target whose run type is in ``learn_from``; rates from every trial that
     measured them; feasibility from out of memory, errors and deaths.
     """
     job, n = belief.job, trial.number
     if not trial.state.teaches or trial.spec.get("job_version", job.job_version) != job.job_version:
         return belief
-    changes: dict[str, object] = {"newest": max((n, trial.state.died), belief.newest)}
+    bypassed = trial.observation.bypassed is not None
+    changes: dict[str, object] = {"newest": max((n, trial.state.died or bypassed), belief.newest)}
     _learn_feasible(belief, trial, changes)
+    if bypassed:
+        return belief.changed(changes)
     _learn_rates(belief, trial, changes)
     if trial.state.conclusive and same_target(trial, job) and trial.origin.run_type in job.learn_from:
         _learn_epochs(belief, trial, changes)
@@ -44,7 +48,7 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     """The belief with the rates of these trials in place of its own: they are the same trials, re-costed."""
     known = replace(belief, rates={})
     for trial in trials:
-        if trial.state.teaches:
+        if trial.state.teaches and trial.observation.bypassed is None:
             changes: dict[str, object] = {}
             _learn_rates(known, trial, changes)
             if "rates" in changes:

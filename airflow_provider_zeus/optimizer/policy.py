@@ -98,7 +98,7 @@ def choose(
     context = _Context.of(job, belief, device, profiles)
     first = context.take_incumbent(held) if held else _explore(context) or _sample(context, seed)
     if first.batch_size != context.incumbent and belief.newest[1]:
-        first = context.take_incumbent("The run before died")  # so that a retry ends with a model
+        first = context.take_incumbent("The run before died or taught nothing")  # so that a retry ends with a model
     if first.batch_size == context.incumbent:
         return _with_stand_in(job, belief, device, Decision(attempts=(first,), seed=seed, policy=job.policy))
     attempts = context.bounded(first), context.after(first.batch_size)

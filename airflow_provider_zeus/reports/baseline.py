@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Rates, Weights
@@ -44,14 +44,26 @@ class Saved:
     exploration: float | None  # part of ``spent`` that left no model: given up, failed, excess of profiling
     settled: Estimate
 
+    def times(self, factor: float) -> Saved:
+        """The same in another unit; ``factor`` is at least 0."""
+        return replace(
+            self,
+            spent=None if self.spent is None else self.spent * factor,
+            baseline=self.baseline.times(factor),
+            saved=self.saved.times(factor),
+            exploration=None if self.exploration is None else self.exploration * factor,
+            settled=self.settled.times(factor),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The default batch size at full power: the epochs of each run, and what one epoch draws."""
 
     batch_size: int
-    epochs: SliceEpochs | None
+    epochs: SliceEpochs | None  # of all batch sizes; None: the log has no trial
     default_epochs: Vector | None  # (draw, run)
+    ended: Collection[RunId]  # runs in which the default itself trained to an end
     why_not: str | None  # why nothing can be compared
     rates: tuple[Rates, ...]  # of the newest runs of the default
     own_rates: Mapping[RunId, Rates]  # of the default's own run, where it trained to an end
@@ -77,8 +89,9 @@ class Baseline:
             why_not = f"the default batch size {b} has not run on this device"
         elif not rates:
             why_not = f"what the default batch size {b} draws at full power was neither measured nor profiled"
-        epochs = None if why_not else slice_epochs(log, np.random.default_rng(rng.getrandbits(64)))
-        return cls(b, epochs, epochs and epochs.of(b), why_not, rates, own, full_w, log.belief(), log.device)
+        epochs = slice_epochs(log, np.random.default_rng(rng.getrandbits(64)))
+        found, ended = (None, {}) if epochs is None else (epochs.of(b), epochs.ended(b))
+        return cls(b, epochs, found, frozenset(ended), why_not, rates, own, full_w, log.belief(), log.device)
 
     def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
         """EpochCost [J; s where time alone counts] at full power for a slice of this size; None where not known."""
@@ -90,7 +103,7 @@ class Baseline:
         of_size = {size: self.epoch_cost(size, weights) for size in {r.samples_per_epoch for r in runs if r.kept}}
 
         def cost(run: RunTrials) -> float | None:
-            own = self.own_rates.get(run_id(run.trials[0]))
+            own = self.own_rates.get(run.id)
             exact = None if own is None else own.epoch_cost(run.samples_per_epoch, weights)
             return of_size[run.samples_per_epoch] if exact is None else exact
 
@@ -98,46 +111,56 @@ class Baseline:
 
     def measured(self, run: RunTrials) -> bool:
         """Whether the default itself trained to an end in this run."""
-        return self.epochs is not None and self.epochs.measured(run_id(run.trials[0]), self.batch_size)
+        return run.id in self.ended
 
     def knows(self, runs: Sequence[RunTrials]) -> bool:
         """Whether all runs are among those that the epochs were estimated from."""
-        return self.epochs is not None and all(run_id(run.trials[0]) in self.epochs.column for run in runs)
+        return self.epochs is not None and all(run.id in self.epochs.column for run in runs)
 
     def draws(self, runs: Sequence[RunTrials], weights: Weights) -> Vector | None:
         """Draws (draw, run) of what the default would have cost; None where that of a run is not known."""
         import numpy as np
 
         costs = self.epoch_costs(runs, weights)
-        if self.epochs is None or self.default_epochs is None or None in costs:
+        if self.why_not or self.epochs is None or self.default_epochs is None or None in costs:
             return None
-        columns = [self.epochs.column[run_id(run.trials[0])] for run in runs]
-        sd = math.sqrt(run_variance(self.belief, self.device, weights))
-        sds = np.array([0.0 if self.measured(run) else sd for run in runs])
-        deviation = sds * (self.epochs.luck[:, columns] + self.epochs.luck[:, -1:] / math.sqrt(len(self.rates)))
-        found: Vector = self.default_epochs[:, columns] * np.array(costs) * np.exp(deviation)
+        columns = [self.epochs.column[run.id] for run in runs]
+        found: Vector = self.default_epochs[:, columns] * np.array(costs)
+        variance, of_mean = run_variance(self.belief, self.device, weights), 1.0 / len(self.rates)
+        if variance:
+            varies = np.array([not self.measured(run) for run in runs])
+            luck = self.epochs.luck[:, columns] + self.epochs.luck[:, -1:] * math.sqrt(of_mean)
+            # EpochCost is the mean of its runs, not their median
+            found *= np.exp((math.sqrt(variance) * luck - variance * (1.0 + of_mean) / 2) * varies)
         return found
 
-    def compare(self, runs: Sequence[RunTrials], weights: Weights, unit: str) -> Saved:
-        """Sum what the runs spent and what the default would have spent; missing with the reason where not known."""
+    def compare(self, runs: Sequence[RunTrials], weights: Weights, unit: str, draws: Vector | None = None) -> Saved:
+        """Sum what the runs spent and what the default would have spent; missing with the reason where not known.
+
+        :param draws: what :meth:`draws` gives for these runs and weights, where that is known already.
+        """
         spent = total(r.spent(weights) for r in runs)
         exploration = total(r.exploration(weights) for r in runs)
-        baseline = self._baseline(runs, weights, spent)
-        saved = less(baseline, spent or 0.0)
+        baseline = self._baseline(runs, weights, spent, draws)
+        lost_unknown = spent is None and baseline.value is not None  # a run without a model: what it lost is not known
+        saved = Estimate.missing(OURS) if lost_unknown else less(baseline, spent or 0.0)
         settled = saved.plus(exploration or 0.0)
         if exploration is None and saved.value is not None:
             settled = Estimate.missing("what exploration cost is not known")
         return Saved(unit=unit, spent=spent, baseline=baseline, saved=saved, exploration=exploration, settled=settled)
 
-    def _baseline(self, runs: Sequence[RunTrials], weights: Weights, spent: float | None) -> Estimate:
+    def _baseline(
+        self, runs: Sequence[RunTrials], weights: Weights, spent: float | None, draws: Vector | None
+    ) -> Estimate:
         if runs and not any(r.kept for r in runs):  # all of it is lost, even where the default is not known
             return Estimate(0.0, 0.0, 0.0)
         if self.why_not:
             return Estimate.missing(self.why_not)
         if not runs:
             return Estimate.missing("no run has ended yet")
-        draws = None if spent is None else self.draws(runs, weights)
-        if draws is None:
+        if spent is not None and draws is None:
+            draws = self.draws(runs, weights)
+        if spent is None or draws is None:
             return Estimate.missing(OURS if spent is None else THEIRS)
         return estimates(draws.sum(1, keepdims=True))[0]
 

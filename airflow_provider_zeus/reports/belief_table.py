@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
 from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.slice_epochs import RunId, run_id
 
 
 class BatchSizeStatus(StrEnum):
@@ -41,6 +42,7 @@ class BeliefRow:
     stopped: int  # given up or exhausted, within the window, on any device
     believed: Posterior
     observed: tuple[float, ...]  # cost of each converged run on this device, profiling included, oldest first
+    typical: tuple[float, ...]  # the same as it would have been on a typical slice of the data
     observed_mean: Estimate  # without an interval: ``observed`` shows the spread
 
 
@@ -60,10 +62,12 @@ def belief_table(
     *,
     profiles: Sequence[ProfileSample] = (),
     where: Where | None = None,
+    hardness: Mapping[RunId, float] | None = None,
 ) -> BeliefTable:
     """Tabulate every batch size of the log on one device (``where``; default: the newest).
 
     :param profiles: samples of that device; they give an EpochCost where no run measured one.
+    :param hardness: of each run's slice (``SliceEpochs.hardness``); default: all slices are typical.
     """
     log = as_dataset(trials, job, where)
     belief, device = log.belief(), log.device
@@ -76,10 +80,12 @@ def belief_table(
     )
     statuses = _statuses(log, belief, profiles, list(figures))
     observed: dict[int, list[float]] = {b: [] for b in figures}
+    typical: dict[int, list[float]] = {b: [] for b in figures}
     for trial in log.of_target().here():
         cost = observed_cost(trial.observation, weights)
         if trial.state is State.CONVERGED and trial.batch_size in observed and cost is not None:
             observed[trial.batch_size].append(cost)
+            typical[trial.batch_size].append(cost / (hardness or {}).get(run_id(trial), 1.0))
     lines = tuple(
         BeliefRow(
             batch_size=b,
@@ -89,6 +95,7 @@ def belief_table(
             stopped=sum(1 for n, size, _ in belief.stopped if size == b and n >= belief.window_start()),
             believed=figures[b],
             observed=tuple(observed[b]),
+            typical=tuple(typical[b]),
             observed_mean=Estimate(math.fsum(observed[b]) / len(observed[b]), reason="a mean of what was observed")
             if observed[b]
             else Estimate.missing("no run on this device reached the target with a known cost"),

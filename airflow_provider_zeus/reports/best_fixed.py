@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model.cost import Rates, Weights
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
 from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.reports.baseline import Baseline
@@ -24,21 +25,32 @@ class BestFixed:
     epochs: Mapping[RunId, float]  # expected, or its own, on the slice of each run
     rates: tuple[Rates, ...]
 
+    def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
+        """EpochCost [J; s where time alone counts] on a slice of this size; None where not known."""
+        costs = [c for r in self.rates if (c := r.epoch_cost(samples_per_epoch, weights)) is not None]
+        return math.fsum(costs) / len(costs) if costs else None
+
     def run(self, run: RunId, samples_per_epoch: float | None, weights: Weights) -> float | None:
         """Cost of one run [J; s where time alone counts] on its slice of this size; None where not known."""
-        costs = [c for r in self.rates if (c := r.epoch_cost(samples_per_epoch, weights)) is not None]
-        return self.epochs[run] * math.fsum(costs) / len(costs) if costs and run in self.epochs else None
+        epoch_cost = self.epoch_cost(samples_per_epoch, weights)
+        return None if epoch_cost is None or run not in self.epochs else self.epochs[run] * epoch_cost
 
 
 def best_fixed(log: Dataset, base: Baseline, weights: Weights, profiled: LimitProfiles) -> BestFixed | None:
     """The batch size that the job's policy holds for the cheapest: the one that runs where nothing is tried.
 
-    None where it has not run on this device, or nothing compares with the default.
+    None where it has not run on this device, or never reached its target.
     """
-    if base.epochs is None:
-        return None
     settings = {"pause_exploration": True}
     b = choose(log.job, log.belief(), device=log.device, settings=settings).attempts[-1].batch_size
+    return fixed(b, log, base, weights, profiled)
+
+
+def fixed(b: int, log: Dataset, base: Baseline, weights: Weights, profiled: LimitProfiles) -> BestFixed | None:
+    """One batch size; None where it has not run on this device, or never reached its target."""
+    reached = any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials)
+    if base.epochs is None or not reached:
+        return None
     best_w = profiled.best_w(b, weights)
     seen = [t.observation for t in log.here() if t.batch_size == b and t.state.kept_model]
     at_best = [] if best_w is None else [m for o in seen if (m := profiled.recosted(b, o, best_w)) is not None]

@@ -17,6 +17,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, St
 from airflow_provider_zeus.optimizer.belief import Belief, prior
 from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
 
+BYPASSED = "that did not use its batch size, as far as can be told"
 UNKNOWN_STATE = "in a state or phase that this version does not know"
 FOREIGN = "on another device or by another energy source, for joules and seconds"
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
@@ -74,8 +75,9 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
     A :class:`Dataset`, made for the same job, is returned as it is, so that several reports share one.
 
     Left out are: a second row of one trial (the row stored last stays), a state or phase that this version does not
-    know, a run whose slice of data was empty, another ``job_version``. A figure that is not finite, or below 0, counts
-    as missing. Old trials of another policy, another eta or another batch-size list stay: they are re-costed.
+    know, a run whose slice of data was empty, one that did not use its batch size (``Observation.bypassed``), another
+    ``job_version``. A figure that is not finite, or below 0, counts as missing. Old trials of another policy, another
+    eta or another batch-size list stay: they are re-costed.
     """
     if isinstance(trials, Dataset):
         return trials
@@ -83,12 +85,14 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
     once = list({t.number: t for t in rows}.values())
     known = [t for t in once if t.state in _STATES and t.planned.phase in _PHASES]
     trained = [t for t in known if t.state is not State.NO_DATA]
-    own = [t for t in trained if t.spec.get("job_version", job.job_version) == job.job_version]
+    used = [t for t in trained if t.observation.bypassed is None]
+    own = [t for t in used if t.spec.get("job_version", job.job_version) == job.job_version]
     steps: list[tuple[str, Sequence[Trial], Sequence[Trial]]] = [
         ("written twice", rows, once),
         (UNKNOWN_STATE, once, known),
         ("whose slice of data was empty", known, trained),
-        ("of another job_version", trained, own),
+        (BYPASSED, trained, used),
+        ("of another job_version", used, own),
     ]
     left_out = {why: len(before) - len(after) for why, before, after in steps if len(after) < len(before)}
     found = tuple(replace(t, observation=_finite(t.observation)) for t in own)

@@ -1,21 +1,27 @@
-"""What the newest trials of a job show of the job itself: two jobs under one id, a new target, a new device. Pure."""
+"""What the newest trials of a job show of the job itself. Pure.
+
+Two jobs under one id, a new target, a new device, a metric in another unit than the target, a target that is too easy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import Trial, Where
+from airflow_provider_zeus.model.trial import State, Trial, Where
 
 NEWEST = 30  # trials looked at
 TWO_JOBS = "two jobs"  # certain: their runs alternate
 OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
 TARGET, DEVICE = "target", "device"
-KINDS = (TWO_JOBS, OTHER_TASK, TARGET, DEVICE)
+UNIT = "unit"  # one of metric and target is a share, the other one per cent
+EASY = "easy"  # the first report reaches the target, in each of the newest runs
+KINDS = (TWO_JOBS, OTHER_TASK, TARGET, DEVICE, UNIT, EASY)
+EASY_RUNS = 3
 
 _Task = tuple[str, str, int]  # DAG, task, map index
 
@@ -31,7 +37,7 @@ class Remark:
     @property
     def is_warning(self) -> bool:
         """Whether something has to be mended; other remarks are notes."""
-        return self.kind == TWO_JOBS
+        return self.kind in (TWO_JOBS, UNIT)
 
 
 def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str | None = None) -> list[Remark]:
@@ -46,7 +52,7 @@ def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str
     if not trials:
         return []
     own = [t for t in trials if t.spec.get("job_version") == trials[-1].spec.get("job_version")]
-    found = [_other_job(own, reader), _new_target(own, reader), _new_device(own, device)]
+    found = [_other_job(own, reader), _new_target(own, reader), _new_device(own, device), _unit(own), _easy(own)]
     return sorted((remark for remark in found if remark is not None), key=lambda remark: remark.number)
 
 
@@ -104,6 +110,30 @@ def _new_device(trials: Sequence[Trial], device: Where | None) -> Remark | None:
     change = f"from {_device(old)} to {_device(new)}"
     text = f"The device changed at trial {number} {change}: energy and time of the two are not compared."
     return Remark(DEVICE, number, text)
+
+
+def _unit(trials: Sequence[Trial]) -> Remark | None:
+    """Whether the newest metric and its target are a share and per cent."""
+    newest = next((t for t in reversed(trials) if t.observation.metric is not None), None)
+    target = None if newest is None else _target(newest.spec)
+    if newest is None or newest.observation.metric is None or not isinstance(target, Target):
+        return None
+    doubt = replace(target, value=newest.observation.target_value or target.value).doubt(newest.observation.metric)
+    if not doubt:
+        return None
+    return Remark(UNIT, newest.number, f"{doubt[0].upper()}{doubt[1:]}. Report it in the unit of the target.")
+
+
+def _easy(trials: Sequence[Trial]) -> Remark | None:
+    """Whether the first report reached the target in each of the newest runs."""
+    newest = [t for t in trials if t.state is State.CONVERGED and t.observation.epochs is not None][-EASY_RUNS:]
+    if len(newest) < EASY_RUNS or any((t.observation.epochs or 0.0) > 1 for t in newest):
+        return None
+    text = (
+        f"Each of the newest {EASY_RUNS} runs reached {newest[-1].spec.get('target')} at its first report, so that no "
+        "batch size can need fewer epochs. Is the target too easy, or in another unit?"
+    )
+    return Remark(EASY, newest[-1].number, text)
 
 
 def _task(trial: Trial) -> _Task:

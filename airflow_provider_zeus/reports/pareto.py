@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.slice_epochs import RunId, run_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatingPoint:
-    """Mean time and energy to the target of one batch size at one power limit, without what profiling cost."""
+    """Mean time and energy to the target of one batch size at one power limit, without what profiling cost.
+
+    On a typical slice of the data, where the hardness of each run's slice is known.
+    """
 
     batch_size: int
     limit_w: float | None  # None: the device has no limit that could be read
@@ -41,10 +45,13 @@ def pareto(
     *,
     profiles: Sequence[ProfileSample] = (),
     where: Where | None = None,
+    hardness: Mapping[RunId, float] | None = None,
 ) -> ParetoFront:
     """(TTA [s], ETA [J]) of the runs that reached the job's target on one device (default: the newest).
 
     :param profiles: samples of that device: they add the limits at which no run has ended, as ``observed=False``.
+    :param hardness: of each run's slice (``SliceEpochs.hardness``): a run is divided by it, so that a batch size which
+        ran on easy slices alone does not look cheap.
 
     O(n log n) in trials, and in points.
     """
@@ -55,10 +62,11 @@ def pareto(
     groups: dict[tuple[int, float | None, bool], list[tuple[float, float]]] = {}
     for trial in runs:
         b, seen = trial.batch_size, trial.observation
+        hard = (hardness or {}).get(run_id(trial), 1.0)
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
         for o in (seen, *(profiled.recosted(b, seen, w) for w in unseen_w)):
             if o is not None and (pair := _to_target(o)) is not None:
-                groups.setdefault((b, o.power_limit_w, o is seen), []).append(pair)
+                groups.setdefault((b, o.power_limit_w, o is seen), []).append((pair[0] / hard, pair[1] / hard))
     points = [
         OperatingPoint(
             batch_size=b,

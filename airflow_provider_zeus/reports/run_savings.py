@@ -12,7 +12,7 @@ from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.runs import ENERGY, TIME, recurrences
+from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,9 @@ class RunSaving:
     cost: Saved  # Eq. 2
     energy: Saved
     time: Saved
+    where: Where
+    runs: tuple[RunTrials, ...]  # the run, where its attempts compare
+    base: Baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,20 @@ class Yardstick:
         elif base.why_not is None and not base.knows(runs):
             base = replace(base, why_not="it is older than the runs that the default's cost is estimated from")
         weights = Weights.of(self.job, log.device)
+
+        def compared(weights: Weights, unit: str) -> Saved:
+            found = base.compare(runs, weights, unit)
+            return found if runs else replace(found, spent=None, exploration=None)
+
         return RunSaving(
             default_batch_size=self.job.default_batch_size,
             full_power_w=base.full_power_w,
             kept=kept,
             measured=any(map(base.measured, runs)),
-            cost=base.compare(runs, weights, "s" if weights.time_alone else "J"),
-            energy=base.compare(runs, ENERGY, "J"),
-            time=base.compare(runs, TIME, "s"),
+            cost=compared(weights, "s" if weights.time_alone else "J"),
+            energy=compared(ENERGY, "J"),
+            time=compared(TIME, "s"),
+            where=self.where,
+            runs=tuple(runs),
+            base=base,
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.reports.dataset import Dataset
-from airflow_provider_zeus.reports.slice_epochs import run_id
+from airflow_provider_zeus.reports.slice_epochs import RunId, run_id
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
 RUNNING = "of a run that has not ended"
@@ -18,18 +19,23 @@ NO_TIME = "of a run whose attempts reported no time"
 DIED = "that failed before they reported anything: what they spent is not known"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunTrials:
     """The tries and attempts of one scheduled run, in order of number."""
 
     trials: tuple[Trial, ...]
 
-    @property
+    @cached_property
+    def id(self) -> RunId:
+        """The scheduled run."""
+        return run_id(self.trials[0])
+
+    @cached_property
     def kept(self) -> bool:
         """Whether the run left a model, below its target or not."""
         return any(map(self._keeps, self.trials))
 
-    @property
+    @cached_property
     def samples_per_epoch(self) -> float | None:
         """Size of the run's slice; None where no loader counted it."""
         for o in (t.observation for t in reversed(self.trials)):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
@@ -21,6 +22,9 @@ from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
 from airflow_provider_zeus.reports.slice_epochs import estimates
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,7 @@ class Savings:
     steps: tuple[RunningSum, ...]  # oldest first
     where: Where | None
     left_out: dict[str, int]
-    base: Baseline
+    base: Baseline = field(compare=False)  # holds arrays
 
 
 def saving(
@@ -72,9 +76,10 @@ def saving(
     weights = Weights.of(job, log.device)
     runs, left_out = recurrences(log)
     base = Baseline.of(log, LimitProfiles.of(profiles), rng)
-    cost = base.compare(runs, weights, "s" if weights.time_alone else "J")
+    draws = base.draws(runs, weights)
+    cost = base.compare(runs, weights, "s" if weights.time_alone else "J", draws)
     per_run = _per_run(log, base, weights)
-    steps = _steps(runs, base, weights)
+    steps = _steps(runs, base, weights, draws)
     even_run, even_in = _break_even(steps), None
     if even_run is None and cost.saved.value is not None and (per_run.low or 0.0) > 0:
         even_in = max(math.ceil(-cost.saved.value / (per_run.value or 0.0)), 1)
@@ -96,10 +101,9 @@ def saving(
     )
 
 
-def _steps(runs: Sequence[RunTrials], base: Baseline, weights: Weights) -> tuple[RunningSum, ...]:
+def _steps(runs: Sequence[RunTrials], base: Baseline, weights: Weights, draws: Vector | None) -> tuple[RunningSum, ...]:
     """Each run, and the sums up to it. Their intervals come from the same draws."""
     spent = [run.spent(weights) for run in runs]
-    draws = base.draws(runs, weights)
     if draws is None:
         why_not = base.why_not or THEIRS
         each = so_far = [Estimate.missing(why_not)] * len(runs)
@@ -130,7 +134,7 @@ def _per_run(log: Dataset, base: Baseline, weights: Weights) -> Estimate:
     b = choose(log.job, belief, device=log.device, settings=settings).attempts[-1].batch_size
     size = belief.slice_size[1] if belief.slice_size else None
     default_cost = base.epoch_cost(size, weights)
-    if base.epochs is None or default_cost is None:
+    if base.why_not or base.epochs is None or default_cost is None:
         return Estimate.missing(base.why_not or "what the default draws at full power is not known")
     rates = belief.rates.get((b, log.where), ()) if log.where else ()
     costs = [c for _, r in rates if (c := r.epoch_cost(size, weights)) is not None]

@@ -4,9 +4,9 @@ The model is the policy's (``slice_filter.py``): log Epochs(slice, b) = curve(b)
 slice did to the batch size that ran on it, it would have done to another one. Where that one itself ran to its end, its
 epochs are exact. All runs are drawn together, so that sums have an interval, too.
 
-A slice may lie out of reach of one batch size where another one reached its target. How often is learned from all
-complete runs; on a slice that every run missed another size is likely to have missed, too. Then it costs
-``max_epochs``.
+A slice may lie out of reach of one batch size where another one reached its target. How often is learned from the
+complete runs of all sizes that reached it elsewhere; on a slice that every run missed another size is likely to have
+missed, too. Then it costs ``max_epochs``.
 """
 
 from __future__ import annotations
@@ -51,21 +51,35 @@ class SliceEpochs(NamedTuple):
 
         log_epochs = self.paths.curve[:, self.paths.stretch, self.sizes[b]] + self.paths.difficulty + self.noise
         found: Vector = np.where(self.missed, self.max_epochs, np.exp(log_epochs).clip(1.0, self.max_epochs))
-        for i, item in enumerate(self.slices):
-            own = [r.epochs for r in item.runs if r.batch_size == b]
-            ended = self._ended(i, b)
-            if own:
-                found[:, i] = found[:, i].clip(max(own)) if ended is None else ended
+        own = {i: [r.epochs for r in item.runs if r.batch_size == b] for i, item in enumerate(self.slices)}
+        least = {i: max(epochs) for i, epochs in own.items() if epochs}
+        found[:, list(least)] = np.maximum(found[:, list(least)], list(least.values()))
+        ended = {self.column[run]: epochs for run, epochs in self.ended(b).items()}
+        found[:, list(ended)] = list(ended.values())
         return found
 
-    def measured(self, run: RunId, b: int) -> bool:
-        """Whether a batch size itself trained to an end in a run."""
-        i = self.column.get(run)
-        return i is not None and self._ended(i, b) is not None
+    def hardness(self) -> dict[RunId, float]:
+        """How many times the epochs of a typical slice of today each run's slice took, by the mean of its logarithm.
 
-    def _ended(self, i: int, b: int) -> float | None:
-        own = (r for r in self.slices[i].runs if r.batch_size == b)
-        return next((r.epochs for r in own if r.reached or r.epochs >= self.max_epochs), None)
+        Where the data changed, it includes what that changed for the batch sizes of the run.
+        """
+        import numpy as np
+
+        curve, found = self.paths.curve.mean(0), self.paths.difficulty.mean(0)
+        for i, item in enumerate(self.slices):
+            ran = [self.sizes[r.batch_size] for r in item.runs]
+            if ran:
+                found[i] += (curve[self.paths.stretch[i], ran] - curve[-1, ran]).mean()
+        return dict(zip(self.column, np.exp(found).tolist(), strict=True))
+
+    def ended(self, b: int) -> dict[RunId, float]:
+        """Epochs of a batch size in the runs in which it trained to an end."""
+        found = {}
+        for run, i in self.column.items():
+            own = (r for r in self.slices[i].runs if r.batch_size == b)
+            if (end := next((r.epochs for r in own if r.reached or r.epochs >= self.max_epochs), None)) is not None:
+                found[run] = end
+        return found
 
     def on_newest_slice(self, b: int) -> Vector:
         """Draws of the median epochs of a batch size on the newest slice."""
@@ -136,7 +150,9 @@ def _misses(
     """Draws (draw, run) of whether a batch size that did not run misses its target."""
     import numpy as np
 
-    complete = [r.reached for item in slices for r in item.runs if r.reached or r.epochs >= most]
+    able = {r.batch_size for item in slices for r in item.runs if r.reached}  # what others miss is no slice's doing
+    runs = (r for item in slices for r in item.runs if r.batch_size in able)
+    complete = [r.reached for r in runs if r.reached or r.epochs >= most]
     misses = len(complete) - sum(complete)
     anywhere = rng.beta(MISS + misses, REACH + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
     there = np.maximum(anywhere, rng.beta(BOTH_MISS, ONE_MISSES, DRAWS))

@@ -5,21 +5,29 @@ The choice is that of the job's own policy: it learns from the log under the cha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.optimizer.posterior import posteriors
-from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs
+from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, run_variance
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 NO_ENERGY = "no energy was measured at this batch size on this device"
 NO_TIME = "no time was measured at this batch size on this device"
+_RATE_SD = 0.01  # relative sd of the J and s of a sample at one limit: the profiler aims at a 95 % interval of 2 %
+PAUSED = {"pause_exploration": True}
 NO_LIMIT = "no power limit was measured at this batch size on this device"
 
 
@@ -37,6 +45,25 @@ class Forecast:
     energy_j: Estimate
     time_s: Estimate
     cost: Estimate
+    epoch_j: float | None  # energy of an epoch
+    epoch_s: float | None  # time of an epoch
+    observed: Observed  # runs that reached the target at this batch size and this limit, on this device
+
+    def epoch_cost(self, weights: Weights) -> float | None:
+        """EpochCost [J; s where time alone counts] of this choice under other weights; None where not known."""
+        if self.epoch_s is None or (self.epoch_j is None and weights.eta > 0):
+            return None
+        return weights.cost(self.epoch_j, self.epoch_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Means of complete runs; None where there is none, or a figure of one is not known."""
+
+    runs: int
+    energy_j: float | None
+    time_s: float | None
+    cost: float | None  # at the eta of the forecast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +72,23 @@ class WhatIf:
 
     now: Forecast
     then: Forecast
+    gain: Estimate  # what a run of ``then`` costs less than one of ``now``, both at the other eta, on the newest slice
     where: Where | None
     left_out: dict[str, int]
+
+    @property
+    def same(self) -> bool:
+        """Whether both choose the same batch size and power limit."""
+        now_w, then_w = self.now.limit_w, self.then.limit_w
+        limits = now_w is then_w is None or (
+            None not in (now_w, then_w) and abs((now_w or 0) - (then_w or 0)) <= SAME_W
+        )
+        return self.now.batch_size == self.then.batch_size and limits
+
+    @property
+    def gains(self) -> bool:
+        """Whether the other choice is surely cheaper: its interval holds no loss."""
+        return self.gain.low is not None and self.gain.low > 0
 
 
 def what_if(
@@ -56,36 +98,96 @@ def what_if(
     eta: float | None = None,
     profiles: Sequence[ProfileSample] = (),
     where: Where | None = None,
+    epochs: SliceEpochs | None = None,
 ) -> WhatIf:
-    """Forecast the run that another eta would choose, beside the one that today's eta chooses.
+    """Forecast the run that another eta would choose, beside the one that runs today.
 
     :param job: with its live settings applied.
     :param eta: weight of energy against time (Eq. 2); default the job's.
     :param profiles: samples of the device: with them each run is re-costed at the power limit that Eq. 7 finds at that
         eta (where the job's mode sets limits); without them the limits that the runs had are kept.
     :param where: the device whose joules and seconds count; default the newest.
+    :param epochs: the fit to these trials, where it was made already.
 
     Raises JobSpecError for an eta outside [0, 1].
     """
     changed = job if eta is None else replace(job, eta=eta)
     log, profiled = as_dataset(trials, job, where), LimitProfiles.of(profiles, job)
+    today = choose(job, log.belief(), profiles=profiles, device=log.device, settings=PAUSED).attempts[-1]
+    now = then = _forecast(log, job, profiled, today)
+    if changed.eta != job.eta:
+        then = _forecast(log, changed, profiled)
     return WhatIf(
-        now=_forecast(log, job, profiled),
-        then=_forecast(log, changed, profiled),
+        now=now,
+        then=then,
+        gain=_gain(log, now, then, Weights.of(changed, log.device), epochs),
         where=log.where,
         left_out=log.left_out,
     )
 
 
-def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles) -> Forecast:
+def _gain(log: Dataset, now: Forecast, then: Forecast, weights: Weights, epochs: SliceEpochs | None) -> Estimate:
+    """Joint draws of the one model of epochs: the slice's difficulty and the curve's level cancel where they may."""
+    cost_now, cost_then = now.epoch_cost(weights), then.epoch_cost(weights)
+    if cost_now is None or cost_then is None:
+        return Estimate.missing(NO_ENERGY)
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    epochs = epochs or slice_epochs(log.of_target(), rng)
+    if epochs is None:
+        return Estimate.missing("no run has ended yet")
+    noise = np.exp(_cost_sds(log, now, then, weights)[:, None] * rng.standard_normal((2, DRAWS)))
+    ours = epochs.on_newest_slice(now.batch_size) * cost_now * noise[0]
+    theirs = epochs.on_newest_slice(then.batch_size) * cost_then * noise[1]
+    return estimates((ours - theirs)[:, None])[0]
+
+
+def _cost_sds(log: Dataset, now: Forecast, then: Forecast, weights: Weights) -> Vector:
+    """Relative standard deviations of both EpochCosts: of the profile, and of the means of runs that vary.
+
+    Two limits of one batch size are compared by the same runs: these vary alike.
+    """
+    import numpy as np
+
+    belief, variances = log.belief(), np.full(2, _RATE_SD**2)
+    if now.batch_size != then.batch_size and log.where is not None:
+        runs = [len(belief.rates.get((b, log.where), ())) for b in (now.batch_size, then.batch_size)]
+        variances += run_variance(belief, log.device, weights) / np.maximum(runs, 1)
+    found: Vector = np.sqrt(variances)
+    return found
+
+
+def _observed(log: Dataset, b: int, limit_w: float | None, weights: Weights) -> Observed:
+    runs = [
+        t.observation
+        for t in log.of_target().here()
+        if t.batch_size == b
+        and t.state is State.CONVERGED
+        and (limit_w is None or abs((t.observation.power_limit_w or -1.0) - limit_w) <= SAME_W)
+    ]
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [v for v in values if v is not None]
+        return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+    return Observed(
+        runs=len(runs),
+        energy_j=mean([o.energy_j for o in runs]),
+        time_s=mean([o.time_s for o in runs]),
+        cost=mean([observed_cost(o, weights) for o in runs]),
+    )
+
+
+def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, today: PlannedAttempt | None = None) -> Forecast:
+    """``today``: what runs under this job; default: what it would choose if its runs had had their best limits."""
     device = log.device
     weights = Weights.of(job, device)
     best = {b: profiled.best_w(b, weights) for b in profiled.sums}
-    log = _at_best_limits(log, job, profiled, best)
+    raw, log = log, _at_best_limits(log, job, profiled, best)
     belief = log.belief()
     samples = [s for at in profiled.sums.values() for s in at.values()]
-    settings = {"pause_exploration": True}
-    attempt = choose(job, belief, profiles=samples, device=device, settings=settings).attempts[-1]
+    attempt = today or choose(job, belief, profiles=samples, device=device, settings=PAUSED).attempts[-1]
     b = attempt.batch_size
     costs = epoch_costs(belief, device, samples, weights)
     epochs = posteriors(belief, costs, {})[b].epochs
@@ -107,6 +209,9 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles) -> Forecast:
         energy_j=energy_j,
         time_s=time_s,
         cost=epochs.times(costs.get(b), NO_TIME if seconds is None else NO_ENERGY),
+        epoch_j=joules,
+        epoch_s=seconds,
+        observed=_observed(raw, b, limit_w, weights),
     )
 
 

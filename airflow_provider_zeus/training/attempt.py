@@ -13,10 +13,19 @@ from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.cost import Rates, Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, PowerPoint, ProfileSample, State
+from airflow_provider_zeus.model.trial import (
+    BATCH_SIZE,
+    TELL_STEPS,
+    Observation,
+    PlannedAttempt,
+    PowerPoint,
+    ProfileSample,
+    State,
+)
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import read
+from airflow_provider_zeus.training.batch_size_check import BatchSizeCheck
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.metering import AttemptMeter, DataWait
 from airflow_provider_zeus.training.profiling.profiler import Profiler, limits_to_measure
@@ -75,6 +84,8 @@ class LiveAttempt:
         self._adoptable = False  # steps began the present epoch before epochs() did
         self._resumed = 0  # epochs that the checkpoint had trained when this attempt began
         self._data_wait = DataWait()
+        self._check = BatchSizeCheck(planned.batch_size)
+        self._bypassed: str | None = None  # why the attempt teaches nothing of its batch size
         self.snapshot = Observation()  # sums up to the last reading; the heartbeat's thread sends it
         self._refresh()
 
@@ -131,6 +142,8 @@ class LiveAttempt:
         if not meter.training:
             self._start_training(first_step_done=True)
         meter.samples += samples
+        if samples != self.planned.batch_size:
+            self._check.add(samples)
         self._device.on_step(samples)
         now_s = self._device.now_s()
         if now_s >= meter.due_s and meter.take_due_readings(now_s):
@@ -151,8 +164,7 @@ class LiveAttempt:
         reached = target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached
-        self._metric, self._target_value = metric, target.value
-        self._refresh()
+        self._take(target, metric)
         if self.reached:
             self._warn_of_an_old_checkpoint()
         elif self._meter.epochs_done + self._resumed < self._max_epochs:
@@ -169,6 +181,8 @@ class LiveAttempt:
             with contextlib.suppress(Exception):  # after an error on the GPU every call may raise that error again
                 self._meter.end_training()
                 self._meter.advance(read(self._device))
+        self._check.close()
+        self._bypassed = self._why_bypassed()
         self._sweep.keep()
         self._sweep.log_missed_savings(self._meter.samples)
         self._data_wait.log_share()
@@ -233,6 +247,13 @@ class LiveAttempt:
         self._in_epoch = self._adoptable = False
         self._meter.end_epoch()
 
+    def _take(self, target: Target, metric: float) -> None:
+        """Keep the metric of an epoch; the first one that is in another unit than the target is warned of."""
+        if self._metric is None and (doubt := target.doubt(metric)):
+            log.warning("Zeus: %s. Report it in the unit of the target, or change the target.", doubt)
+        self._metric, self._target_value = metric, target.value
+        self._refresh()
+
     def _unreported_epoch(self, target: Target, epoch: int) -> ReportError:
         return ReportError(
             f"epoch {epoch} ended without run.report({target.metric}=...). Call it once per epoch; "
@@ -257,7 +278,19 @@ class LiveAttempt:
     def _refresh(self) -> None:
         """Put the sums of the last reading into ``snapshot``."""
         seen = replace(self._meter.observation(), metric=self._metric, target_value=self._target_value)
+        if self._bypassed:
+            seen = replace(seen, reasons={**seen.reasons, BATCH_SIZE: self._bypassed})
         self.snapshot = self._without_epochs(seen) if self._resumed else seen
+
+    def _why_bypassed(self) -> str | None:
+        """Why this attempt shows nothing of its batch size; a warning with the remedy where it does not."""
+        if self.no_data:
+            return None
+        meter = self._meter
+        why = self._check.why_not_used(meter.samples, meter.epochs_done, meter.samples_per_epoch)
+        if why is not None:
+            log.warning("Zeus: this run teaches nothing and counts as no saving: %s. Remedy: %s.", why, TELL_STEPS)
+        return why
 
     def _without_epochs(self, seen: Observation) -> Observation:
         """Leave the epochs out: after a checkpoint it is unknown how many epochs this batch size needs."""

@@ -94,8 +94,7 @@ class DistributedAttempt(LiveAttempt):
         reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached
-        self._metric, self._target_value = metric, target.value
-        self._refresh()
+        self._take(target, metric)
 
     def leave(self) -> None:
         """Exchange once more if the loop was left by ``break``; all processes must leave it in the same epoch.

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import soak
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def test_sixty_recurrences_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:

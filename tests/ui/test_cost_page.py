@@ -38,6 +38,10 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
     titles = ["Cost of each run", "Sum saved", "Belief per batch size", "Energy against time"]
     assert [b.get_attribute("data-title") for b in tab.locator(".chart-block").all()] == titles
     assert tab.locator(".chart-block h3 .badge").all_inner_texts() == ["simulated"] * 4
+    answers = tab.locator("#headline .answer")
+    assert [a.get_attribute("aria-label") for a in answers.all()] == ["Cost", "Saved", "Next run"]
+    assert answers.first.locator(".tile-figure").first.inner_text().endswith("Wh")
+    assert "batch size" in answers.last.inner_text()
     assert at.fine()
 
 
@@ -183,7 +187,7 @@ def test_moving_eta_changes_what_is_said(visit: Visit) -> None:
     at.page.keyboard.press("End")
     said.filter(has_text="At eta 1 the log says").wait_for()
     assert tab.locator("#what-if-table tbody tr").first.inner_text().split() == ["eta", "0.5", "1"]
-    tab.locator(".front figcaption").filter(has_text="equal cost at eta 1").wait_for()
+    tab.locator(".front figcaption").filter(has_text="what costs as much at eta 1").wait_for()
     assert tab.locator("#what-if-text .badge").inner_text() == "simulated"
     tab.get_by_label("Price per kWh").fill("0.3")
     tab.locator("#what-if-table tbody tr").filter(has_text="Money").wait_for()

@@ -61,17 +61,25 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     at = visit(page("saved"))
     tab = whole(at, "run-saved")
     assert tab.locator(".verdict").inner_text().startswith("✓ Saved: It saved ")
-    tiles = dict(zip(tab.locator(".tile-name").all_inner_texts(), tab.locator(".tile").all(), strict=True))
+    cost, won = tab.locator(".answer").all()
+    assert (
+        cost.locator(".tile-name").all_inner_texts()
+        == won.locator(".tile-name").all_inner_texts()
+        == ["Energy", "Time"]
+    )
+    energy = cost.locator(".tile-figure").first
+    assert (energy.inner_text(), energy.get_attribute("title").startswith("1,600.000 J = ")) == ("0.444 Wh", True)
+    assert won.locator(".good").count() == 2
+    assert "GPU counter" in cost.locator(".question").inner_text()
+    own = tab.locator(".tiles")
+    tiles = dict(zip(own.locator(".tile-name").all_inner_texts(), own.locator(".tile").all(), strict=True))
     assert list(tiles) == [
-        "Energy GPU counter",
-        "Time",
         "Cost GPU counter",
         "Batch size",
         "Power limit",
         "Saving GPU counter",
     ]
     assert "90 % interval" in tiles["Saving GPU counter"].inner_text()
-    assert tiles["Energy GPU counter"].locator(".tile-figure").get_attribute("title").startswith("1,600.000 J = ")
     size = open_store().recurrence(runs.DAG, "saved")[0].batch_size
     curve = tab.get_by_role("region", name=f"Energy and time per sample at batch size {size}")
     curve.get_by_role("row").first.wait_for()
@@ -95,8 +103,10 @@ def test_what_each_of_several_gpus_drew(visit: Visit, kinds: None) -> None:
     assert [r.inner_text().split()[:2] for r in table.get_by_role("row").all()[1:]] == [
         ["GPU", str(i)] for i in range(1, 5)
     ]
-    assert table.get_by_role("row", name="GPU 4").inner_text().split()[-4:] == ["1.29", "kJ", "40", "%"]
-    assert tab.locator(".chart-block.gpus .chart").get_attribute("aria-label").startswith("Energy of 4 GPUs, 610 J to ")
+    assert table.get_by_role("row", name="GPU 4").inner_text().split()[-4:] == ["0.36", "Wh", "40", "%"]
+    assert (
+        tab.locator(".chart-block.gpus .chart").get_attribute("aria-label").startswith("Energy of 4 GPUs, 0.169 Wh to ")
+    )
     assert "of all 4 GPUs" in tab.locator(".remark").inner_text()
     assert tab.evaluate(TOO_WIDE) <= 0
     assert at.fine()
@@ -107,7 +117,7 @@ def test_a_loss_is_said_as_plainly(visit: Visit, kinds: None) -> None:
     at = visit(page("lost"), theme="dark")
     tab = whole(at, "run-lost")
     assert tab.locator(".verdict").inner_text().startswith("✗ Lost: It lost ")
-    assert tab.locator(".tile.bad .tile-name").inner_text() == "Loss GPU counter"
+    assert tab.locator(".tiles .tile.bad .tile-name").inner_text() == "Loss GPU counter"
     assert at.fine()
 
 
@@ -119,7 +129,7 @@ def test_what_is_wrong_with_a_run_is_seen(visit: Visit, kinds: None) -> None:
     assert "left no model" in dead.locator(".verdict").inner_text()
     assert "was killed (signal 9)." in dead.locator(".attempts").inner_text()
     none = whole(visit(page("nosource")), "run-nosource")
-    assert none.locator(".tile .badge.no-source").first.inner_text() == "no source"
+    assert none.locator(".answer .badge.no-source").first.inner_text() == "no source"
     assert "set [zeus] cpu_watts" in none.locator(".tile").first.inner_text(), "the remedy"
     assert "nothing measured it" in none.locator(".power").inner_text()
 

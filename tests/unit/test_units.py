@@ -10,17 +10,15 @@ from airflow_provider_zeus.units import cost_text, energy_text, time_text
 @pytest.mark.parametrize(
     ("energy_j", "text"),
     [
-        (0.0, "0 J"),
-        (12.345, "12.3 J"),
-        (999.4, "999 J"),
-        (999.6, "1 kJ"),
-        (1234.0, "1.23 kJ"),
-        (999_499.0, "999 kJ"),
-        (999_600.0, "278 Wh"),
+        (0.0, "0 Wh"),
+        (12.345, "0.00343 Wh"),
+        (3600.0, "1 Wh"),
+        (359_640.0, "99.9 Wh"),
+        (359_900.0, "0.1 kWh"),
         (3_599_000.0, "1 kWh"),
         (5.4321e9, "1,510 kWh"),
         (5.4321e13, "15,100,000 kWh"),
-        (-1234.0, "-1.23 kJ"),
+        (-7200.0, "-2 Wh"),
     ],
 )
 def test_energy_takes_the_unit_that_fits(energy_j: float, text: str) -> None:
@@ -44,5 +42,19 @@ def test_times_never_show_sixty(time_s: float, text: str) -> None:
     assert time_text(time_s) == text
 
 
-def test_a_cost_is_energy_or_time() -> None:
-    assert (cost_text(1500.0, "J"), cost_text(90.0, "s")) == ("1.5 kJ", "1 min 30 s")
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [
+        (0.0, "0 J"),
+        (12.345, "12.3 J"),
+        (999.4, "999 J"),
+        (999.6, "1 kJ"),
+        (999_499.0, "999 kJ"),
+        (999_600.0, "1 MJ"),
+        (5.4321e9, "5.43 GJ"),
+        (-1234.0, "-1.23 kJ"),
+    ],
+)
+def test_a_cost_is_in_joules_and_no_energy_of_a_bill(cost: float, text: str) -> None:
+    assert cost_text(cost, "J") == text
+    assert cost_text(90.0, "s") == "1 min 30 s"

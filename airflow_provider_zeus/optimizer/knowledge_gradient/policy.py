@@ -59,7 +59,7 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
         why = f"Where {b} misses the target or does not fit: the next cheapest known to reach it."
         second = PlannedAttempt(batch_size=context.all_sizes[second_index], phase=Phase.INCUMBENT, why=why)
     if held is None and context.belief.newest[1]:
-        held = "The run before died"  # a retry has to end with a model
+        held = "The run before died or taught nothing"  # a retry has to end with a model
     if held is None and not context.epoch_costs:  # another device's joules rank batch sizes, but bound no run
         held = "No cost was measured on this device yet"
     if held is None and context.horizon < 1:

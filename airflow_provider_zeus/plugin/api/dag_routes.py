@@ -171,5 +171,6 @@ def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str 
 
 
 def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis:
-    dataset, profiles = reading.learned(store, dag_id, job_of(trials, store.settings(job_id)), trials)
-    return JobAnalysis.of(trials, dataset, profiles)
+    live = store.settings(job_id)
+    dataset, profiles = reading.learned(store, dag_id, job_of(trials, live), trials)
+    return JobAnalysis.of(trials, dataset, profiles, live)

@@ -16,14 +16,18 @@ SHADE = "#8a8f9840"  # behind a line that must stay readable
 Option = dict[str, Any]
 
 _SCALES = {
-    "J": ((3.6e6, "kWh"), (1e6, "Wh"), (1e3, "kJ"), (1.0, "J")),
+    "J": ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J")),
+    "Wh": ((3.6e5, "kWh"), (0.0, "Wh")),
     "s": ((3600.0, "h"), (60.0, "min"), (1.0, "s")),
 }
-_SIZES = {"kWh": 3.6e6, "Wh": 3600.0, "kJ": 1e3, "J": 1.0, "h": 3600.0, "min": 60.0, "s": 1.0}
+_SIZES = {"kWh": 3.6e6, "Wh": 3600.0, "GJ": 1e9, "MJ": 1e6, "kJ": 1e3, "J": 1.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
 
 def scale(most: float, unit: str) -> tuple[float, str]:
-    """The unit of an axis up to ``most`` [J or s]: its size, by which values are divided, and its name."""
+    """The unit of an axis up to ``most`` [J or s]: its size, by which values are divided, and its name.
+
+    :param unit: "J" of a cost, "Wh" of an energy, "s" of a time.
+    """
     scales = _SCALES[unit]
     name = next((name for least, name in scales if most >= least), scales[-1][1])
     return _SIZES[name], name

@@ -23,14 +23,17 @@ STANDINGS = {
     BatchSizeStatus.UNTAUGHT: "ran, taught nothing",
     BatchSizeStatus.UNTRIED: "not tried",
 }
-NOTE = "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included."
+NOTE = (
+    "Believed: expected cost of a run to the target. Observed: runs that reached it, profiling included, as they would "
+    "have been on a typical slice of the data; the table has what they cost."
+)
 
 
 def belief_chart(beliefs: Beliefs) -> Chart:
     """Chart of cost by batch size: the believed cost with its interval, the observed cost of each run."""
     table = _table(beliefs)
     costs = [row.believed.cost for row in beliefs.lines]
-    values = [v for row in beliefs.lines for v in row.observed] + [v for c in costs for v in (c.low, c.value, c.high)]
+    values = [v for row in beliefs.lines for v in row.typical] + [v for c in costs for v in (c.low, c.value, c.high)]
     ends = [v for v in values if v is not None and v > 0]
     if not ends:
         return Chart(
@@ -47,9 +50,9 @@ def belief_chart(beliefs: Beliefs) -> Chart:
             tip += f"believed {words.cost(value, beliefs.unit).text}\n{between(row.believed.cost, beliefs.unit)}"
             believed.append({"value": [i, number(value / size)], "tip": tip})
     observed = [
-        {"value": [i, number(v / size)], "tip": f"batch size {row.batch_size}\n{words.cost(v, beliefs.unit).text}"}
+        {"value": [i, number(v / size)], "tip": _observed_tip(row.batch_size, v, cost, beliefs.unit)}
         for i, row in enumerate(beliefs.lines)
-        for v in row.observed
+        for v, cost in zip(row.typical, row.observed, strict=True)
     ]
     wide = max(ends) > WIDE * min(ends)
     option = base(
@@ -73,6 +76,13 @@ def belief_chart(beliefs: Beliefs) -> Chart:
         ],
     )
     return Chart(title=TITLE, option=option, text=_summary(beliefs), note=NOTE, table=table)
+
+
+def _observed_tip(batch_size: int, typical: float, cost: float, unit: str) -> str:
+    return (
+        f"batch size {batch_size}\ncost {words.cost(cost, unit).text}\n"
+        f"on a typical slice {words.cost(typical, unit).text}"
+    )
 
 
 def _whiskers(rows: Sequence[BeliefRow], size: float) -> Option:

@@ -22,7 +22,7 @@ from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront
 
 TITLE = "Energy against time"
-FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "cheapest at this eta"
+FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "what runs at this eta"
 SLACK = 0.12  # room around the points, of their spread
 WIDE_PX, HIGH_PX = 360.0, 220.0  # of the smallest such chart, without its margins
 TEXT_PX, ROW_PX = 30, 14  # of a label
@@ -43,7 +43,7 @@ class _Plot:
         points = sorted(front.points, key=lambda p: p.tta_s)
         sizes = sorted({p.batch_size for p in points})
         colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(sizes)}
-        return cls(points, colours, _Axis.of([p.tta_s for p in points], "s"), _Axis.of([p.eta_j for p in points], "J"))
+        return cls(points, colours, _Axis.of([p.tta_s for p in points], "s"), _Axis.of([p.eta_j for p in points], "Wh"))
 
     def at(self, p: OperatingPoint) -> list[float]:
         return [number(p.tta_s / self.time.size), number(p.eta_j / self.energy.size)]
@@ -83,13 +83,18 @@ class _Plot:
         return rows
 
 
-def front_chart(front: ParetoFront, weights: Weights) -> Chart:
-    """Chart of the mean energy and time to the target per batch size and power limit, without profiling."""
+def front_chart(front: ParetoFront, weights: Weights, batch_size: int | None = None) -> Chart:
+    """Chart of the mean energy and time to the target per batch size and power limit, without profiling.
+
+    :param batch_size: that runs at these weights, by the policy, which knows more than these means; default: the
+        cheapest of them.
+    """
     if not front.points:
         return Chart(title=TITLE, note=front.reason or "")
     plot = _Plot.of(front)
     points = plot.points
-    best = min(points, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size))
+    chosen = [p for p in points if batch_size in (None, p.batch_size)]
+    best = min(chosen or points, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size))
     pareto = [plot.at(p) for p in points if p.on_front]
     series: list[Option] = [
         line(FRONT, LINE, pareto) | {"silent": True},
@@ -106,8 +111,9 @@ def front_chart(front: ParetoFront, weights: Weights) -> Chart:
         series=series,
     )
     note = (
-        "Numbers: batch size. Filled: runs had this power limit; hollow: it was only profiled. Dashed: equal cost at "
-        f"eta {weights.eta:g}; it touches what is cheapest."
+        "On a typical slice of the data. Numbers: batch size. Filled: runs had this power limit; hollow: it was only "
+        f"profiled. Dashed: what costs as much at eta {weights.eta:g} as what runs then; points below it look cheaper, "
+        "which the policy, whose intervals the belief shows, does not take for sure."
     )
     text = _summary(points, best, weights)
     return Chart(title=TITLE, option=option, text=text, note=note, table=_table(points, weights))
@@ -177,8 +183,8 @@ def _tip(p: OperatingPoint) -> str:
 def _summary(points: Sequence[OperatingPoint], best: OperatingPoint, weights: Weights) -> str:
     front = sum(p.on_front for p in points)
     return (
-        f"{len(points)} pairs of batch size and power limit, {front} of them on the Pareto front. Cheapest at eta "
-        f"{weights.eta:g}: batch size {best.batch_size}, {_limit(best)}, {words.duration(best.tta_s).text} and "
+        f"{len(points)} pairs of batch size and power limit, {front} of them on the Pareto front. At eta "
+        f"{weights.eta:g} runs batch size {best.batch_size}, {_limit(best)}, {words.duration(best.tta_s).text} and "
         f"{words.energy(best.eta_j).text}."
     )
 

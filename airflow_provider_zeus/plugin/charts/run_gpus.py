@@ -30,7 +30,7 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
     shown = [(n, t, each) for n, t, each in found if t.observation.energy_source == of]
     names = list(dict.fromkeys(name for *_, each in shown for name in each))
     sums = [sum(each.get(name, 0.0) for *_, each in shown) for name in names]
-    size, unit = scale(max(sums), "J")
+    size, unit = scale(max(sums), "Wh")
     option = base(
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},

@@ -1,6 +1,6 @@
 // The tab of a DAG: what its job saved, charts, what-if, and the table of its runs.
 import {
-  airflow, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
+  airflow, answerBlock, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
   showLeftOut, showList, sourceBadges, stateBadge, template, tileItem, tryAgain, verdictLine,
 } from "./ui.js";
 import { chartBlock } from "./charts.js";
@@ -44,6 +44,10 @@ async function showCharts(waiting, job) {
   const box = byId("charts");
   try {
     const answer = await waiting;
+    byId("headline").replaceChildren(...answer.headline.map(answerBlock));
+    byId("headline").removeAttribute("aria-busy");
+    byId("shift").textContent = answer.shift;
+    byId("shift").hidden = !answer.shift;
     byId("summary-line").replaceChildren(verdictLine(answer.verdict));
     byId("tiles").replaceChildren(...answer.tiles.map(tileItem));
     byId("whose").replaceChildren(`Figures of ${answer.whose || "an unknown device"} `, ...sourceBadges(answer.source));
@@ -54,6 +58,7 @@ async function showCharts(waiting, job) {
     box.removeAttribute("aria-busy");
     await showWhatIf(byId("what-if"), job, box.querySelector(".front"));
   } catch (problem) {
+    byId("headline").remove();
     box.removeAttribute("aria-busy");
     box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
   }

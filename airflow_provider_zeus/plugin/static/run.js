@@ -1,6 +1,6 @@
 // The tab of a run: a part for each of its tasks and map indexes with a Zeus job.
 import {
-  api, byId, dagId, element, fetchJson, figure, jobId, present, runId, say, showJobs, showList, sourceBadges, stateBadge,
+  answerBlock, api, byId, dagId, element, fetchJson, figure, jobId, present, runId, say, showJobs, showList, sourceBadges, stateBadge,
   table, template, tileItem, tryAgain, verdictLine,
 } from "./ui.js";
 import { chartBlock, forgetIn, updateChart } from "./charts.js";
@@ -53,7 +53,8 @@ function fill(content, { parts, store, refresh_s: every }) {
 }
 
 function summary(parts) {
-  const find = (part, name) => part.tiles.find((tile) => tile.name === name)?.figure.text ?? "–";
+  const tiles = (part) => [...part.headline[0].figures, ...part.tiles];
+  const find = (part, name) => tiles(part).find((tile) => tile.name === name)?.figure.text ?? "–";
   return {
     caption: "Tasks of this run",
     columns: ["Task", "Job", "Batch size", "Energy", "Time", "Cost", "Verdict", "State", "Source"],
@@ -108,6 +109,7 @@ function partBody(part) {
   showList(settings, part.settings.map((text) => `Live setting: ${text}`));
   return [
     ...(part.progress ? [progressBar(part.progress)] : []),
+    element("div", null, { class: "headline" }, ...part.headline.map(answerBlock)),
     verdictLine(part.verdict),
     element("ul", null, { class: "tiles", "aria-label": "What this run cost" }, ...part.tiles.map(tileItem)),
     ...part.notes.map((text) => element("p", text, { class: "note remark" })),

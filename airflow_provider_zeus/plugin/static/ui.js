@@ -194,6 +194,19 @@ export function tileItem({ name, figure: value, note, kind, source }) {
     head, figure("div", value, { class: "tile-figure" }), element("div", note, { class: "note" }));
 }
 
+/** An Answer: its question, its figures side by side, and its note. */
+export function answerBlock({ question, about, figures, note }) {
+  const items = figures.map(({ name, figure: value, note: why, kind }) =>
+    element("li", null, { class: `tile ${kind}` },
+      element("div", name, { class: "tile-name" }), figure("div", value, { class: "tile-figure" }),
+      element("div", why, { class: "note" })));
+  const badges = new Map(figures.flatMap(({ source }) => (source.text ? [[source.text, source]] : [])));
+  return element("section", null, { class: "answer", "aria-label": question },
+    element("p", null, { class: "question" }, element("strong", question), element("span", about ? ` ${about} ` : " ", { class: "note" }), ...[...badges.values()].flatMap(sourceBadges)),
+    ...(items.length ? [element("ul", null, { class: "figures" }, ...items)] : []),
+    ...(note ? [element("p", note, { class: "note" })] : []));
+}
+
 export function showList(list, texts) {
   list.replaceChildren(...texts.map((text) => element("li", text)));
   list.hidden = texts.length === 0;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.trial import TELL_STEPS, Trial
 
 
 def untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
@@ -20,6 +20,17 @@ def untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
         f"epochs a size needs is not learned from {them}. {their} shown as any run's. "
         f"{_remedy(learn_from, sorted(counts))}"
     )
+
+
+def bypassed(trials: Iterable[Trial]) -> str:
+    """That runs did not use their batch size as far as can be told, and what to do; empty where all did."""
+    found = [t for t in trials if t.observation.bypassed is not None]
+    if not found:
+        return ""
+    newest = max(found, key=lambda t: t.number)
+    count = len({(t.origin.run_id, t.origin.task_id, t.origin.map_index) for t in found})
+    which = "1 run teaches nothing and counts" if count == 1 else f"{count:,} runs teach nothing and count"
+    return f"{which} as no saving: {newest.observation.bypassed}. {TELL_STEPS[0].upper()}{TELL_STEPS[1:]}."
 
 
 def none_teaches(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Figure, Source, Tile, Verdict
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
-from airflow_provider_zeus.units import cost_text
+from airflow_provider_zeus.units import cost_text, costs_as
 
 NOTABLE = 0.05  # exploration from this share of a run's cost on is named
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
@@ -29,27 +29,29 @@ class Outcome:
     interval: str  # 90 % interval, or that it was measured
 
     @classmethod
-    def of(cls, value: float, estimate: Estimate, unit: str, baseline: float | None = None) -> Outcome:
-        """``value``: that of the estimate, which is known and has an interval."""
+    def of(
+        cls, value: float, estimate: Estimate, text: Callable[[float], str], baseline: float | None = None
+    ) -> Outcome:
+        """``value``: that of the estimate, which is known and has an interval; ``text``: of an amount."""
         low, high, verb = estimate.low or 0.0, estimate.high or 0.0, "saved" if value >= 0 else "lost"
         kind = "even" if low < 0 < high or value == 0 else verb
         if low == high:
             interval = "measured"
         elif kind == "even":
-            interval = f"90 % interval from a loss of {cost_text(-low, unit)} to a saving of {cost_text(high, unit)}"
+            interval = f"90 % interval from a loss of {text(-low)} to a saving of {text(high)}"
         else:
             least, most = sorted((abs(low), abs(high)))
-            interval = f"90 % interval {cost_text(least, unit)} to {cost_text(most, unit)}"
+            interval = f"90 % interval {text(least)} to {text(most)}"
         colour = {"saved": "good", "lost": "bad", "even": "warn"}[kind]
         share = f"{abs(100 * value / baseline):.0f} %" if baseline else ""
-        return cls(verb, kind, colour, cost_text(abs(value), unit), share, interval)
+        return cls(verb, kind, colour, text(abs(value)), share, interval)
 
 
 def verdict(saved: Saved, subject: str, default_batch_size: int, full_power_w: float | None) -> Verdict:
     """Whether it was worth it, in a sentence. ``subject``: its first words, such as "It"."""
     if saved.saved.value is None:
         return unknown(saved.saved.reason or "")
-    found = Outcome.of(saved.saved.value, saved.saved, saved.unit, saved.baseline.value)
+    found = Outcome.of(saved.saved.value, saved.saved, costs_as(saved.unit), saved.baseline.value)
     what = "time" if saved.unit == "s" else "cost"
     if saved.saved.value == 0:
         text = f"{subject} only trained batch size {default_batch_size}, the default, at full power: nothing compares."
@@ -75,7 +77,8 @@ def saved_tile(names: tuple[str, str, str], saved: Saved, source: Source) -> Til
     value, reason = saved.saved.value, saved.saved.reason or ""
     if value is None:
         return missing_tile(names[0], reason)
-    found, figure = Outcome.of(value, saved.saved, saved.unit, saved.baseline.value), words.cost(abs(value), saved.unit)
+    found = Outcome.of(value, saved.saved, costs_as(saved.unit), saved.baseline.value)
+    figure = words.cost(abs(value), saved.unit)
     text = f"{found.verb} about {figure.text}" if found.kind == "even" else figure.text
     return Tile(
         name=names[("saved", "lost", "even").index(found.kind)],
@@ -84,10 +87,6 @@ def saved_tile(names: tuple[str, str, str], saved: Saved, source: Source) -> Til
         kind=found.colour,
         source=source,
     )
-
-
-def _names(what: str) -> tuple[str, str, str]:
-    return f"Saved: {what}", f"Lost: {what}", f"Undecided: {what}"
 
 
 def missing_tile(name: str, why: str) -> Tile:
@@ -109,39 +108,14 @@ def job_verdict(savings: Savings, *, all_of: bool = True) -> Verdict:
     return found
 
 
-def job_tiles(savings: Savings, source: Source, factors: Factors, gpus: int, *, all_of: bool = True) -> list[Tile]:
-    """Figures at the top of a job's tab. ``all_of``: the log holds no older runs."""
-    energy, time = savings.energy.saved.value, savings.time.saved.value
-    converted = (("money", factors.money(energy, time, gpus)), ("CO₂e", factors.carbon(energy)))
+def job_tiles(savings: Savings, source: Source, *, all_of: bool = True) -> list[Tile]:
+    """Figures of a job in its own unit of cost, below its first line. ``all_of``: the log holds no older runs."""
     return [
-        saved_tile(_names("cost"), savings.cost, source),
+        saved_tile(("Saved: cost", "Lost: cost", "Undecided: cost"), savings.cost, source),
         _exploration(savings.cost, source),
         break_even(savings, all_of=all_of),
         _per_run(savings, source),
-        saved_tile(_names("energy"), savings.energy, source),
-        saved_tile(_names("time"), savings.time, source),
-        *(
-            _converted(name, figure, savings.energy, source)
-            for name, figure in converted
-            if figure is not None and figure.value is not None
-        ),
     ]
-
-
-def _converted(what: str, figure: Figure, energy: Saved, source: Source) -> Tile:
-    """Money or CO2e that was saved: as undecided as the energy that it is made of."""
-    low, high, lost = energy.saved.low or 0.0, energy.saved.high or 0.0, (figure.value or 0.0) < 0
-    kind = 2 if low < 0 < high else 1 if lost else 0
-    text = figure.text.removeprefix("-")
-    if kind == 2:
-        text = f"{'lost' if lost else 'saved'} about {text}"
-    return Tile(
-        name=_names(what)[kind],
-        figure=figure.model_copy(update={"text": text}),
-        note="converted by [zeus]",
-        kind=("good", "bad", "warn")[kind],
-        source=source,
-    )
 
 
 def _exploration(cost: Saved, source: Source) -> Tile:
@@ -149,8 +123,10 @@ def _exploration(cost: Saved, source: Source) -> Tile:
     if cost.exploration is None:
         return Tile(name=name, figure=words.missing("a figure of one of its attempts is not known"))
     if cost.settled.value is not None:
-        found = Outcome.of(cost.settled.value, cost.settled, cost.unit)
-        note += f"; without it {found.verb}: {found.amount}"
+        found = Outcome.of(cost.settled.value, cost.settled, costs_as(cost.unit))
+        note += (
+            f"; without it {'undecided' if found.kind == 'even' else f'{found.verb} {found.amount}'}, {found.interval}"
+        )
     return Tile(name=name, figure=words.cost(cost.exploration, cost.unit), note=note, source=source)
 
 
@@ -179,14 +155,12 @@ def _per_run(savings: Savings, source: Source) -> Tile:
     value, unit = savings.per_run.value, savings.cost.unit
     if value is None:
         return missing_tile("A run saves", savings.per_run.reason or "")
-    found = Outcome.of(value, savings.per_run, unit)
-    return Tile(
-        name="A run saves" if value >= 0 else "A run loses",
-        figure=words.cost(abs(value), unit),
-        note="expected of the next" + (f"; {found.interval}" if value else ""),
-        kind=found.colour if value else "",
-        source=source,
-    )
+    found, figure = Outcome.of(value, savings.per_run, costs_as(unit)), words.cost(abs(value), unit)
+    note = "expected of the next" + (f"; {found.interval}" if value else "")
+    if value and found.kind == "even":
+        figure.text, note = "undecided", f"{found.verb} about {found.amount} is {note}"
+    name = "A run loses" if found.kind == "lost" else "A run saves"
+    return Tile(name=name, figure=figure, note=note, kind=found.colour if value else "", source=source)
 
 
 # --- a run
@@ -214,7 +188,7 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
 
 
 def run_tile(saving: RunSaving | None, source: Source, why_not: str = "") -> Tile:
-    """The saving of a run with its interval, and the change of energy and of time."""
+    """The saving of a run with its interval, in the unit of its cost."""
     if saving is None:
         return missing_tile("Saving", why_not)
     tile = saved_tile(("Saving", "Loss", "Undecided"), saving.cost, source)
@@ -226,8 +200,4 @@ def run_tile(saving: RunSaving | None, source: Source, why_not: str = "") -> Til
         return tile
     ends = (words.cost(v or 0.0, saving.cost.unit).exact for v in (saving.cost.baseline.value, saving.cost.spent))
     tile.figure.exact = "the default's {} minus its own {}".format(*ends)
-    for name, saved in (("energy", saving.energy), ("time", saving.time)):
-        if saved.baseline.value and saved.saved.value is not None:
-            change = f"{-100 * saved.saved.value / saved.baseline.value:+.0f}\u00a0%".replace("-", "−")
-            tile.note += f"; {name} {change}"
     return tile

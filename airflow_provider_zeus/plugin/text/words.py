@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
-from airflow_provider_zeus.units import energy_text, time_text
+from airflow_provider_zeus.units import energy_text, joules_text, time_text
 
 STATES = {
     State.RUNNING: "running",
@@ -29,7 +29,7 @@ PHASES = {
     Phase.EXPLORE: "exploring",
     Phase.RETURN: "tried again",
     Phase.SAMPLE: "sampling",
-    Phase.INCUMBENT: "cheapest known",
+    Phase.INCUMBENT: "exploiting",
     Phase.AUDIT: "measuring the default",
     Phase.PINNED: "pinned",
     Phase.FALLBACK: "without the log",
@@ -54,7 +54,7 @@ SIMULATED = "simulated"
 
 
 def energy(energy_j: float) -> Figure:
-    """Energy [J] in the unit that fits; exactly in joules and kilowatt hours."""
+    """Energy [J] in Wh or kWh; exactly in joules and kilowatt hours."""
     exact = f"{energy_j:,.3f} J = {energy_j / 3.6e6:,.6g} kWh"
     return Figure(value=energy_j, text=energy_text(energy_j), exact=exact)
 
@@ -76,7 +76,7 @@ def watts(power_w: float) -> Figure:
 
 def cost(value: float, unit: str) -> Figure:
     """A cost in joules, or in seconds where time alone counts."""
-    return duration(value) if unit == "s" else energy(value)
+    return duration(value) if unit == "s" else Figure(value=value, text=joules_text(value), exact=f"{value:,.3f} J")
 
 
 def missing(why: str) -> Figure:

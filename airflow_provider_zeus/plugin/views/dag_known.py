@@ -19,7 +19,10 @@ from airflow_provider_zeus.plugin.views.models import Source
 from airflow_provider_zeus.reports.best_fixed import BestFixed, best_fixed
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.pareto import ParetoFront, pareto
 from airflow_provider_zeus.reports.savings import Savings, saving
+from airflow_provider_zeus.reports.slice_epochs import RunId
+from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
 
 RunKey = tuple[str, str, int]  # run id, task id, map index
 
@@ -42,11 +45,18 @@ class JobAnalysis:
     weights: Weights
     saving: Savings
     best: BestFixed | None
+    next_run: Upcoming
     marks: Sequence[HistoryBreak]
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSample]) -> JobAnalysis:
-        """``trials``: also those of other versions of the job; ``profiles``: of the dataset's device."""
+    def of(
+        cls,
+        trials: Sequence[Trial],
+        log: Dataset,
+        profiles: Sequence[ProfileSample],
+        live: Mapping[str, Any] | None = None,
+    ) -> JobAnalysis:
+        """``trials``: also those of other versions of the job; ``profiles``: of the device; ``live``: live settings."""
         weights = Weights.of(log.job, log.device)
         found = saving(log, log.job, rng=random.Random(0), profiles=profiles)
         return cls(
@@ -54,7 +64,8 @@ class JobAnalysis:
             profiles=profiles,
             weights=weights,
             saving=found,
-            best=best_fixed(log.of_target(), found.base, weights, LimitProfiles.of(profiles)),
+            best=best_fixed(log.of_target(), found.base, weights, LimitProfiles.of(profiles, log.job)),
+            next_run=upcoming(log.of_target(), found.base, profiles=profiles, trials=trials, settings=live),
             marks=[*_changepoints(log), *_restarts(trials)],
         )
 
@@ -62,6 +73,16 @@ class JobAnalysis:
     def unit(self) -> str:
         """Of costs: J, or s where time alone counts."""
         return "s" if self.weights.time_alone else "J"
+
+    @property
+    def hardness(self) -> dict[RunId, float]:
+        """How hard the slice of each run was; empty where nothing is estimated."""
+        epochs = self.saving.base.epochs
+        return epochs.hardness() if epochs else {}
+
+    def front(self) -> ParetoFront:
+        """Energy against time, each run as on a typical slice."""
+        return pareto(self.log, self.log.job, profiles=self.profiles, hardness=self.hardness)
 
     @property
     def source(self) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Short, Source, Table, Tile, Total, Verdict
+from airflow_provider_zeus.plugin.views.models import Answer, Chart, RunRow, Short, Source, Table, Tile, Total, Verdict
 
 
 class DagAnswer(BaseModel):
@@ -28,6 +28,8 @@ class DagCharts(BaseModel):
     """Verdict, tiles and charts of all runs together."""
 
     note: str | None = None  # instead of all: why there is nothing
+    headline: list[Answer] = []  # what it cost, what it saved, what runs next
+    shift: str = ""  # what another hour of the day would have cost, in a sentence
     verdict: Verdict | None = None
     tiles: list[Tile] = []
     whose: str = ""  # the device of the figures

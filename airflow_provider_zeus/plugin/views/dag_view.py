@@ -12,14 +12,14 @@ from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
-from airflow_provider_zeus.plugin.text import run_notes, saved_text, words
+from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of, left_out, run_key
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts
 from airflow_provider_zeus.plugin.views.models import RunRow
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import belief_table
-from airflow_provider_zeus.reports.pareto import pareto
+from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.reports.slice_epochs import run_id
 
 RUNS = 200  # in the table at once unless the reader asks for more
@@ -64,7 +64,7 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
     """Verdict, tiles and charts of the runs. ``more``: the log holds older runs than these."""
     log, saving = known.log, known.saving
     rows = costs.rows_of(trials, log.job)
-    notes = [run_notes.shared_job(trials), run_notes.untaught(trials, log.job.learn_from)]
+    notes = [run_notes.bypassed(trials), run_notes.shared_job(trials), run_notes.untaught(trials, log.job.learn_from)]
     gaps = [*filter(None, notes), *left_out(saving.left_out)]
     if more:
         gaps = [
@@ -72,8 +72,12 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
             *gaps,
         ]
     return DagCharts(
+        headline=headline.of_job(saving, known.next_run, known.source, factors, all_of=not more),
+        shift=headline.shift(schedule_shift(log.of_target().here(), factors.tariff, factors.pue or 1.0), factors.tariff)
+        if factors.tariff
+        else "",
         verdict=saved_text.job_verdict(saving, all_of=not more),
-        tiles=saved_text.job_tiles(saving, known.source, factors, log.where[1] if log.where else 1, all_of=not more),
+        tiles=saved_text.job_tiles(saving, known.source, all_of=not more),
         whose=known.device,
         source=known.source,
         left_out=gaps,
@@ -82,8 +86,12 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
             words.badge([row.source.name for row in dag_charts.charted(rows)]),
         ),
         saved=words.badged(saved_chart(saving, rows), known.source),
-        belief=words.badged(belief_chart(belief_table(log, log.job, profiles=known.profiles)), known.source),
-        front=words.badged(front_chart(pareto(log, log.job, profiles=known.profiles), known.weights), known.source),
+        belief=words.badged(
+            belief_chart(belief_table(log, log.job, profiles=known.profiles, hardness=known.hardness)), known.source
+        ),
+        front=words.badged(
+            front_chart(known.front(), known.weights, known.best.batch_size if known.best else None), known.source
+        ),
     )
 
 

@@ -13,7 +13,6 @@ from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.dag_models import WhatIfAnswer, WhatIfInput
 from airflow_provider_zeus.plugin.views.models import Figure, Table
 from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.reports.pareto import pareto
 from airflow_provider_zeus.reports.what_if import Forecast, WhatIf, what_if
 
 MOST_PRICE, MOST_CARBON = 1e6, 1e5
@@ -33,7 +32,7 @@ class Wish:
 def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswer:
     """Today's choice beside that under the wish, each with what a run without exploration spends."""
     log = known.log
-    found = what_if(log, log.job, eta=wish.eta, profiles=known.profiles)
+    found = what_if(log, log.job, eta=wish.eta, profiles=known.profiles, epochs=known.saving.base.epochs)
     changed = {name: value for name in _PRICES if (value := getattr(wish, name)) is not None}
     factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1
     weights = Weights.of(log.job if wish.eta is None else replace(log.job, eta=wish.eta), log.device)
@@ -41,7 +40,7 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
         text=_text(found, factors, gpus),
         asked=_inputs(found.then.eta if wish.eta is None else wish.eta, factors),
         table=_table(found, factors, gpus),
-        front=words.badged(front_chart(pareto(log, log.job, profiles=known.profiles), weights), known.source),
+        front=words.badged(front_chart(known.front(), weights, found.then.batch_size), known.source),
         whose=known.device,
         source=known.source,
     )
@@ -72,13 +71,19 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
         return f"Nothing measures energy there, so that time alone counts and eta changes nothing: {today}."
     if now.eta == then.eta:
         head = f"At today's eta {now.eta:g} the log says: {other}."
-    elif today == other:
+    elif found.same:
         head = f"At eta {then.eta:g} the log says the same as at today's {now.eta:g}: {other}."
+    elif not found.gains:
+        return _undecided(found, today, other)
     else:
-        head = f"At eta {then.eta:g} the log says {other}; at today's {now.eta:g} it says {today}."
+        least, most = (words.cost(v or 0.0, then.unit).text for v in (found.gain.low, found.gain.high))
+        head = (
+            f"At eta {then.eta:g} the log says {other}; at today's {now.eta:g} it says {today}. A run then costs less "
+            f"by {words.cost(found.gain.value or 0.0, then.unit).text}, 90 % interval {least} to {most}."
+        )
     energy_j, time_s, changes = then.energy_j.value, then.time_s.value, []
     for name, a, b in (("energy", now.energy_j.value, energy_j), ("time", now.time_s.value, time_s)):
-        if today != other and a and b:
+        if not found.same and a and b:
             changes.append(f"{name} {100 * (b / a - 1):+.0f} %".replace("-", "−"))
     if energy_j is None and time_s is None:
         return f"{head} What a settled run would take is not known: {then.time_s.reason}."
@@ -90,10 +95,24 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
         )
     ]
     money, carbon = factors.money(energy_j, time_s, gpus), factors.carbon(energy_j)
-    spent += [f"{money.text} of money"] if money is not None and money.value is not None else []
+    spent += [money.text] if money is not None and money.value is not None else []
     spent += [carbon.text] if carbon is not None and carbon.value is not None else []
     against = f" ({', '.join(changes)} against today's choice)" if changes else ""
     return f"{head} A settled run is then expected to take {', '.join(spent)}{against}."
+
+
+def _undecided(found: WhatIf, today: str, other: str) -> str:
+    """The sentences where another choice would be made, and nothing shows that it would be cheaper."""
+    now, then, gain = found.now, found.then, found.gain
+    head = f"At eta {then.eta:g} the policy would run {other} instead of {today}"
+    if gain.value is None or gain.low is None or gain.high is None:
+        return f"{head}; whether that is cheaper is not known: {gain.reason}."
+    if gain.high <= 0:
+        return f"{head}, which gains nothing at that eta: stay with today's {now.eta:g}."
+    return (
+        f"{head}; whether that gains anything is undecided: 90 % interval of a run from a loss of "
+        f"{words.cost(-gain.low, then.unit).text} to a saving of {words.cost(gain.high, then.unit).text}."
+    )
 
 
 def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
@@ -107,14 +126,22 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
             return figure(of.value).text
         return f"{figure(of.value).text} ({figure(of.low).text} to {figure(of.high).text})"
 
+    def seen(of: Forecast, value: float | None, figure: Callable[[float], Figure]) -> str:
+        if value is None:
+            return "– (no run yet)" if not of.observed.runs else "– (not measured in each)"
+        return f"{figure(value).text} (mean of {of.observed.runs:,} run{'s' if of.observed.runs > 1 else ''})"
+
     rows = [
         row("eta", lambda p: f"{p.eta:g}"),
         row("Batch size", lambda p: str(p.batch_size)),
         row("Power limit", lambda p: f"– ({p.limit_source})" if p.limit_w is None else words.watts(p.limit_w).text),
         row("Epochs", lambda p: cell(p.epochs, lambda v: words.epochs(round(v, 1)))),
         row("Energy of a run", lambda p: cell(p.energy_j, words.energy)),
+        row("… observed", lambda p: seen(p, p.observed.energy_j, words.energy)),
         row("Time of a run", lambda p: cell(p.time_s, words.duration)),
+        row("… observed", lambda p: seen(p, p.observed.time_s, words.duration)),
         row("Cost of a run at its eta", lambda p: cell(p.cost, lambda v: words.cost(v, p.unit))),
+        row("… observed", lambda p: seen(p, p.observed.cost, lambda v: words.cost(v, p.unit))),
     ]
     for name, figures in (
         ("Money", [factors.money(p.energy_j.value, p.time_s.value, gpus) for p in (found.now, found.then)]),
@@ -123,7 +150,8 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
         texts = [figure.text for figure in figures if figure is not None]
         rows += [[name, *texts]] if texts else []
     return Table(
-        caption="A settled run, today and as asked; in brackets the 90 % interval of what is expected",
+        caption="A settled run, today and as asked: believed, with the 90 % interval of what is expected in brackets, "
+        "and observed at this batch size and limit",
         columns=["", "Today", "As asked"],
         numeric=[False, True, True],
         rows=rows,

@@ -128,6 +128,15 @@ class Tile(BaseModel):
     source: Source = Source()  # without a text: no meter measured the figure
 
 
+class Answer(BaseModel):
+    """One question that the first line of a tab answers."""
+
+    question: str  # Cost | Saved | Next run
+    about: Short = ""  # of what
+    figures: list[Tile] = []
+    note: Short = ""
+
+
 class Verdict(BaseModel):
     """Whether a run or a job was worth it, in a sentence."""
 

@@ -21,6 +21,7 @@ LATE = 3.0  # times its usual interval without a run makes a job "stale"
 LONGEST_S = 30 * 86400.0  # where no interval is known
 LEAST_S = 3600.0  # a job that runs every minute is not stale after three
 BLOCKS = "▁▂▃▄▅▆▇█"
+TREND_RUNS = 4  # at least, two of them newer than the others
 STEADY = 0.05  # a smaller change counts as none
 _MOST_REASON = 300  # characters; the run's own page shows all of it
 
@@ -142,8 +143,8 @@ def trend_of(rows: Sequence[RunRow]) -> Trend:
     known = [r for r in rows if r.cost.value is not None and r.state != State.NO_DATA.value]
     same = [r for r in known if (r.unit, r.source.text) == (known[0].unit, known[0].source.text)][::-1]
     costs = [r.cost.value for r in same if r.cost.value is not None]
-    if len(costs) < 2:
-        return Trend(exact="A trend needs two runs of known cost and of one energy source.")
+    if len(costs) < TREND_RUNS:
+        return Trend(exact=f"A trend needs {TREND_RUNS} runs of known cost and of one energy source.")
     low, high = min(costs), max(costs)
     step = (high - low) / (len(BLOCKS) - 1)
     blocks = "".join(BLOCKS[round((c - low) / step) if step > 0 else 3] for c in costs)

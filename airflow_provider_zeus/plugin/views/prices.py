@@ -5,17 +5,20 @@ What is converted is never stored, compared or learned from.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.plugin.views.models import Figure
+from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import three_digits
 
 log = logging.getLogger(__name__)
 
 J_PER_KWH, S_PER_H = 3.6e6, 3600.0
+CENT, NO_CURRENCY = 0.01, "(no currency set)"
 OPTIONS = ("price_per_kwh", "price_per_gpu_hour", "pue", "g_co2e_per_kwh")
 
 
@@ -28,6 +31,7 @@ class Factors:
     pue: float | None = None
     g_co2e_per_kwh: float | None = None
     currency: str = ""
+    tariff: Tariff | None = None  # prices by the hour of the day, to compare schedules
 
     @property
     def priced(self) -> bool:
@@ -58,21 +62,33 @@ class Factors:
             exact=f"{value:,.8g} {self.currency}".strip() + f" = {' + '.join(sums)}",
         )
 
+    def per_j_and_s(self, gpus: int) -> tuple[float, float]:
+        """Price of a joule, and of a second of so many GPUs; 0 where it is not set."""
+        per_j = (self.price_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
+        return per_j, (self.price_per_gpu_hour or 0.0) * gpus / S_PER_H
+
     def carbon(self, energy_j: float | None) -> Figure | None:
         """Grams of CO2 equivalent of the energy [J]. None: no carbon intensity is set."""
         if self.g_co2e_per_kwh is None:
             return None
-        if energy_j is None:
-            return Figure(exact="its energy is not known")
+        return Figure(exact="its energy is not known") if energy_j is None else self.emitted(energy_j)
+
+    def emitted(self, energy_j: float) -> Figure:
+        """Grams of CO2 equivalent of the energy [J]; 0 where no carbon intensity is set."""
         kwh, energy = self._kwh(energy_j)
-        grams = kwh * self.g_co2e_per_kwh
-        text = f"{three_digits(grams / 1000)} kg CO₂e" if grams >= 1000 else f"{three_digits(grams)} g CO₂e"
-        return Figure(value=grams, text=text, exact=f"{grams:,.8g} g = {energy} at {self.g_co2e_per_kwh:g} g/kWh")
+        g_per_kwh = self.g_co2e_per_kwh or 0.0
+        grams = kwh * g_per_kwh
+        text = f"{three_digits(grams / 1000)} kg CO₂e" if abs(grams) >= 1000 else f"{three_digits(grams)} g CO₂e"
+        return Figure(value=grams, text=text, exact=f"{grams:,.8g} g = {energy} at {g_per_kwh:g} g/kWh")
+
+    def paid(self, value: float) -> Figure:
+        """An amount of money."""
+        return Figure(value=value, text=self.amount(value), exact=f"{value:,.8g} {self.currency}".strip())
 
     def amount(self, value: float) -> str:
-        """An amount of money: two decimals, or as many as give two digits."""
-        digits = 2 if value == 0 else max(2, 1 - math.floor(math.log10(abs(value))))
-        return f"{value:,.{digits}f} {self.currency}".strip()
+        """An amount of money with two decimals; below the smallest coin it says so."""
+        text = f"under {CENT:g}" if 0 < abs(value) < CENT / 2 else f"{value:,.2f}"
+        return f"{text} {self.currency or NO_CURRENCY}"
 
     def _kwh(self, energy_j: float) -> tuple[float, str]:
         """(Kilowatt hours that are paid for, their text)."""
@@ -83,7 +99,17 @@ class Factors:
 def factors(read: Callable[[str], str]) -> Factors:
     """Read the factors, option by option; a value out of range is ignored with a warning that names it."""
     found = {name: _number(name, read(name)) for name in OPTIONS}
-    return Factors(**found, currency=read("currency").strip()[:12])
+    return Factors(**found, currency=read("currency").strip()[:12], tariff=_tariff(read("tariff")))
+
+
+def _tariff(text: str) -> Tariff | None:
+    if not text.strip():
+        return None
+    try:
+        return Tariff.parse(json.loads(text))
+    except (ValueError, RecursionError) as error:  # JobSpecError is a ValueError
+        log.warning("[zeus] tariff is ignored: %s", error)
+    return None
 
 
 def _number(name: str, text: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.plugin.views.models import Chart, Detail, Short, Source, Tile, Verdict
+from airflow_provider_zeus.plugin.views.models import Answer, Chart, Detail, Short, Source, Tile, Verdict
 
 
 class Progress(BaseModel):
@@ -35,6 +35,7 @@ class TaskPart(BaseModel):
     state: str
     state_text: str
     state_why: Short
+    headline: list[Answer]  # what it cost, what it saved
     verdict: Verdict
     tiles: list[Tile]
     notes: list[str] = []

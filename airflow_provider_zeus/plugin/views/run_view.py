@@ -9,9 +9,9 @@ from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.plugin.text import run_notes, saved_text, words
+from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.models import UNKNOWN, Detail, Figure, RunRow, Source, Tile
+from airflow_provider_zeus.plugin.views.models import UNKNOWN, Answer, Detail, Figure, RunRow, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.plugin.views.run_models import AttemptDetail, Progress, TaskPart
 from airflow_provider_zeus.reports.run_savings import RunSaving
@@ -75,9 +75,16 @@ def part(
         state=row.state,
         state_text=row.state_text,
         state_why=row.state_why,
+        headline=[
+            _cost(row, trials, factors),
+            *([] if ended is None else [headline.of_run(ended, row.source, factors)]),
+        ],
         verdict=saved_text.RUNNING if running else saved_text.run_verdict(ended, why_not, below=below),
-        tiles=[*_tiles(row, trials, job, factors), saved_text.run_tile(ended, row.source, why_not)],
-        notes=[*filter(None, (shared, run_notes.untaught_run(row.run_type, job.learn_from))), *_notes(trials, waiting)],
+        tiles=[*_tiles(row, trials, job), saved_text.run_tile(ended, row.source, why_not)],
+        notes=[
+            *filter(None, (run_notes.bypassed(trials), shared, run_notes.untaught_run(row.run_type, job.learn_from))),
+            *_notes(trials, waiting),
+        ],
         facts=words.facts(job, costs.weights_of(job, seen[-1]) if seen else None),
         settings=words.settings(live),
         attempts=[
@@ -113,30 +120,31 @@ def _notes(trials: Sequence[Trial], waiting: int) -> list[str]:
     return notes
 
 
-def _tiles(row: RunRow, trials: Sequence[Trial], job: ZeusJob, factors: Factors) -> list[Tile]:
-    source = row.source
-    clock = source if source.kind == words.SIMULATED else Source()  # simulated time is no clock's
-    weighed = "time alone" if row.unit == "s" else f"energy and time at eta {job.eta:g}"
-    tiles = [
-        _figure_tile("Energy", row.energy, "", source),
-        _figure_tile("Time", row.time, "training, validation included", clock),
-        _figure_tile("Cost", row.cost, weighed, source),
-    ]
-    known = {}  # sums that the figures show, whole or in part
+def _cost(row: RunRow, trials: Sequence[Trial], factors: Factors) -> Answer:
+    """What the run cost so far: energy, time and what they are converted to, each as incomplete as its figures."""
+    source, known = row.source, {}
     for name, figure in (("energy_j", row.energy), ("time_s", row.time)):
         each = (getattr(t.observation, name) or 0.0 for t in trials)
         known[name] = None if figure.text == UNKNOWN else math.fsum(each)
-    count = trials[-1].observation.device_count or 1
-    shown = (row.time if known["energy_j"] is None else row.energy).text
-    converted = (
-        ("Money", factors.money(known["energy_j"], known["time_s"], count)),
-        ("Carbon", factors.carbon(known["energy_j"])),
-    )
-    for name, made in converted:
-        if made is not None and made.value is not None:  # a conversion is as incomplete as its figure
-            made.text = f"{'≥ ' * shown.startswith('≥ ')}{made.text}{' so far' * shown.endswith(' so far')}"
-        tiles += [] if made is None else [Tile(name=name, figure=made, source=source)]
-    return [*tiles, _batch_size(row, job), _limit(row, trials)]
+    energy_j, count = known["energy_j"], trials[-1].observation.device_count or 1
+    shown = (row.time if energy_j is None else row.energy).text
+    energy = row.energy if energy_j is None else words.energy(energy_j).model_copy(update={"exact": row.energy.exact})
+    made = (("Money", factors.money(energy_j, known["time_s"], count)), ("CO₂e", factors.carbon(energy_j)))
+    converted = [(name, figure) for name, figure in made if figure is not None]
+    for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
+        figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
+    clock = source if source.kind == words.SIMULATED else Source()  # simulated time is no clock's
+    figures = [
+        _figure_tile("Energy", energy, "", source),
+        _figure_tile("Time", row.time, "training, validation included", clock),
+        *(_figure_tile(name, figure, "", source) for name, figure in converted),
+    ]
+    return Answer(question=headline.COST, figures=figures)
+
+
+def _tiles(row: RunRow, trials: Sequence[Trial], job: ZeusJob) -> list[Tile]:
+    weighed = "time alone" if row.unit == "s" else f"energy and time at eta {job.eta:g}"
+    return [_figure_tile("Cost", row.cost, weighed, row.source), _batch_size(row, job), _limit(row, trials)]
 
 
 def _figure_tile(name: str, figure: Figure, note: str, source: Source) -> Tile:

@@ -9,6 +9,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.objective import Rate
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark
 from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 
 
@@ -85,6 +86,10 @@ class Profiler:
         """Cost per sample [J] of Eq. 2 at a limit; None where it was not measured."""
         rates = self.rates_at(limit_w)
         return self.weights.cost(*rates) if rates else None
+
+    def missed_saving(self, found_w: float | None) -> MissedSaving | None:
+        """What the best limit saves against the one found; None where one of them was not measured."""
+        return MissedSaving.of(self._search, self._measured, found_w)
 
     def _decide(self) -> None:
         self._next = self._search.next_limit(self._measured) if self.limits_w else None

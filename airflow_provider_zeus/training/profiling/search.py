@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.objective import Rate, permitted
+from airflow_provider_zeus.model.objective import HALF_WIDTH, Rate, permitted
 from airflow_provider_zeus.model.trial import ProfileSample
 
 COARSE = 5  # parts into which the coarse walk divides a long grid
-HALF_WIDTH = 0.02  # half of the 95 % confidence interval of J and s per sample at one limit [relative]: aimed at,
-LONGEST = 3  # in at most so many windows
+LONGEST = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH
 CLEARLY = 3.0  # standard deviations by which a limit must be worse than the best to be left alone
 DOUBT = 1.65  # standard deviations by which a limit may be better than measured, one-sided 95 %
 IN_DOUBT = 8  # windows of a limit in doubt before the grid around the best one is refined
@@ -71,20 +70,22 @@ class LimitMeasurement:
         """(J, s) per sample."""
         return self.energy_j / self.samples, self.time_s / self.samples
 
-    def squares(self) -> tuple[float, float]:
+    def squares(self, *, ticks: bool = False) -> tuple[float, float]:
         """Relative squared deviations [s] of the pieces' J and s per sample from their means; 0 of one piece.
 
         A GPU's energy counter advances in ticks, so a tick may fall into one window or the next. That spread says
         nothing about the training and cancels out over windows: an upper bound of it is subtracted.
+
+        :param ticks: leave it in: the squares are then never too small.
         """
         if self.pieces < 2:
             return 0.0, 0.0
         free = self.pieces - 1
         most = 1 + 2 * math.sqrt(2 / free)  # how far the squares of so few pieces scatter themselves
-        ticks = most * TICK_S**2 / 6 * self.inverse_s * free / self.pieces
+        tick_squares = 0.0 if ticks else most * TICK_S**2 / 6 * self.inverse_s * free / self.pieces
         squares_j = self.jj * self.time_s / self.j**2 - 1 if self.j > 0 else 0.0
         squares_s = self.ss * self.time_s / self.s**2 - 1
-        return max(squares_j * self.time_s - ticks, 0.0), max(squares_s * self.time_s, 0.0)
+        return max(squares_j * self.time_s - tick_squares, 0.0), max(squares_s * self.time_s, 0.0)
 
     def half_width(self) -> float:
         """Half of the 95 % confidence interval of J or s per sample, the wider one [relative]; 0 below three pieces."""
@@ -144,6 +145,19 @@ class Search:
         """The best limit of those with a whole window, else of those with any sample [W]; None before the first."""
         return self._best(self.whole(measured) or {w: one for w, one in measured.items() if one.samples})
 
+    def noise(self, whole: Mapping[float, LimitMeasurement], *, ticks: bool = False) -> tuple[float, float]:
+        """Relative standard deviations of J and s per sample over 1 s, pooled over all limits.
+
+        :param ticks: count those of the energy counter as noise (:meth:`LimitMeasurement.squares`).
+        """
+        free = sum(one.pieces - 1 for one in whole.values())
+        least = NOISE * math.sqrt(self.window_s)
+        if free < 1:
+            return least, least
+        squares = [one.squares(ticks=ticks) for one in whole.values()]
+        sd_j, sd_s = (math.sqrt(math.fsum(each) / free) for each in zip(*squares, strict=True))
+        return max(sd_j, least), max(sd_s, least)
+
     # ------------------------------------------------------------------ inside
     def _windows(self, one: LimitMeasurement) -> float:
         return min(one.time_s / self.window_s, one.steps / self.window_steps) + 1e-9
@@ -164,7 +178,7 @@ class Search:
         best_w = self._best(whole)
         if best_w is None:
             return set()
-        top_w, (_, sd_s), doubt = max(whole), self._noise(whole), dict[float, float]()
+        top_w, (_, sd_s), doubt = max(whole), self.noise(whole), dict[float, float]()
         for w, one in whole.items():  # how much longer or shorter a sample may take than at the highest limit
             off = DOUBT * sd_s * math.sqrt(1 / one.time_s + 1 / whole[top_w].time_s)
             doubt[w] = off if off > ENOUGH else 0.0
@@ -186,7 +200,7 @@ class Search:
     def _error(self, whole: Mapping[float, LimitMeasurement], *limits_w: float) -> float:
         """Standard deviation of the difference between limits [relative]."""
         weights = self.weights
-        sd_j, sd_s = self._noise(whole)
+        sd_j, sd_s = self.noise(whole)
         variance = 0.0
         for one in (whole[w] for w in limits_w):
             share = 0.0 if weights.fastest else 1.0  # of energy in what is minimised
@@ -194,16 +208,6 @@ class Search:
                 share = weights.eta * one.rate[0] / weights.cost(*one.rate)
             variance += ((share * sd_j) ** 2 + ((1 - share) * sd_s) ** 2) / one.time_s
         return math.sqrt(variance)
-
-    def _noise(self, whole: Mapping[float, LimitMeasurement]) -> tuple[float, float]:
-        """Relative standard deviations of J and s per sample over 1 s, pooled over all limits."""
-        free = sum(one.pieces - 1 for one in whole.values())
-        least = NOISE * math.sqrt(self.window_s)
-        if free < 1:
-            return least, least
-        squares = [one.squares() for one in whole.values()]
-        sd_j, sd_s = (math.sqrt(math.fsum(each) / free) for each in zip(*squares, strict=True))
-        return max(sd_j, least), max(sd_s, least)
 
     def _least_measured(
         self, whole: Mapping[float, LimitMeasurement], rivals: set[float], windows: int

@@ -13,6 +13,7 @@ from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.record import same_w
 from airflow_provider_zeus.power.meter import Reading, Span
 from airflow_provider_zeus.training.profiling.measurement_windows import MeasurementWindows
+from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
 from airflow_provider_zeus.training.profiling.profile_drift import MAX_DIFFERENCE, DriftDetector
 from airflow_provider_zeus.training.profiling.profiler import Profiler
 
@@ -159,36 +160,19 @@ class Sweep:
         return self._profiler.cost_at(self._chosen_w) if self._profiler.walked and self._may_set else None
 
     def missed_savings(self, samples: int) -> dict[str, float]:
-        """In mode ``observe``: what these samples would have saved at the best limit; empty where it is not known."""
-        best_w = self._profiler.best_w
-        best, found = self._profiler.rates_at(best_w), self._profiler.rates_at(self._chosen_w)
-        if not self._observe or best_w is None or best is None or not found or not all(found) or samples <= 0:
-            return {}
-        return {
-            "optimum_w": best_w,
-            "optimum_saves_j": samples * (found[0] - best[0]),
-            "optimum_saves_s": samples * (found[1] - best[1]),
-            "optimum_saves_energy": 1 - best[0] / found[0],
-            "optimum_saves_time": 1 - best[1] / found[1],
-        }
+        """In mode ``observe``: what these samples would have saved at the best limit; empty where it is not known.
+
+        ``*_low`` and ``*_high`` are 90 % intervals by the noise of the profile.
+        """
+        missed = self._missed if samples > 0 else None
+        return {} if missed is None else missed.notes(samples)
 
     def log_missed_savings(self, samples: int) -> None:
         """Log :meth:`missed_savings`, if there are any."""
-        missed = self.missed_savings(samples)
-        if not missed:
-            return
-        log.info(
-            "Zeus observed: at %g W instead of %g W these %d samples would have saved %+.4g J (%+.1f %%) and %+.4g s "
-            "(%+.1f %%).%s",
-            missed["optimum_w"],
-            self._chosen_w,
-            samples,
-            missed["optimum_saves_j"],
-            100 * missed["optimum_saves_energy"],
-            missed["optimum_saves_s"],
-            100 * missed["optimum_saves_time"],
-            "" if self._profiler.walked else " The profile is not complete yet.",
-        )
+        missed = self._missed if samples > 0 else None
+        if missed is not None:
+            end = "" if self._profiler.walked else " The profile is not complete yet."
+            log.info("Zeus observed: %s%s", missed.text(samples), end)
 
     # ------------------------------------------------------------------ inside
     @property
@@ -198,6 +182,10 @@ class Sweep:
     @property
     def _chosen_w(self) -> float | None:
         return self._limits.found_w if self._observe and self._limits else self._profiler.best_w
+
+    @property
+    def _missed(self) -> MissedSaving | None:
+        return self._profiler.missed_saving(self._chosen_w) if self._observe else None
 
     def _in_force(self, limit_w: float | None) -> bool:
         present_w = self._device.limit_w()

@@ -40,7 +40,7 @@ def test_what_would_have_been_saved_in_words(zeus: Zeus, traces: str) -> None:
     legend, (said,) = done.out.splitlines()[4:-1], done.out.splitlines()[-1:]
     assert legend[0].startswith("Simulated; means over 2 replays.")
     assert said.startswith("bert_qa on toy: ")
-    for part in ("over 1 run zeus", "4.8% less energy (220 J", "8.3% more time (2 s", "batch size 32 at"):
+    for part in ("over 1 run zeus", "4.8% less energy (0.0611 Wh", "8.3% more time (2 s", "batch size 32 at"):
         assert part in said
 
 
@@ -101,7 +101,7 @@ def test_a_line_per_recurrence_in_the_table(zeus: Zeus, traces: str) -> None:
     ).out
     first = next(line for line in cells(out)[1:] if line[0] == "bert_qa")
     assert first == [
-        "bert_qa", "toy", "default", "0", "1", "32", "3", "4.56 kJ", "24 s", "200 W", "reached", "0.17"
+        "bert_qa", "toy", "default", "0", "1", "32", "3", "1.27 Wh", "24 s", "200 W", "reached", "0.17"
     ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
-from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.model.trial import BATCH_SIZE, Observation, State
 from airflow_provider_zeus.store.base import Report, Store
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.store_kit import request
@@ -28,9 +28,16 @@ def test_a_line_per_trial_with_units(zeus: Zeus, store: Store) -> None:
         "trial", "run", "slice", "batch size", "phase", "state", "epochs", "energy", "time", "cost", "limit", "source"
     ]  # fmt: skip
     assert first == [
-        "1", "run1", "s1", "32", "explore", "converged", "5", "1.12 kJ", "9 s", "1.91 kJ", "200 W", "simulated"
+        "1", "run1", "s1", "32", "explore", "converged", "5", "0.311 Wh", "9 s", "1.91 kJ", "200 W", "simulated"
     ]  # fmt: skip
     assert second[5:] == ["failed", "-", "-", "-", "-", "-", "none"]
+
+
+def test_a_run_that_teaches_nothing_is_named(zeus: Zeus, store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.CONVERGED, Report(observation=Observation(reasons={BATCH_SIZE: "no step was told"})))
+    assert cells(zeus("trials", "d.train").out)[1][5] == "converged (untaught)"
+    assert json.loads(zeus("trials", "d.train", "-o", "json").out)[0]["missing"] == {BATCH_SIZE: "no step was told"}
 
 
 def test_the_map_index_of_a_mapped_task(zeus: Zeus, store: Store) -> None:
@@ -83,7 +90,7 @@ def test_missing_figures_are_null_with_their_reason(zeus: Zeus, store: Store) ->
 
 def test_figures_have_the_units_of_the_cost_page(zeus: Zeus, store: Store) -> None:
     recur(store, 1, energy_j=720e3, time_s=2400.0)
-    assert cells(zeus("trials", "d.train").out)[1][7:10] == ["720 kJ", "40 min 00 s", "720 kJ"]
+    assert cells(zeus("trials", "d.train").out)[1][7:10] == ["0.2 kWh", "40 min 00 s", "720 kJ"]
 
 
 def test_where_time_alone_is_weighed_a_cost_is_seconds(zeus: Zeus, store: Store) -> None:
@@ -101,8 +108,8 @@ def test_a_number_of_trials_is_positive(zeus: Zeus, last: str) -> None:
 @pytest.mark.parametrize(
     ("energy_j", "text"),
     [
-        (None, "-"), (0.0, "0 J"), (12.345, "12.3 J"), (1500.0, "1.5 kJ"), (359e3, "359 kJ"),
-        (720e3, "720 kJ"), (1.8e6, "500 Wh"), (36e6, "10 kWh"),
+        (None, "-"), (0.0, "0 Wh"), (1500.0, "0.417 Wh"), (359e3, "99.7 Wh"),
+        (1.8e6, "0.5 kWh"), (36e6, "10 kWh"),
     ],
 )  # fmt: skip
 def test_energies_for_people(energy_j: float | None, text: str) -> None:

@@ -75,12 +75,25 @@ def test_figures_of_another_source_are_not_added(viewer: Any, store: Store) -> N
 def test_money_and_carbon_only_where_they_are_set(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (1, 2, 3):
         at_full_power(store, n)
-    assert not [t for t in answer(viewer, "charts")["tiles"] if "money" in t["name"] or "CO₂e" in t["name"]]
+    plain = answer(viewer, "charts")["headline"]
+    assert [a["question"] for a in plain] == ["Cost", "Saved", "Next run"]
+    assert not [t for a in plain for t in a["figures"] if t["name"] in ("Money", "CO₂e")]
     monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
     monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
     monkeypatch.setenv("AIRFLOW__ZEUS__G_CO2E_PER_KWH", "400")
-    names = [t["name"] for t in answer(viewer, "charts")["tiles"]]
-    assert [n.partition(": ")[2] for n in names[-2:]] == ["money", "CO₂e"]
+    names = [[t["name"] for t in a["figures"]] for a in answer(viewer, "charts")["headline"]]
+    assert names[0] == names[2] == ["Energy", "Time", "Money", "CO₂e"]
+
+
+def test_another_hour_of_the_day_is_named_where_a_tariff_is_set(
+    viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in (1, 2, 3):
+        at_full_power(store, n)
+    assert answer(viewer, "charts")["shift"] == ""
+    hours = {"timezone": "UTC", "unit": "EUR/kWh", "default": 0.3, "rules": [{"hours": "3-4", "value": 0.1}]}
+    monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", json.dumps(hours))
+    assert "3 scheduled runs" in answer(viewer, "charts")["shift"]
 
 
 # --- what-if

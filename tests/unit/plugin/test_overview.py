@@ -154,21 +154,21 @@ def trend(*joules: float, **changes: Any) -> tuple[str, str]:
 
 def test_trends() -> None:
     assert trend(800, 800, 400, 400) == ("██▁▁", "↓ 50 %")
-    assert trend(400, 800) == ("▁█", "↑ 100 %")
-    assert trend(500, 500, 500) == ("▄▄▄", "→ steady")
-    assert trend(500) == ("", "")
+    assert trend(400, 400, 800, 800) == ("▁▁██", "↑ 100 %")
+    assert trend(500, 500, 500, 500) == ("▄▄▄▄", "→ steady")
+    assert trend(800, 400, 400) == ("", ""), "one run says nothing of those to come"
 
 
 def test_runs_of_another_source_are_no_part_of_a_trend() -> None:
     trials = [trial(n, f"run{n}", energy_j=100.0 * n) for n in (1, 2)]
-    trials += [trial(n, f"run{n}", energy_j=9.0 * n, energy_source="nvml_counter") for n in (3, 4, 5)]
-    assert len(overview_state.trend_of(costs.rows_of(trials, JOB)).blocks) == 3
+    trials += [trial(n, f"run{n}", energy_j=9.0 * n, energy_source="nvml_counter") for n in (3, 4, 5, 6)]
+    assert len(overview_state.trend_of(costs.rows_of(trials, JOB)).blocks) == 4
 
 
 def test_a_run_without_data_is_no_part_of_a_trend() -> None:
-    trials = [trial(n, f"run{n}", energy_j=100.0, time_s=1.0) for n in (1, 2)]
-    empty = trial(3, "run3", 32, State.NO_DATA, energy_j=0.0, time_s=0.0, epochs=1.0)
-    assert len(overview_state.trend_of(costs.rows_of([*trials, empty], JOB)).blocks) == 2
+    trials = [trial(n, f"run{n}", energy_j=100.0, time_s=1.0) for n in (1, 2, 3, 4)]
+    empty = trial(5, "run5", 32, State.NO_DATA, energy_j=0.0, time_s=0.0, epochs=1.0)
+    assert len(overview_state.trend_of(costs.rows_of([*trials, empty], JOB)).blocks) == 4
 
 
 def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
@@ -234,17 +234,17 @@ def known_dags(airflow_app: Any, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def test_a_row(viewer: Any, store: Store, known_dags: set[str]) -> None:
-    for n in (1, 2, 3):
+    for n in (1, 2, 3, 4):
         ran(store, n, energy_j=1000.0 - 100 * n)
-    ran(store, 4, dag_id="e", job_id="e.train")
-    ran(store, 5, dag_id="unknown", job_id="u.train")
+    ran(store, 5, dag_id="e", job_id="e.train")
+    ran(store, 6, dag_id="unknown", job_id="u.train")
     variables = AirflowVariables()
     variables.set("zeus-settings:d.train", '{"pin_batch_size": 64}')
     try:
         first, second = viewer.get("/zeus/api/jobs").json()["jobs"]
     finally:
         variables.delete("zeus-settings:d.train")
-    assert (first["dag_id"], first["job_id"], first["run_id"], second["job_id"]) == ("d", "d.train", "run3", "e.train")
+    assert (first["dag_id"], first["job_id"], first["run_id"], second["job_id"]) == ("d", "d.train", "run4", "e.train")
     assert (first["last_cost"]["value"] > 0, first["source"]["text"]) == (True, "simulated")
     assert (first["settings"], second["settings"]) == (["batch size pinned to 64"], [])
     assert first["trend"]["text"].startswith("↓")

@@ -95,8 +95,9 @@ def test_a_run_and_its_charts(viewer: Any, store: Store) -> None:
     ran(store, 2, profile=1, points=5)
     answer = costs(viewer, "run2").json()
     (part,) = answer["parts"]
-    assert [t["name"] for t in part["tiles"]][:5] == ["Energy", "Time", "Cost", "Batch size", "Power limit"]
-    assert part["tiles"][5]["name"] in ("Saving", "Loss", "Undecided")
+    assert [t["name"] for t in part["tiles"]][:3] == ["Cost", "Batch size", "Power limit"]
+    assert [t["name"] for t in part["headline"][0]["figures"]] == ["Energy", "Time"]
+    assert part["tiles"][3]["name"] in ("Saving", "Loss", "Undecided")
     assert part["verdict"]["kind"] in ("saved", "lost", "even")
     assert (answer["refresh_s"], part["live"]) == (None, False)
     found = charts(viewer, "run2").json()
@@ -136,9 +137,9 @@ def test_all_runs_share_a_fit_until_the_log_the_job_or_the_device_is_another(vie
 
 
 def test_what_each_of_several_gpus_drew(viewer: Any, store: Store) -> None:
-    ran(store, 1, device_count=2, gpu_uuid="GPU-a,GPU-b", energy_j=30.0, gpu_energy_j=(10.0, 20.0))
+    ran(store, 1, device_count=2, gpu_uuid="GPU-a,GPU-b", energy_j=108e3, gpu_energy_j=(36e3, 72e3))
     found = charts(viewer).json()["gpus"]
-    assert [row[:3] for row in found["table"]["rows"]] == [["GPU 1", "GPU-a", "10 J"], ["GPU 2", "GPU-b", "20 J"]]
+    assert [row[:3] for row in found["table"]["rows"]] == [["GPU 1", "GPU-a", "10 Wh"], ["GPU 2", "GPU-b", "20 Wh"]]
     assert found["source"]["kind"] == "simulated"
 
 
@@ -181,7 +182,8 @@ def test_prices_are_read_for_each_answer(viewer: Any, store: Store, monkeypatch:
     ran(store, 1, energy_j=3.6e6)
     monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.30")
     monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
-    tiles = {t["name"]: t["figure"]["text"] for t in costs(viewer).json()["parts"][0]["tiles"]}
+    (cost, *_) = costs(viewer).json()["parts"][0]["headline"]
+    tiles = {t["name"]: t["figure"]["text"] for t in cost["figures"]}
     assert tiles["Money"] == "0.30 EUR"
     assert "Carbon" not in tiles
 
@@ -262,7 +264,7 @@ def test_a_run_that_the_log_does_not_hold_is_shown_from_its_pending_result(viewe
     finally:
         variables.delete(pending.pending_key(trial.key))
         variables.delete("zeus-untold:broken:1")
-    assert part["tiles"][0]["figure"]["text"] == "1.23 kJ"
+    assert part["headline"][0]["figures"][0]["figure"]["value"] == 1234.0
     assert part["attempts"][0]["state_text"] == "not yet stored"
     assert "not yet stored" in part["verdict"]["text"]
     assert other["note"] == run_view.NO_TRIAL, "a run of another DAG's"

@@ -77,7 +77,8 @@ def wait_for(condition: Callable[[], bool], within_s: float) -> float:
 
 
 def records(state_dir: Path) -> list[Path]:
-    return sorted(state_dir.glob("limit-*"))
+    """Without the file beside a record that is being written."""
+    return sorted(state_dir.glob("limit-*.json"))
 
 
 @pytest.fixture

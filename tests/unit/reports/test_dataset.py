@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import BATCH_SIZE, DeviceInfo, ProfileSample, State, Trial
 from airflow_provider_zeus.reports.belief_table import belief_table
-from airflow_provider_zeus.reports.dataset import FOREIGN, UNKNOWN_STATE, as_dataset
+from airflow_provider_zeus.reports.dataset import BYPASSED, FOREIGN, UNKNOWN_STATE, as_dataset
 from airflow_provider_zeus.reports.pareto import pareto
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.reports.what_if import what_if
@@ -129,3 +129,12 @@ def test_answers_that_share_one_fold_are_the_same_answers(made: tuple[ZeusJob, l
     assert pareto(shared, job) == pareto(log, job)
     assert what_if(shared, job, eta=eta, profiles=profiles) == what_if(log, job, eta=eta, profiles=profiles)
     assert saving(shared, job, rng=random.Random(1)) == saving(log, job, rng=random.Random(1))
+
+
+def test_a_run_that_did_not_use_its_batch_size_is_no_saving() -> None:
+    made = world(32, 32)
+    made.add(64, reasons={BATCH_SIZE: "no step was told"})
+    found = as_dataset(made.log, JOB)
+    assert ([t.batch_size for t in found.trials], found.left_out) == ([32, 32], {BYPASSED: 1})
+    saved = saving(made.log, JOB, rng=random.Random(0))
+    assert (saved.runs, saved.left_out) == (2, {BYPASSED: 1})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.reports.job_remarks import DEVICE, OTHER_TASK, TARGET, TWO_JOBS, remarks
+from airflow_provider_zeus.reports.job_remarks import DEVICE, EASY, OTHER_TASK, TARGET, TWO_JOBS, UNIT, remarks
 from tests.unit.plugin.kit import JOB, trial
 
 OTHER = {"batch_sizes": [8, 16], "default_batch_size": 16}
@@ -101,3 +101,29 @@ def test_readers_of_one_dag_learn_nothing_of_another() -> None:
 def test_of_no_trial_nothing_is_said() -> None:
     assert remarks([]) == []
     assert remarks([replace(trial(1, "run1"), spec={"nobody": "knows"})]) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "said"),
+    [
+        ("accuracy >= 0.9", 95.0, True),
+        ("accuracy >= 90", 0.95, True),
+        ("accuracy >= 0.9", 0.95, False),
+        ("accuracy >= 90", 95.0, False),
+        ("score >= 0.9", 250.0, False),
+        ("loss <= 0.5", 1.7, False),
+    ],
+)
+def test_a_share_against_per_cent(target: str, metric: float, said: bool) -> None:
+    newest = log(("d/train", {"target": target}), metric=metric)
+    found = [r for r in remarks(newest) if r.kind == UNIT]
+    assert bool(found) is said
+    assert all(r.is_warning and f"{metric:g}" in r.text for r in found)
+
+
+def test_a_target_that_each_first_report_reaches() -> None:
+    easy = log(*[A] * 3, epochs=1.0)
+    (remark,) = remarks(easy)
+    assert (remark.kind, remark.number, remark.is_warning) == (EASY, 3, False)
+    assert remarks(easy[:2]) == []
+    assert remarks([*easy[:2], log(*[A] * 3, epochs=2.0)[2]]) == []

@@ -121,6 +121,22 @@ def test_without_a_model_all_is_lost() -> None:
     assert found.energy.saved.value == -200.0
 
 
+def test_what_was_spent_is_missing_where_nothing_compares() -> None:
+    """It read 0 J, as if the run had been free."""
+    for own in (trial(9, 16, 2.0, State.RUNNING), trial(9, 16, 2.0, spec={"target": "accuracy >= 0.5"})):
+        found = saving(own)
+        for saved in (found.cost, found.energy, found.time):
+            assert (saved.spent, saved.exploration, saved.saved.value) == (None, None, None)
+            assert saved.saved.reason
+
+
+def test_without_a_model_and_without_its_energy_the_loss_is_not_known() -> None:
+    found = saving(trial(9, 16, 2.0, State.FAILED, energy_j=None))
+    assert (found.energy.spent, found.energy.saved.value) == (None, None)
+    assert found.energy.saved.reason
+    assert found.time.saved.value == -2.0
+
+
 def test_why_it_is_not_known() -> None:
     reasons = [
         saving(trial(9, 16, 2.0), before=[]).cost.saved.reason,

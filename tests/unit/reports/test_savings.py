@@ -119,7 +119,8 @@ def test_what_an_epoch_draws_varies_from_run_to_run_and_is_known_from_few() -> N
     assert epochs is not None
     off = np.log(draws / epochs[:, 1::2] / (base.epoch_cost(1000.0, weights) or math.nan))
     v = sum(math.log(factor) ** 2 for factor in factors) / 3
-    assert off.mean() == pytest.approx(0.0, abs=0.03)
+    assert np.exp(off).mean() == pytest.approx(1.0, abs=0.03), "EpochCost is the mean of its runs"
+    assert off.mean() == pytest.approx(-v * 1.25 / 2, abs=0.03)
     assert off.std(0) == pytest.approx([math.sqrt(v * 1.25)] * 4, rel=0.07)
     assert np.corrcoef(off.T)[np.triu_indices(4, 1)] == pytest.approx([0.2] * 6, abs=0.1)
     low, high = (found.steps[0].baseline.low, found.steps[0].baseline.high)

@@ -52,8 +52,7 @@ def test_a_size_that_ran_to_an_end_is_exact() -> None:
     assert default[0, [0, 2]].tolist() == [10.0, 40.0]
     assert np.ptp(default[:, [1, 3]], axis=0).min() > 0
     runs = list(epochs.column)
-    assert [epochs.measured(run, 32) for run in runs] == [True, False, True, False]
-    assert not epochs.measured(("elsewhere",), 32)
+    assert [run in epochs.ended(32) for run in runs] == [True, False, True, False]
 
 
 def test_a_run_that_was_given_up_is_a_lower_bound() -> None:
@@ -115,6 +114,17 @@ def test_after_a_change_of_the_data_each_stretch_has_its_own_curve() -> None:
     assert epochs.of(64)[:, 1:16:2].mean() == pytest.approx(10.0, rel=0.1)
     assert epochs.of(64)[:, 17::2].mean() == pytest.approx(30.0, rel=0.1)
     assert epochs.on_newest_slice(64).mean() == pytest.approx(30.0, rel=0.1)
+
+
+def test_a_change_of_the_data_is_part_of_how_hard_a_slice_was() -> None:
+    """Beside today's runs an old one of 64 looks as it would be now, not at a third of it."""
+    world = World(JOB, {})
+    for n in range(32):
+        world.add(32 if n % 2 else 64, State.CONVERGED, 10.0 if n < 16 or n % 2 else 30.0, data_slice=f"slice {n}")
+    hard = list(fitted(world).hardness().values())
+    assert hard[2:16:2] == pytest.approx([1 / 3] * 7, rel=0.2)
+    assert hard[1:16:2] == pytest.approx([1.0] * 8, rel=0.2)
+    assert hard[16:] == pytest.approx([1.0] * 16, rel=0.2)
 
 
 def test_the_newest_slice_is_as_hard_as_it_was() -> None:
@@ -192,3 +202,20 @@ def test_the_intervals_hold_on_logs_that_the_model_made() -> None:
     assert 0.80 <= statistics.fmean(sums) <= 0.98
     assert 0.86 <= statistics.fmean(runs) <= 0.94
     assert abs(statistics.fmean(errors)) < 0.05
+
+
+def test_what_a_size_misses_that_never_reached_its_target_is_no_slices_doing() -> None:
+    reaches = [(32, 10.0, State.CONVERGED), (64, 9.0, State.CONVERGED)] * 6
+    unable = fitted(world_of(*reaches, (16, 40.0, State.EXHAUSTED), *reaches))
+    assert not unable.missed[:, :12].any()
+    misses = fitted(world_of(*reaches, (64, 40.0, State.EXHAUSTED), *reaches))
+    assert misses.missed[:, :12].any(), "64 reaches it elsewhere: a slice may lie out of reach"
+
+
+def test_how_hard_each_slice_was() -> None:
+    hard = [math.exp(0.6 * math.sin(n / 3)) for n in range(25)]
+    world = world_of(
+        *[(32, 10 * d, State.CONVERGED) if n % 2 else (64, 8 * d, State.CONVERGED) for n, d in enumerate(hard)]
+    )
+    found = list(fitted(world).hardness().values())
+    assert np.corrcoef(np.log(found), np.log(hard))[0, 1] > 0.9

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
+from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.slice_epochs import slice_epochs
 from airflow_provider_zeus.reports.what_if import Forecast, what_if
 from tests.strategies import A40, CPU, REPRODUCIBLE, jobs_and_logs, make_trial, profiles
 from tests.unit.optimizer.world import World, job_of
@@ -156,3 +159,79 @@ def test_every_log_is_answered_in_numbers_or_reasons(
                 assert e.low is not None
                 assert e.high is not None
                 assert 0 <= e.low <= e.value <= e.high < math.inf
+
+
+def test_another_choice_is_recommended_only_where_it_surely_gains() -> None:
+    world = frugal_and_fast("knowledge_gradient")
+    sure = what_if(world.log, world.job, eta=1.0)
+    assert (sure.same, sure.gains) == (False, True)
+    assert sure.gain.value == pytest.approx(24_000.0 - 16_000.0, rel=0.15)
+    same = what_if(world.log, world.job, eta=0.15)
+    assert (same.same, same.gains) == (True, False)
+    close = World(job_of(16, 32, 64, default=32, eta=0.1, policy="knowledge_gradient"), NEEDS)
+    for _ in range(3):
+        add(close, 32, 200.0, 15.0)
+        add(close, 64, 161.0, 10.0)
+        add(close, 16, 80.0, 20.0)
+    undecided = what_if(close.log, close.job, eta=1.0)
+    assert (undecided.now.batch_size, undecided.then.batch_size) == (64, 16)
+    assert (undecided.gain.low or 0.0) < 0 < (undecided.gain.high or 0.0)
+    assert not undecided.gains
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_today_is_what_runs_though_other_limits_would_make_another_choice(policy: str) -> None:
+    """Had 64 run at its best limit it would be the cheaper one; the policy knows what it did cost, and runs 32."""
+    world = World(job_of(32, 64, default=32, eta=1.0, policy=policy), NEEDS)
+    for _ in range(3):
+        add(world, 32, 150.0, 10.0)
+        add(world, 64, 200.0, 9.0)
+    halved = [profile(64, 250.0, 200.0, 9.0), profile(64, 100.0, 90.0, 10.0)]
+    found = what_if(world.log, world.job, profiles=halved)
+    runs_now = world.decide(settings={"pause_exploration": True}, profiles=halved).attempts[-1].batch_size
+    assert found.now.batch_size == found.then.batch_size == runs_now == 32
+    assert found.same
+
+
+def test_what_an_epoch_costs_varies_and_so_does_what_is_gained() -> None:
+    """Each second run of a size draws three times as much: two runs of each do not show which one is cheaper."""
+    sure, vague = (World(job_of(16, 64, default=16, eta=0.0), NEEDS) for _ in range(2))
+    for factor in (0.5, 1.5):
+        for world, draws in ((sure, 1.0), (vague, factor)):
+            add(world, 16, 80.0 * draws, 20.0)
+            add(world, 64, 240.0 * draws, 10.0)
+    found, doubtful = (what_if(world.log, world.job, eta=1.0) for world in (sure, vague))
+    assert (found.now.batch_size, found.then.batch_size) == (64, 16)
+    assert (doubtful.now.batch_size, doubtful.then.batch_size) == (64, 16)
+    assert found.gains
+    assert not doubtful.gains
+    assert (doubtful.gain.high or 0.0) - (doubtful.gain.low or 0.0) > 1.5 * (found.gain.high or 0.0)
+
+
+def test_a_fit_that_was_made_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = frugal_and_fast("knowledge_gradient")
+    epochs = slice_epochs(as_dataset(world.log, world.job), np.random.default_rng(0))
+    again = what_if(world.log, world.job, eta=1.0)
+    monkeypatch.setattr("airflow_provider_zeus.reports.what_if.slice_epochs", lambda *_: pytest.fail("fitted again"))
+    found = what_if(world.log, world.job, eta=1.0, epochs=epochs)
+    assert found.gain.value == pytest.approx(again.gain.value or 0.0, rel=0.02)
+
+
+def test_what_was_observed_stands_beside_what_is_believed() -> None:
+    world = frugal_and_fast("knowledge_gradient")
+    found = what_if(world.log, world.job, eta=1.0)
+    assert (found.now.observed.runs, found.then.observed.runs) == (3, 3)
+    assert found.then.observed.energy_j == pytest.approx(16_000.0)
+    assert found.then.observed.time_s == pytest.approx(200.0)
+    assert found.then.observed.cost == pytest.approx(16_000.0)
+    elsewhere = what_if(world.log, world.job, eta=1.0, profiles=[profile(b, 100.0, 60.0, 20.0) for b in (16, 32, 64)])
+    assert elsewhere.then.observed.runs == 0, "no run at that limit"
+    assert elsewhere.then.observed.energy_j is None
+
+
+def test_a_limit_that_differs_by_rounding_is_the_same_choice() -> None:
+    world = frugal_and_fast("knowledge_gradient")
+    found = what_if(world.log, world.job)
+    assert found.same
+    assert replace(found, then=replace(found.then, limit_w=250.4)).same
+    assert not replace(found, then=replace(found.then, limit_w=200.0)).same

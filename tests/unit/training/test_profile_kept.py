@@ -9,14 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark, summed
 from airflow_provider_zeus.power.meter import Reading
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.training.profiling.measurement_windows import MeasurementWindows
 from airflow_provider_zeus.training.profiling.profile_drift import DriftDetector
+from airflow_provider_zeus.training.profiling.profiler import Profiler
+from airflow_provider_zeus.training.profiling.sweep import Sweep
 from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, incumbent, loop, steps
@@ -220,7 +224,8 @@ def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest
     caplog.set_level(logging.INFO, "airflow_provider_zeus")
     kit.run(incumbent(1024), mode="observe", eta=1.0, max_epochs=60).train(loop, epochs=40)
     (said,) = re.findall(
-        r"at (\d+) W instead of 250 W these 2048000 samples would have saved (.+) J .* and (.+) s", caplog.text
+        r"at (\d+) W instead of 250 W these 2048000 samples would have saved (\S+) J of energy .* and (\S+) s of time",
+        caplog.text,
     )
     limit_w, saved_j, saved_s = (float(each) for each in said)
     gpu = kit.gpu
@@ -234,11 +239,32 @@ def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest
     notes = kit.ends()[-1].notes
     assert (notes["optimum_w"], notes["optimum_saves_j"]) == (limit_w, pytest.approx(saved_j, rel=0.001))
     assert notes["optimum_saves_energy"] == pytest.approx(1 - rates[limit_w][0] / rates[250.0][0], abs=0.03)
+    low, high = notes["optimum_saves_energy_low"], notes["optimum_saves_energy_high"]
+    assert 0 < low < 1 - rates[limit_w][0] / rates[250.0][0] < high < low + 0.1
     assert ResultLine.from_json(kit.ends()[-1].to_json()).notes == notes
     assert kit.last().power_limit_w == 250.0
     caplog.clear()
     kit.run(incumbent(1024)).train(loop)
     assert "would have saved" not in caplog.text
+
+
+def test_a_saving_that_the_noise_of_the_profile_hides_is_undecided(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    """Two limits whose J per sample differ by less than the scatter of their pieces."""
+    noisy = {200.0: (0.97, 1.05, 0.96, 1.04), 250.0: (1.0, 1.06, 0.97, 1.03)}
+    profiler = Profiler([250.0, 200.0], (), batch_size=64, weights=Weights(1.0, 250.0), min_s=1.0, min_steps=1)
+    for limit_w, rates in noisy.items():
+        for j in rates:
+            profiler.add(
+                ProfileSample(batch_size=64, limit_w=limit_w, samples=100, energy_j=100 * j, time_s=10.0, steps=9)
+            )
+    limits = SimpleNamespace(found_w=250.0, can_set=True)
+    sweep = Sweep(kit.gpu, limits, profiler, observe=True)  # type: ignore[arg-type]
+    missed = sweep.missed_savings(1000)
+    assert missed["optimum_w"] == 200.0
+    assert missed["optimum_saves_energy_low"] < 0 < missed["optimum_saves_energy"] < missed["optimum_saves_energy_high"]
+    with caplog.at_level(logging.INFO):
+        sweep.log_missed_savings(1000)
+    assert "undecided" in caplog.text
 
 
 @pytest.mark.parametrize(

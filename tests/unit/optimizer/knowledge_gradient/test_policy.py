@@ -98,7 +98,7 @@ def test_the_last_run_tries_nothing() -> None:
     w = world({16: 12, 32: 10, 64: 11, 128: 14, 256: 30}, 16)
     w.runs(2)
     assert w.decide().attempts[0].bounded
-    assert [a.batch_size for a in w.decide(runs_left=0).attempts] == [16]
+    assert [a.bounded for a in w.decide(runs_left=0).attempts] == [False]
     w.job = replace(w.job, expected_runs=3)
     assert w.belief.recurrences == 2
     assert not w.decide(runs_left=50).attempts[0].bounded, "what the job says comes first"

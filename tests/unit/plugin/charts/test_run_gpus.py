@@ -15,28 +15,29 @@ BOTH = {"device_count": 2, "gpu_uuid": "GPU-a,GPU-b"}
 def wide(
     number: int, batch_size: int, each: tuple[float, ...] | None, state: State = State.CONVERGED, **more: Any
 ) -> Trial:
+    each = each and tuple(3600 * wh for wh in each)
     return trial(number, "r", batch_size, state, **{**BOTH, "gpu_energy_j": each, **more})
 
 
 def test_bars_of_each_gpu_attempt_upon_attempt() -> None:
-    chart = gpus([wide(1, 64, (2000.0, 3000.0), State.GIVEN_UP), wide(2, 32, (1000.0, 4500.0))])
+    chart = gpus([wide(1, 64, (2.0, 3.0), State.GIVEN_UP), wide(2, 32, (1.0, 4.5))])
     assert chart is not None
     assert chart.option is not None
     option = json.loads(json.dumps(chart.option, allow_nan=False))
     assert option["xAxis"]["data"] == ["GPU 1", "GPU 2"]
-    assert option["yAxis"]["name"] == "energy [kJ]"
+    assert option["yAxis"]["name"] == "energy [Wh]"
     assert {s["name"]: [p["value"] for p in s["data"]] for s in option["series"]} == {
         "1: batch size 64": [2.0, 3.0],
         "2: batch size 32": [1.0, 4.5],
     }
     assert {s["stack"] for s in option["series"]} == {"all"}
-    assert option["series"][0]["data"][1]["tip"].split("\n") == ["GPU 2: GPU-b", "1: batch size 64", "3 kJ"]
+    assert option["series"][0]["data"][1]["tip"].split("\n") == ["GPU 2: GPU-b", "1: batch size 64", "3 Wh"]
     assert chart.table is not None
     assert chart.table.rows == [
-        ["GPU 1", "GPU-a", "2 kJ", "1 kJ", "3 kJ", "29 %"],
-        ["GPU 2", "GPU-b", "3 kJ", "4.5 kJ", "7.5 kJ", "71 %"],
+        ["GPU 1", "GPU-a", "2 Wh", "1 Wh", "3 Wh", "29 %"],
+        ["GPU 2", "GPU-b", "3 Wh", "4.5 Wh", "7.5 Wh", "71 %"],
     ]
-    assert "3 kJ to 7.5 kJ each" in chart.text
+    assert "3 Wh to 7.5 Wh each" in chart.text
 
 
 def test_a_retry_on_other_gpus_has_bars_of_its_own() -> None:
@@ -44,9 +45,9 @@ def test_a_retry_on_other_gpus_has_bars_of_its_own() -> None:
     assert chart is not None
     assert chart.table is not None
     assert [row[1:5] for row in chart.table.rows] == [
-        ["GPU-a", "1 J", "–", "1 J"],
-        ["GPU-b", "2 J", "4 J", "6 J"],
-        ["GPU-c", "–", "3 J", "3 J"],
+        ["GPU-a", "1 Wh", "–", "1 Wh"],
+        ["GPU-b", "2 Wh", "4 Wh", "6 Wh"],
+        ["GPU-c", "–", "3 Wh", "3 Wh"],
     ]
 
 
@@ -74,7 +75,7 @@ def test_sources_are_never_added_and_gaps_are_counted() -> None:
     )
     assert chart is not None
     assert chart.table is not None
-    assert [row[-2] for row in chart.table.rows] == ["1 J", "1 J"]
+    assert [row[-2] for row in chart.table.rows] == ["1 Wh", "1 Wh"]
     assert "simulated" in chart.note
     assert "figures so far" in chart.note
     assert "Not in it: 2 attempts" in chart.note

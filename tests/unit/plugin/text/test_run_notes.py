@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_zeus.plugin.text.run_notes import shared_job, untaught, untaught_run
+from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS
+from airflow_provider_zeus.plugin.text.run_notes import bypassed, shared_job, untaught, untaught_run
 from tests.unit.plugin.kit import JOB, trial
 
 DEFAULT = JOB.learn_from
@@ -38,3 +39,12 @@ def test_a_shared_job_is_said_with_its_remedy() -> None:
     assert shared_job([trial(1, "run1", map_index=0), trial(2, "run1", map_index=0)]) == "", "two attempts of one"
     assert shared_job([trial(1, "run1"), trial(2, "run1", task_id="other")]) == ""
     assert shared_job([]) == ""
+
+
+def test_a_bypassed_loader_names_its_newest_reason_and_the_remedy() -> None:
+    trials = [trial(n, f"r{n}", reasons={BATCH_SIZE: f"reason {n}"}) for n in (1, 2)]
+    said = bypassed([*trials, trial(3, "r3")])
+    assert said.startswith("2 runs teach nothing")
+    assert "reason 2" in said
+    assert TELL_STEPS[1:] in said
+    assert bypassed([trial(3, "r3")]) == ""

@@ -12,10 +12,10 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.text import saved_text
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views.models import Source, Tile
-from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
+from airflow_provider_zeus.units import costs_as
 
 SOURCE = Source(name="simulated", text="simulated", kind="simulated")
 
@@ -38,7 +38,15 @@ UNKNOWN = saved(None, None, None)
 
 
 def of_run(cost: Saved, **changes: Any) -> RunSaving:
-    values: dict[str, Any] = {"kept": True, "measured": True, "full_power_w": 300.0, "default_batch_size": 32}
+    values: dict[str, Any] = {
+        "kept": True,
+        "measured": True,
+        "full_power_w": 300.0,
+        "default_batch_size": 32,
+        "where": ("V100", 1, "simulated"),
+        "runs": (),
+        "base": None,
+    }
     return RunSaving(**{**values, "cost": cost, "energy": cost, "time": replace(cost, unit="s"), **changes})
 
 
@@ -74,17 +82,18 @@ def test_a_saving_a_loss_and_what_the_interval_leaves_open(cost: Saved, kind: st
 
 def test_the_interval_or_that_it_was_measured() -> None:
     ends = ((100.0, 300.0), (-300.0, -100.0), (2.0, 2.0))
-    texts = {Outcome.of(1.0, Estimate(1.0, low, high), "J").interval for low, high in ends}
+    texts = {Outcome.of(1.0, Estimate(1.0, low, high), costs_as("J")).interval for low, high in ends}
     assert "90 % interval 100 J to 300 J" in texts
     assert len(texts) == 2, "a loss has the same interval as a saving, from the nearer end on"
     assert [t for t in texts if "measured" in t]
 
 
 def test_a_figure_that_may_be_a_loss_is_no_saving() -> None:
-    found = tiles(of_job(OPEN, per_run=Estimate(5.0, -9.0, 20.0), break_even_run=1), Factors(price_per_kwh=3600.0))
-    undecided = [found[f"Undecided: {what}"] for what in ("cost", "energy", "time", "money")]
-    assert {tile.kind for tile in undecided} == {"warn"}
-    assert all(tile.figure.text.startswith("saved about ") for tile in undecided)
+    found = tiles(of_job(OPEN, per_run=Estimate(5.0, -9.0, 20.0), break_even_run=1))
+    undecided = found["Undecided: cost"]
+    assert undecided.kind == "warn"
+    assert undecided.figure.text.startswith("saved about ")
+    assert (found["A run saves"].figure.text, found["A run saves"].kind) == ("undecided", "warn")
     assert (found["Break-even"].figure.text, found["Break-even"].kind) == ("undecided", "warn")
 
 
@@ -136,26 +145,21 @@ def test_what_is_not_known_says_why() -> None:
         assert tile.figure.exact in tile.note
 
 
-def tiles(of: Savings, factors: Factors | None = None) -> dict[str, Tile]:
-    return {tile.name: tile for tile in saved_text.job_tiles(of, SOURCE, factors or Factors(), 1)}
+def tiles(of: Savings) -> dict[str, Tile]:
+    return {tile.name: tile for tile in saved_text.job_tiles(of, SOURCE)}
 
 
 def test_the_tiles_of_a_job() -> None:
-    found = tiles(
-        of_job(saved(100.0, 200.0, 300.0, explored=50.0)), Factors(price_per_kwh=3600.0, g_co2e_per_kwh=3.6e6)
-    )
+    found = tiles(of_job(saved(100.0, 200.0, 300.0, explored=50.0)))
     assert {name: (tile.figure.text, tile.kind) for name, tile in found.items()} == {
         "Saved: cost": ("200 J", "good"),
         "Spent on exploration": ("50 J", ""),
         "Break-even": ("at run 3", "good"),
         "A run saves": ("25 J", "good"),
-        "Saved: energy": ("200 J", "good"),
-        "Saved: time": ("3 min 20 s", "good"),
-        "Saved: money": ("0.20", "good"),
-        "Saved: CO₂e": ("200 g CO₂e", "good"),
     }
-    lost = tiles(of_job(BAD, per_run=Estimate(-5.0, -9.0, -1.0), break_even_run=None), Factors(price_per_kwh=3600.0))
-    assert (lost["Lost: cost"].kind, lost["Lost: money"].kind, lost["A run loses"].kind) == ("bad", "bad", "bad")
+    assert "150 J to 350 J" in found["Spent on exploration"].note, "without it: with its interval"
+    lost = tiles(of_job(BAD, per_run=Estimate(-5.0, -9.0, -1.0), break_even_run=None))
+    assert (lost["Lost: cost"].kind, lost["A run loses"].kind) == ("bad", "bad")
     assert (lost["Break-even"].figure.text, lost["Break-even"].kind) == ("not in sight", "bad")
     assert not any(tile.figure.text.startswith("-") for tile in lost.values())
 

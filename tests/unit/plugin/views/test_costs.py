@@ -58,7 +58,7 @@ def test_what_a_newer_version_wrote_is_shown_by_its_name_and_counted() -> None:
 def test_a_missing_figure_makes_the_sum_a_lower_bound_that_nothing_adds() -> None:
     died = trial(1, "a", 64, State.ABANDONED, energy_j=None, time_s=None, epochs=None, reason="lease expired")
     row = one(died, trial(2, "a", energy_j=400.0, time_s=4.0))
-    assert (row.energy.value, row.energy.text) == (None, "≥ 400 J")
+    assert (row.energy.value, row.energy.text) == (None, "≥ 0.111 Wh")
     assert "batch size 64: lease expired" in row.energy.exact
     assert row.cost.value is None
     assert row.cost.text.startswith("≥ ")
@@ -96,7 +96,7 @@ def test_totals_keep_sources_apart() -> None:
 
 def test_a_running_attempt_shows_what_it_drew_so_far_and_is_added_nowhere() -> None:
     row = one(trial(1, "a", state=State.RUNNING, energy_j=100.0))
-    assert (row.energy.text, row.energy.value, row.cost.value) == ("100 J so far", None, None)
+    assert (row.energy.text, row.energy.value, row.cost.value) == ("0.0278 Wh so far", None, None)
     assert row.state == "running"
     begun = one(trial(1, "a", state=State.RUNNING, energy_j=None, time_s=None, energy_source=None))
     assert (begun.energy.text, begun.energy.exact, begun.source.text) == ("–", "not measured yet", "")

@@ -31,10 +31,10 @@ def test_energy_by_the_kwh_and_time_by_the_gpu_hour() -> None:
 
 
 def test_a_small_amount_is_no_zero() -> None:
-    assert Factors(price_per_kwh=0.25).amount(0.000123) == "0.00012"
-    assert Factors(price_per_kwh=0.25).amount(0.0000123) == "0.000012"
-    assert Factors(price_per_kwh=0.25).amount(0.3) == "0.30"
-    assert Factors(price_per_kwh=0.25).amount(0.0) == "0.00"
+    priced = Factors(price_per_kwh=0.25, currency="EUR")
+    amounts = (0.000123, 0.0049, 0.0051, 0.3, 0.0)
+    assert [priced.amount(a) for a in amounts] == ["under 0.01 EUR"] * 2 + ["0.01 EUR", "0.30 EUR", "0.00 EUR"]
+    assert Factors(price_per_kwh=0.25).amount(0.3).split(" ", 1) == ["0.30", prices.NO_CURRENCY]
     assert Factors(price_per_kwh=0.25, currency="EUR").amount(-1234.5) == "-1,234.50 EUR"
 
 
@@ -60,3 +60,18 @@ def test_they_are_read_from_airflows_configuration(airflow_home: object, monkeyp
     monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
     monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "CHF")
     assert (prices.configured().price_per_kwh, prices.configured().currency) == (0.3, "CHF")
+
+
+@pytest.mark.parametrize("bad", ["{", "[]", "3", '{"timezone": "Mars"}', "[" * 9999])
+def test_a_tariff_that_cannot_be_read_is_named_and_left_out(bad: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert prices.factors(lambda name: bad if name == "tariff" else "").tariff is None
+    assert "[zeus] tariff is ignored" in caplog.text
+
+
+def test_a_tariff_is_read_and_can_be_compared() -> None:
+    text = '{"timezone": "Europe/Berlin", "unit": "ct/kWh", "default": 31}'
+    first, second = (prices.factors(lambda name: text if name == "tariff" else "") for _ in range(2))
+    assert first.tariff is not None
+    assert first.tariff.at(0.0) == pytest.approx(0.31)
+    assert (first == second, hash(first) == hash(second)) == (True, True), "a key of caches"

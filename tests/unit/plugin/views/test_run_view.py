@@ -32,7 +32,7 @@ def part(
 
 
 def tile(of: TaskPart, name: str) -> Tile:
-    return next(t for t in of.tiles if t.name == name)
+    return next(t for t in (*of.tiles, *of.headline[0].figures) if t.name == name)
 
 
 # --- tiles
@@ -43,8 +43,6 @@ def test_the_tiles_of_a_run() -> None:
         trial(1, "r", 64, State.GIVEN_UP, energy_j=500.0, time_s=5.0), trial(2, "r", 32, energy_j=700.0, time_s=7.0)
     )
     assert [(t.name, t.figure.text) for t in run.tiles] == [
-        ("Energy", "1.2 kJ"),
-        ("Time", "12 s"),
         ("Cost", "2.4 kJ"),
         ("Batch size", "32"),
         ("Power limit", "200 W"),
@@ -52,9 +50,11 @@ def test_the_tiles_of_a_run() -> None:
     ]
     assert tile(run, "Batch size").note.split("; ") == ["the default", "64 given up before"]
     assert tile(run, "Power limit").note == "of at most 300 W"
-    assert {t.name for t in run.tiles if t.source.text} == {"Energy", "Time", "Cost"}
-    counted = part(trial(1, "r", energy_source="nvml_counter"))
-    assert {t.name for t in counted.tiles if t.source.text} == {"Energy", "Cost"}, "no GPU measures time"
+    (cost,) = run.headline
+    assert [(t.name, t.figure.text) for t in cost.figures] == [("Energy", "0.333 Wh"), ("Time", "12 s")]
+    assert all(t.source.text for t in cost.figures)
+    (counted,) = part(trial(1, "r", energy_source="nvml_counter")).headline
+    assert [t.name for t in counted.figures if t.source.text] == ["Energy"], "no GPU measures time"
     assert tile(run, "Energy").source.kind == "simulated"
     assert (run.batch_size, run.state_text, run.live, run.progress) == (32, "reached target", False, None)
 
@@ -94,16 +94,20 @@ def test_money_and_carbon_only_where_their_factors_are_set() -> None:
     run = part(trial(1, "r", energy_j=3.6e6, time_s=1000.0, device_count=2), factors=priced)
     assert tile(run, "Money").figure.text == "2.50 EUR"
     assert tile(run, "Money").source.kind == "simulated"
-    assert tile(run, "Carbon").figure.text == "100 g CO₂e"
-    assert [t.name for t in part(trial(1, "r"), factors=Factors(g_co2e_per_kwh=1.0)).tiles].count("Money") == 0
+    assert tile(run, "CO₂e").figure.text == "100 g CO₂e"
+    (cost,) = part(trial(1, "r"), factors=Factors(g_co2e_per_kwh=1.0)).headline
+    assert "Money" not in [t.name for t in cost.figures]
 
 
 def test_a_conversion_is_as_incomplete_as_its_figure() -> None:
     priced = Factors(price_per_kwh=1.0)
     begun = part(trial(1, "r", state=State.RUNNING, energy_j=3.6e6), factors=priced)
-    assert tile(begun, "Money").figure.text == "1.00 so far"
+    assert tile(begun, "Money").figure.text == "1.00 (no currency set) so far"
     lost = trial(1, "r", state=State.ABANDONED, energy_j=None, time_s=None)
-    assert tile(part(lost, trial(2, "r", energy_j=3.6e6), factors=priced), "Money").figure.text == "≥ 1.00"
+    assert (
+        tile(part(lost, trial(2, "r", energy_j=3.6e6), factors=priced), "Money").figure.text
+        == "≥ 1.00 (no currency set)"
+    )
     mixed = trial(1, "r", energy_source="rapl"), trial(2, "r")
     assert tile(part(*mixed, factors=priced), "Money").figure.text == "–", "different sources are not added"
 

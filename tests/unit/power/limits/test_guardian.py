@@ -154,11 +154,13 @@ def die_with_guardian(trainer, guardians: Guardians, state_dir: Path) -> None:
 
 
 def is_held(record: Path) -> bool:
-    with record.open() as file:
-        try:
+    try:
+        with record.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:  # served, and taken away between listing and opening
+        return False
     return False
 
 

@@ -1,0 +1,165 @@
+"""The first line of a tab: what it cost, what it saved, what runs next; in kWh, hours and money. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.trial import Phase
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.saved_text import Outcome
+from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.baseline import Baseline, Saved
+from airflow_provider_zeus.reports.run_savings import RunSaving
+from airflow_provider_zeus.reports.runs import RunTrials
+from airflow_provider_zeus.reports.savings import Savings
+from airflow_provider_zeus.reports.schedule_shift import ScheduleShift
+from airflow_provider_zeus.reports.upcoming import Upcoming
+from airflow_provider_zeus.signals.start import WORTH
+from airflow_provider_zeus.signals.tariff import Tariff
+from airflow_provider_zeus.units import energy_text, time_text
+
+COST, SAVED, NEXT = "Cost", "Saved", "Next run"
+NO_ENERGY = "nothing measures energy there"
+PART = "a figure of one of its attempts is not known"
+NO_RUN = "no run that counts here has ended; what each run cost is in the table below"
+ALONE = "only the default ran, at full power: nothing compares"
+
+
+def of_job(
+    savings: Savings, upcoming: Upcoming, source: Source, factors: Factors, *, all_of: bool = True
+) -> list[Answer]:
+    """The three answers of a job. ``all_of``: the log holds no older runs."""
+    count = "1 run" if savings.runs == 1 else f"{savings.runs:,} runs"
+    runs = [step.run for step in savings.steps]
+    about = f"of {'' if all_of else 'the newest '}{count}"
+    if not runs:
+        return [Answer(question=COST, note=NO_RUN), _next(upcoming, source, factors, _gpus(savings))]
+    return [
+        _cost(about, savings.energy.spent, savings.time.spent, source, factors, _gpus(savings)),
+        _saved(savings, runs, source, factors, _gpus(savings)),
+        _next(upcoming, source, factors, _gpus(savings)),
+    ]
+
+
+def of_run(saving: RunSaving, source: Source, factors: Factors) -> Answer:
+    """What a run saved."""
+    return _saved(saving, saving.runs, source, factors, saving.where[1])
+
+
+def _gpus(savings: Savings) -> int:
+    return savings.where[1] if savings.where else 1
+
+
+def _cost(
+    about: str, energy_j: float | None, time_s: float | None, source: Source, factors: Factors, gpus: int
+) -> Answer:
+    """Energy, time and what they are converted to, of runs that have ended."""
+    if time_s is None:
+        return Answer(question=COST, about=about, note=f"not known: {PART}")
+    return Answer(question=COST, about=about, figures=_spent(energy_j, time_s, source, factors, gpus))
+
+
+def _spent(energy_j: float | None, time_s: float | None, source: Source, factors: Factors, gpus: int) -> list[Tile]:
+    why = NO_ENERGY if source.kind == "no-source" else PART
+    shown = [
+        ("Energy", words.missing(why) if energy_j is None else words.energy(energy_j)),
+        ("Time", words.missing(PART) if time_s is None else words.duration(time_s)),
+        ("Money", factors.money(energy_j, time_s, gpus)),
+        ("CO₂e", factors.carbon(energy_j)),
+    ]
+    return [
+        Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact, source=source)
+        for name, figure in shown
+        if figure is not None
+    ]
+
+
+def _saved(
+    found: Savings | RunSaving, runs: Sequence[RunTrials], source: Source, factors: Factors, gpus: int
+) -> Answer:
+    """Savings and losses of energy, time and money against the default, each with its own interval."""
+    power = "full power" if found.full_power_w is None else f"full power ({found.full_power_w:,.0f} W)"
+    about = f"against batch size {found.default_batch_size}, the default, at {power}"
+    if found.cost.saved.value is None:
+        return Answer(question=SAVED, about=about, note=f"not known: {found.cost.saved.reason}")
+    if found.cost.saved.low == found.cost.saved.high == 0:
+        return Answer(question=SAVED, about=about, note=ALONE)
+    tiles = [
+        _outcome("Energy", found.energy, words.energy, source),
+        _outcome("Time", found.time, words.duration, source),
+    ]
+    money = _money(found.base, runs, factors, gpus)
+    if money is not None:
+        tiles.append(_outcome("Money", money, factors.paid, source))
+    if factors.g_co2e_per_kwh is not None:
+        tiles.append(_outcome("CO₂e", found.energy, factors.emitted, source))
+    return Answer(question=SAVED, about=about, figures=tiles)
+
+
+def _money(base: Baseline, runs: Sequence[RunTrials], factors: Factors, gpus: int) -> Saved | None:
+    """What was saved in money: a sum of energy and time, as a cost is (Eq. 2). None: no price is set."""
+    per_j, per_s = factors.per_j_and_s(gpus)
+    if not factors.priced or per_j + per_s == 0:
+        return None
+    found = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "")
+    return found.times(per_j + per_s)
+
+
+def _outcome(name: str, saved: Saved, figure: Callable[[float], Figure], source: Source) -> Tile:
+    def text(amount: float) -> str:
+        return figure(amount).text
+
+    value = saved.saved.value
+    if value is None:
+        why = NO_ENERGY if source.kind == "no-source" and name != "Time" else saved.saved.reason or ""
+        return Tile(name=name, figure=words.missing(why), note=f"not known: {why}", source=source)
+    found = Outcome.of(value, saved.saved, text, saved.baseline.value)
+    low, high = saved.saved.low or 0.0, saved.saved.high or 0.0
+    small = low != high and text(abs(low)) == text(abs(high))  # both ends are under the smallest coin
+    shown, notes = found.amount, [found.share, "" if small else found.interval]
+    if found.kind == "even":
+        shown, notes = "undecided", [f"{found.verb} about {found.amount}", found.interval]
+    elif found.kind == "lost":
+        shown = f"lost {found.amount}"
+    note = "; ".join(filter(None, notes))
+    told = Figure(value=value, text=shown, exact=f"{found.verb} {figure(abs(value)).exact}")
+    return Tile(name=name, figure=told, note=note, kind=found.colour, source=source)
+
+
+def _next(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> Answer:
+    """What the next run does, as the log stands, and what a run of the size that is kept is expected to take."""
+    first, *after = upcoming.attempts
+    if after and first.phase is not Phase.AUDIT:
+        about = f"tries batch size {first.batch_size}; {after[-1].batch_size} where it is given up"
+    else:
+        about = f"batch size {first.batch_size}{' to measure the default' * (first.phase is Phase.AUDIT)}"
+    limit = "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
+    kept = f"{upcoming.batch_size}{limit}"
+    if upcoming.epochs.value is None:
+        return Answer(question=NEXT, about=about, note=f"What it takes is not known: {upcoming.epochs.reason}.")
+    tiles = _spent(upcoming.energy_j.value, upcoming.time_s.value, source, factors, gpus)
+    for tile, of, text in zip(tiles, (upcoming.energy_j, upcoming.time_s), (energy_text, time_text), strict=False):
+        if of.low is not None and of.high is not None and of.low < of.high:
+            tile.note = f"{text(of.low)} to {text(of.high)}"
+    return Answer(question=NEXT, about=about, figures=tiles, note=f"{first.why} Expected of a run of {kept}.")
+
+
+def shift(found: ScheduleShift | None, tariff: Tariff) -> str:
+    """What another hour of the day would have cost by the tariff, in a sentence; empty where that is not known."""
+    if found is None:
+        return ""
+    runs = "1 scheduled run" if found.runs == 1 else f"{found.runs:,} scheduled runs"
+    if found.saved < WORTH:
+        return (
+            f"By [zeus] tariff no other hour of the day would have been cheaper by {100 * WORTH:g} % for these {runs}."
+        )
+    currency = tariff.unit.name.partition("/")[0]
+    when = f"{found.delay_h} h later"
+    if found.start_hour is not None:
+        hours = (found.start_hour + found.delay_h) % 24, found.start_hour
+        when = "at {:02d}:00 instead of {:02d}:00".format(*hours) + f" ({tariff.zone})"
+    now, then = (Factors(currency=currency).amount(cost) for cost in (found.cost_now, found.cost_then))
+    less = f"{found.saved:.0%}".replace("%", " %")
+    return f"By [zeus] tariff the energy of {runs} would have cost {then} instead of {now} ({less} less) {when}."

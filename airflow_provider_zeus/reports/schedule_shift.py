@@ -1,0 +1,81 @@
+"""What a fixed shift of the schedule would have saved by a tariff: the same runs, some hours later each. Pure.
+
+No forecast and no wait are needed for it: for evening schedules a fixed shift gets most of what any forecast gets
+(docs/signals.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.reports.slice_epochs import run_id
+from airflow_provider_zeus.signals.tariff import HOUR_S, Tariff
+
+HOURS = 24  # shifts that are compared: within a day
+NEWEST = 200  # runs
+J_PER_KWH = 3.6e6
+MOST_S = 7 * 24 * HOUR_S  # a longer run than a week has no hour of the day
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleShift:
+    """The cheapest shift. Costs are in the currency of the tariff."""
+
+    runs: int
+    delay_h: int  # 0: the present schedule is the cheapest
+    cost_now: float
+    cost_then: float
+    start_hour: int | None  # local hour at which most runs start; None: they start at many
+
+    @property
+    def saved(self) -> float:
+        """Share of the present cost; 0 where that is not above 0."""
+        return 1 - self.cost_then / self.cost_now if self.cost_now > 0 else 0.0
+
+
+def schedule_shift(trials: Iterable[Trial], tariff: Tariff, pue: float = 1.0) -> ScheduleShift | None:
+    """Compare all shifts of whole hours within a day; None without a scheduled run of known energy and time.
+
+    :param trials: of one job, on one device; all attempts of a run count, from its first on.
+    """
+    runs = _runs(trials)[-NEWEST:]
+    if not runs:
+        return None
+    costs = [0.0] * HOURS
+    for start_s, duration_s, energy_j in runs:
+        prices = tariff.series(start_s, start_s + (HOURS - 1) * HOUR_S + duration_s)
+        for delay_h in range(HOURS):
+            at_s = start_s + delay_h * HOUR_S
+            costs[delay_h] += energy_j / J_PER_KWH * pue * (prices.mean(at_s, at_s + duration_s) or 0.0)
+    best = min(range(HOURS), key=lambda h: (costs[h], h))
+    hours = Counter(datetime.fromtimestamp(start_s, tariff.zone).hour for start_s, _, _ in runs)
+    hour, count = hours.most_common(1)[0]
+    return ScheduleShift(
+        runs=len(runs),
+        delay_h=best,
+        cost_now=costs[0],
+        cost_then=costs[best],
+        start_hour=hour if count >= 0.8 * len(runs) else None,
+    )
+
+
+def _runs(trials: Iterable[Trial]) -> Sequence[tuple[float, float, float]]:
+    """(start, duration [s], energy [J]) of each scheduled run whose attempts are all known, oldest first."""
+    groups: dict[tuple[str, ...], list[Trial]] = {}
+    for trial in trials:
+        if trial.origin.run_type == "scheduled":
+            groups.setdefault(run_id(trial), []).append(trial)
+    found = []
+    for run in groups.values():
+        times = [t.observation.time_s for t in run]
+        energies = [t.observation.energy_j for t in run]
+        known_s, known_j = ([v for v in values if v is not None] for values in (times, energies))
+        duration_s = math.fsum(known_s)
+        if len(known_s) == len(known_j) == len(run) and 0 < duration_s <= MOST_S:
+            found.append((min(t.opened_at for t in run), duration_s, math.fsum(known_j)))
+    return found

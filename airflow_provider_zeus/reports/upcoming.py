@@ -1,0 +1,80 @@
+"""What the next run of a job does as its log stands, and what that is expected to take. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed
+from airflow_provider_zeus.reports.baseline import Baseline
+from airflow_provider_zeus.reports.best_fixed import fixed
+from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.runs import ENERGY, TIME
+from airflow_provider_zeus.reports.slice_epochs import estimates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upcoming:
+    """The next decision. Energy and time are those of one complete run of ``batch_size`` on the newest slice.
+
+    Intervals are of the median run, not of a single one.
+    """
+
+    attempts: tuple[PlannedAttempt, ...]
+    batch_size: int  # that runs to the end
+    limit_w: float | None  # that is expected to be set; None: no limit, or not known
+    epochs: Estimate
+    energy_j: Estimate
+    time_s: Estimate
+
+
+def upcoming(
+    log: Dataset,
+    base: Baseline,
+    *,
+    profiles: Sequence[ProfileSample] = (),
+    trials: Sequence[Trial] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Upcoming:
+    """Decide as the next scheduled run would, from the same log.
+
+    :param base: of this log; it has the epochs that each batch size needs.
+    :param trials: the job's, those that are running among them.
+    :param settings: live settings.
+    """
+    running = [t for t in trials if t.state is State.RUNNING]
+    number = max((t.number for t in trials), default=0) + 1
+    job_id = trials[0].job_id if trials else ""
+    decision = choose(
+        log.job,
+        log.belief(),
+        profiles=profiles,
+        device=log.device,
+        running=running,
+        seed=decision_seed(job_id, number, log.job.seed),
+        settings=settings,
+    )
+    planned = decision.attempts
+    b = (planned[0] if planned[0].phase is Phase.AUDIT else planned[-1]).batch_size
+    weights = Weights.of(log.job, log.device)
+    found = fixed(b, log, base, weights, LimitProfiles.of(profiles, log.job))
+    if base.epochs is None or found is None:
+        why = base.why_not if b == base.batch_size else None
+        nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
+        return Upcoming(attempts=planned, batch_size=b, limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing)
+    epochs = estimates(base.epochs.on_newest_slice(b)[:, None])[0]
+    newest = log.belief().slice_size
+    size = newest[1] if newest else None
+    return Upcoming(
+        attempts=planned,
+        batch_size=b,
+        limit_w=found.limit_w,
+        epochs=epochs,
+        energy_j=epochs.times(found.epoch_cost(size, ENERGY), "no energy was measured at this batch size"),
+        time_s=epochs.times(found.epoch_cost(size, TIME), "no time was measured at this batch size"),
+    )

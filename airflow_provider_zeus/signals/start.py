@@ -1,0 +1,139 @@
+"""When to start: the cheapest start by a forecast, over the time that a run takes. Pure: the time comes in as argument.
+
+Where values are published they count; elsewhere the mean of the last seven days at the same time of day. A start waits
+only where the forecast saving is at least :data:`WORTH`. Any fault of a signal means: start at once, and say why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from airflow_provider_zeus.signals.series import Series, Step
+
+WORTH = 0.05  # least share that waiting has to save
+DAYS, LEAST_DAYS = 7, 3  # of the past that a forecast is the mean of; of them at least so many with a value
+DAY_S = 86_400.0
+LONGEST_S = 7 * DAY_S  # that a start may wait, or a run may take
+
+WAITS, NOW_IS_BEST, NOT_WORTH_IT = "waits", "now is cheapest", "waiting saves too little"
+NO_VALUES, NO_FORECAST, TOO_LATE = "no value for now", "no forecast for later", "the latest start has come"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When to start [s since the epoch], and what that is expected to save against starting at once.
+
+    Means are those of the series over the run, in its unit; None: not known. ``reason``: one of the constants above.
+    """
+
+    at_s: float
+    reason: str
+    mean_at_once: float | None = None
+    mean_then: float | None = None
+
+    @property
+    def saving(self) -> float:
+        """Difference of the means, in the unit of the series; 0 where nothing is waited for."""
+        return 0.0 if self.mean_at_once is None or self.mean_then is None else self.mean_at_once - self.mean_then
+
+
+def plan_start(
+    published: Series,
+    past: Series,
+    *,
+    now_s: float,
+    latest_s: float,
+    duration_s: float,
+    worth: float = WORTH,
+) -> Start:
+    """Choose the start of a run that takes ``duration_s``, at ``now_s`` or at a later step up to ``latest_s``.
+
+    :param published: values of the future, as far as there are any, of the same unit as ``past``.
+    :param past: values of at least the last three days.
+    :param worth: least share of the mean that waiting has to save; it is compared by difference, so that prices at or
+        below 0 are no special case.
+    """
+    latest_s, duration_s = min(latest_s, now_s + LONGEST_S), min(max(duration_s, 1.0), LONGEST_S)
+    if latest_s <= now_s:
+        return Start(now_s, TOO_LATE)
+    known = forecast(published, past, now_s=now_s, until_s=latest_s + duration_s)
+    at_once = known.mean(now_s, now_s + duration_s)
+    if at_once is None:
+        return Start(now_s, NO_VALUES)
+    later = [
+        (mean, at_s)
+        for at_s in candidates(known, now_s, latest_s)
+        if (mean := known.mean(at_s, at_s + duration_s)) is not None
+    ]
+    if not later:
+        return Start(now_s, NO_FORECAST, at_once, at_once)
+    best, at_s = min(later)
+    if best >= at_once:
+        return Start(now_s, NOW_IS_BEST, at_once, at_once)
+    scale = max(abs(at_once), fmean(abs(mean) for mean, _ in later))
+    if at_once - best < worth * scale:
+        return Start(now_s, NOT_WORTH_IT, at_once, at_once)
+    return Start(at_s, WAITS, at_once, best)
+
+
+def candidates(known: Series, now_s: float, latest_s: float) -> list[float]:
+    """The starts after now: where a step of the series begins."""
+    return [step.start_s for step in known.steps if now_s < step.start_s <= latest_s]
+
+
+def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -> Series:
+    """Published values from now on, and the mean of the last days at the same time of day where there are none."""
+    step_s = min((s for s in (published.step_s(), past.step_s()) if s is not None), default=None)
+    if step_s is None:
+        return published
+    begin_s = math.floor(now_s / step_s) * step_s
+    count = math.ceil((until_s - begin_s) / step_s)
+    means = [
+        Step(at_s, at_s + step_s, value, estimated=True)
+        for i in range(count)
+        if (value := usual(past, at_s := begin_s + i * step_s, at_s + step_s, now_s)) is not None
+    ]
+    ahead = [step for step in published.steps if step.end_s > begin_s and step.start_s < until_s]
+    return Series.of(published.unit, means).merged(Series.of(published.unit, ahead))
+
+
+def usual(past: Series, start_s: float, end_s: float, now_s: float) -> float | None:
+    """Mean of the last seven days at the same time of day (UTC), of what was over by now; None of too few days."""
+    first = max(math.ceil((end_s - now_s) / DAY_S), 1)
+    values = [past.mean(start_s - n * DAY_S, end_s - n * DAY_S) for n in range(first, first + DAYS)]
+    found = [v for v in values if v is not None]
+    return fmean(found) if len(found) >= LEAST_DAYS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A schedule moved by ``delay_s`` for good: the mean over its runs, and the share that it saves."""
+
+    delay_s: float
+    mean: float
+    saved: float | None  # None: the mean of the present schedule is not above 0
+
+
+def fixed_shifts(
+    series: Series, starts_s: Sequence[float], *, duration_s: float, most_s: float, step_s: float = 3600.0
+) -> list[Shift]:
+    """What each constant delay of a schedule would have saved over a series of the past; the first is no delay.
+
+    Runs that the series does not cover under every delay are left out; empty where none is left.
+
+    :param starts_s: starts of the present schedule [s since the epoch].
+    """
+    delays = [i * step_s for i in range(int(most_s // step_s) + 1)]
+    rows = [[series.mean(at + d, at + d + duration_s) for d in delays] for at in starts_s]
+    whole = [[v for v in row if v is not None] for row in rows]
+    whole = [row for row in whole if len(row) == len(delays)]
+    if not whole:
+        return []
+    means = [fmean(column) for column in zip(*whole, strict=True)]
+    return [
+        Shift(delay, mean, 1 - mean / means[0] if means[0] > 0 else None)
+        for delay, mean in zip(delays, means, strict=True)
+    ]

@@ -1,0 +1,145 @@
+"""A static tariff: prices by month, day and hour in a time zone, as most contracts have them. Pure, no network.
+
+``{"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31,
+"rules": [{"days": "mon-fri", "hours": "17-21", "months": "10-03", "value": 0.42}, {"hours": "22-06", "value": 0.24}]}``
+
+The first rule that holds counts. Hours, days and months may wrap; an end hour is exclusive. Local time, so that both
+days of a change of the clock are right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.signals.series import Series, Step, Unit
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+MOST_RULES = 100
+HOUR_S = 3600.0
+_FIELDS = {"timezone", "unit", "default", "rules"}
+_RULE_FIELDS = {"days", "hours", "months", "value"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A price in these months (1 to 12), days (0: Monday) and hours (0 to 23) of local time."""
+
+    value: float
+    months: frozenset[int]
+    days: frozenset[int]
+    hours: frozenset[int]
+
+    def holds(self, local: datetime) -> bool:
+        """Whether the rule holds at a local time."""
+        return local.month in self.months and local.weekday() in self.days and local.hour in self.hours
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """Rules, and the price where none holds."""
+
+    zone: ZoneInfo
+    unit: Unit
+    default: float
+    rules: tuple[Rule, ...]
+
+    @classmethod
+    def parse(cls, spec: object) -> Self:
+        """Parse the tariff's JSON object. Raises JobSpecError that names field, value and remedy."""
+        if not isinstance(spec, Mapping):
+            raise JobSpecError.of("tariff", spec, "not a JSON object", "give timezone, unit, default and rules")
+        _known("tariff", spec, _FIELDS)
+        rules = spec.get("rules", [])
+        if not isinstance(rules, list) or len(rules) > MOST_RULES:
+            raise JobSpecError.of("rules", rules, f"not a list of at most {MOST_RULES} rules", "write it as a list")
+        unit = Unit.parse(spec.get("unit"))
+        return cls(
+            zone=_zone(spec.get("timezone")),
+            unit=unit,
+            default=_value("default", spec.get("default")) * unit.factor,
+            rules=tuple(_rule(i, rule, unit.factor) for i, rule in enumerate(rules, start=1)),
+        )
+
+    def at(self, time_s: float) -> float:
+        """The price at a time [s since the epoch], in ``unit.name``."""
+        local = datetime.fromtimestamp(time_s, self.zone)
+        return next((rule.value for rule in self.rules if rule.holds(local)), self.default)
+
+    def series(self, start_s: float, end_s: float) -> Series:
+        """The prices from ``start_s`` to ``end_s``, a step for each local hour.
+
+        Raises JobSpecError where that is too long.
+        """
+        steps, at_s = [], start_s
+        while at_s < end_s:
+            local = datetime.fromtimestamp(at_s, self.zone)
+            rest_s = HOUR_S - (local.minute * 60 + local.second + local.microsecond / 1e6)
+            until_s = min(at_s + rest_s, end_s)
+            steps.append(Step(at_s, until_s, self.at(at_s)))
+            at_s = until_s
+        return Series.of(self.unit, steps, source="tariff", zone=str(self.zone))
+
+
+def _known(where: str, spec: Mapping[str, Any], fields: set[str]) -> None:
+    for name in spec:
+        if name not in fields:
+            raise JobSpecError.of(f"{where}: field", name, "not known", f"use {', '.join(sorted(fields))}")
+
+
+def _zone(name: object) -> ZoneInfo:
+    try:
+        if isinstance(name, str) and name:
+            return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        pass
+    raise JobSpecError.of("timezone", name, "not known", 'name one of the IANA database, such as "Europe/Berlin"')
+
+
+def _value(field: str, value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise JobSpecError.of(field, value, "not a finite number", "give the price in the tariff's unit")
+
+
+def _rule(number: int, rule: object, factor: float) -> Rule:
+    if not isinstance(rule, Mapping):
+        raise JobSpecError.of(f"rule {number}", rule, "not a JSON object", 'write {"hours": "22-06", "value": 0.24}')
+    _known(f"rule {number}", rule, _RULE_FIELDS)
+    return Rule(
+        value=_value(f"rule {number}: value", rule.get("value")) * factor,
+        months=_span(number, "months", rule, 1, 12, lambda text: int(text)),
+        days=_span(number, "days", rule, 0, 6, lambda text: DAYS.index(text.strip().lower()[:3])),
+        hours=_span(number, "hours", rule, 0, 23, lambda text: int(text), exclusive=True),
+    )
+
+
+def _span(
+    number: int, field: str, rule: Mapping[str, Any], first: int, last: int, read: Any, *, exclusive: bool = False
+) -> frozenset[int]:
+    """``"10-03"`` or ``"5"``, over the end where it wraps; a missing field is the whole range."""
+    count = last - first + 1
+    if field not in rule:
+        return frozenset(range(first, last + 1))
+    text = rule[field]
+    try:
+        start, end = (read(part) for part in (text.split("-") if "-" in text else (text, text)))
+    except (AttributeError, TypeError, ValueError):
+        start = end = first - 1
+    if exclusive and "-" in str(text):
+        end = last if end == first else end - 1
+    if first <= start <= last and first <= end <= last:
+        return frozenset((start - first + i) % count + first for i in range((end - start) % count + 1))
+    example = {"months": "10-03", "days": "mon-fri", "hours": "22-06"}[field]
+    raise JobSpecError.of(f"rule {number}: {field}", text, "cannot be read", f'write it as "{example}"')
+
+
+def local_midnight_s(time_s: float, zone: ZoneInfo, days: int = 0) -> float:
+    """The midnight so many days after the local day of a time [s since the epoch]."""
+    local = datetime.fromtimestamp(time_s, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return (local + timedelta(days=days)).replace(tzinfo=zone).astimezone(UTC).timestamp()

@@ -1,0 +1,317 @@
+"""What waiting for a cheaper hour is worth: ``python -m benchmarks.signals --signals DIR --out DIR``.
+
+Replays one job a day of constant power over the hourly series of a folder (``*.csv``: ``time_utc`` and a column of
+values) with the product's own ``plan_start``: jobs of 1, 2 and 4 h, scheduled at 01:00, 09:00 and 18:00 UTC, that may
+wait 4, 8 or 16 h. Carbon is forecast by the mean of the last seven days; prices (columns ``*_per_mwh``) are known from
+the day-ahead auction, at 13:00 of Central European time for the next day, and are looked at anew each hour. Saved is
+``1 - sum(shifted) / sum(at once)``. Where the folder has ``savings.csv`` each cell is compared with it.
+
+Also: the best fixed shift of the schedule, a threshold on the present value, and the 5 % below which nothing waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
+from airflow_provider_zeus.signals.start import WORTH, Start, fixed_shifts, plan_start
+from airflow_provider_zeus.signals.tariff import local_midnight_s
+from benchmarks.cores import on_all_cores
+from benchmarks.paper import needs, table
+
+HOUR_S = 3600.0
+STARTS_H, JOBS_H, WAITS_H = (1, 9, 18), (1, 2, 4), (4, 8, 16)
+MARKET, PUBLISHED_H = ZoneInfo("Europe/Berlin"), 13  # the auction's results for the next local day
+LOWEST = 1 / 3  # of the last week's values: the threshold rule begins there
+UNITS = {"gco2_per_kwh": "g/kWh", "eur_per_mwh": "EUR/MWh"}
+WITHIN, KEPT, LEAST_PERFECT, WORST = 1.0, 0.75, 10.0, 1.0  # points; share; per cent; per cent
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell: a signal, and a job that runs every day."""
+
+    signal: str
+    scheduled_h: int
+    job_h: int
+    wait_h: int
+    year: int
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a rule got in a cell: sums of the means at the starts, and the mean wait [h]."""
+
+    at_once: float
+    shifted: float
+    wait_h: float
+
+    @property
+    def saved(self) -> float:
+        """Per cent."""
+        return 100 * (1 - self.shifted / self.at_once)
+
+
+RULES = ("perfect", "forecast", "forecast_5", "threshold", "fixed")
+Row = dict[str, Any]
+
+
+def read_signal(path: Path) -> Series:
+    """The series of a file. Raises JobSpecError: it has another form."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        column = next((c for c in reader.fieldnames or () if c in UNITS), None)
+        if column is None:
+            raise JobSpecError.of("signal", str(path), "no column of known values", f"name one of {', '.join(UNITS)}")
+        unit = Unit.parse(UNITS[column])
+        steps = []
+        for row in reader:
+            start_s = datetime.fromisoformat(row["time_utc"].replace("Z", "+00:00")).timestamp()
+            steps.append(Step(start_s, start_s + HOUR_S, float(row[column]) * unit.factor))
+    return Series.of(unit, steps, source=path.name)
+
+
+def play(task: tuple[Case, Series, int]) -> tuple[Case, dict[str, Played]]:
+    """All rules on one cell. ``every``: N-th day of the year alone."""
+    case, series, every = task
+    starts_s = [s for i, s in enumerate(starts_of(case, series)) if i % every == 0]
+    duration_s, wait_s = case.job_h * HOUR_S, case.wait_h * HOUR_S
+    mean = series.mean
+
+    def cost(at_s: float) -> float:
+        return mean(at_s, at_s + duration_s) or 0.0
+
+    def perfect(at_s: float) -> float:
+        return min((at_s + i * HOUR_S for i in range(case.wait_h + 1)), key=cost)
+
+    def planned(worth: float) -> Callable[[float], float]:
+        return lambda at_s: wait_for(series, at_s, wait_s, duration_s, worth)
+
+    shifts = fixed_shifts(series, starts_s, duration_s=duration_s, most_s=wait_s)
+    delay_s = min(shifts, key=lambda s: s.mean).delay_s if shifts else 0.0
+    rules: dict[str, Callable[[float], float]] = {
+        "perfect": perfect,
+        "forecast": planned(0.0),
+        "forecast_5": planned(WORTH),
+        "threshold": lambda at_s: threshold(series, at_s, wait_s),
+        "fixed": lambda at_s: at_s + delay_s,
+    }
+    found = {}
+    for name, rule in rules.items():
+        chosen = [rule(at_s) for at_s in starts_s]
+        waits_h = [(c - s) / HOUR_S for c, s in zip(chosen, starts_s, strict=True)]
+        found[name] = Played(sum(map(cost, starts_s)), sum(map(cost, chosen)), fmean(waits_h))
+    return case, found
+
+
+def starts_of(case: Case, series: Series) -> list[float]:
+    """The scheduled starts of the year that the series covers, with a week before and the longest run after."""
+    day = datetime(case.year, 1, 1, case.scheduled_h, tzinfo=UTC)
+    found = []
+    while day.year == case.year:
+        at_s = day.timestamp()
+        if series.mean(at_s, at_s + (case.wait_h + case.job_h) * HOUR_S) is not None:
+            found.append(at_s)
+        day += timedelta(days=1)
+    return found
+
+
+def wait_for(series: Series, at_s: float, wait_s: float, duration_s: float, worth: float) -> float:
+    """When a run starts that plans at its scheduled start, and, where prices are published, anew each hour."""
+    now_s, latest_s = at_s, at_s + wait_s
+    while True:
+        past = part(series, now_s - 8 * 24 * HOUR_S, now_s)
+        price = series.unit.goal == PRICE
+        ahead = part(series, now_s, published_until(now_s)) if price else Series.of(series.unit, ())
+        start: Start = plan_start(ahead, past, now_s=now_s, latest_s=latest_s, duration_s=duration_s, worth=worth)
+        if start.at_s <= now_s or not price:
+            return start.at_s
+        now_s += HOUR_S
+
+
+def part(series: Series, start_s: float, end_s: float) -> Series:
+    """The steps that begin in a span."""
+    steps = series.steps[bisect_left(series.steps, (start_s,)) : bisect_left(series.steps, (end_s,))]
+    return Series(series.unit, steps, series.source, series.zone)
+
+
+def published_until(now_s: float) -> float:
+    """Up to when the day-ahead auction's prices are known."""
+    local = datetime.fromtimestamp(now_s, MARKET)
+    return local_midnight_s(now_s, MARKET, 2 if local.hour >= PUBLISHED_H else 1)
+
+
+def threshold(series: Series, at_s: float, wait_s: float) -> float:
+    """A rule without a forecast: begin once the present value is in the lowest third of the last week's."""
+    week = sorted(s.value for s in part(series, at_s - 7 * 24 * HOUR_S, at_s).steps)
+    low = week[int(LOWEST * (len(week) - 1))] if week else float("inf")
+    now_s = at_s
+    while now_s < at_s + wait_s:
+        step = series.at(now_s)
+        if step is None or step.value <= low:
+            return now_s
+        now_s += HOUR_S
+    return at_s + wait_s
+
+
+def rows_of(
+    played: Sequence[tuple[Case, Mapping[str, Played]]], reference: Mapping[tuple[Any, ...], float]
+) -> list[Row]:
+    """A row for each cell, with the reference's figures where there are any."""
+    rows = []
+    for case, rules in played:
+        row: Row = {"signal": case.signal, "scheduled_h": case.scheduled_h, "job_h": case.job_h, "wait_h": case.wait_h}
+        row |= {f"{name}_saved": round(p.saved, 2) for name, p in rules.items()}
+        row |= {f"{name}_wait_h": round(p.wait_h, 2) for name, p in rules.items()}
+        row["reference"] = reference.get((case.signal, case.scheduled_h, case.job_h, case.wait_h))
+        rows.append(row)
+    return rows
+
+
+def verdicts(rows: Sequence[Row]) -> list[tuple[bool, str, str]]:
+    """(Whether it held, what is asked, what was found)."""
+    found = []
+    compared = [(abs(r["forecast_saved"] - r["reference"]), r) for r in rows if r["reference"] is not None]
+    if compared:
+        worst, row = max(compared, key=lambda each: each[0])
+        asked = f"each cell within {WITHIN:g} point of the reference, without the 5 % rule"
+        found.append((worst <= WITHIN, asked, f"worst {worst:.2f}, {_name(row)} ({len(compared)} cells)"))
+    carbon = [r for r in rows if "price" not in r["signal"] and r["perfect_saved"] >= LEAST_PERFECT]
+    if carbon:
+        share = sum(r["forecast_5_saved"] for r in carbon) / sum(r["perfect_saved"] for r in carbon)
+        asked = f"carbon, where a perfect forecast saves {LEAST_PERFECT:g} % or more: at least {KEPT:.0%} of that"
+        found.append((share >= KEPT, asked, f"{share:.0%} over {len(carbon)} cells"))
+    row = min(rows, key=lambda r: r["forecast_5_saved"])
+    asked = f"no cell dearer than starting at once by more than {WORST:g} %"
+    found.append((row["forecast_5_saved"] >= -WORST, asked, f"worst {row['forecast_5_saved']:+.1f} %, {_name(row)}"))
+    return found
+
+
+def _name(row: Row) -> str:
+    return f"{row['signal']}, {row['job_h']} h at {row['scheduled_h']:02d}:00, may wait {row['wait_h']} h"
+
+
+def read_reference(folder: Path) -> dict[tuple[Any, ...], float]:
+    """``savings.csv``: forecast ``week`` for carbon, ``published`` for prices; empty where there is none."""
+    path = folder / "savings.csv"
+    if not path.exists():
+        return {}
+    found = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["forecast"] == ("published" if "price" in row["signal"] else "week"):
+                key = (row["signal"], int(row["scheduled_utc_h"]), int(row["job_h"]), int(row["may_wait_h"]))
+                found[key] = float(row["saved_percent"])
+    return found
+
+
+def markdown(rows: Sequence[Row], found: Sequence[tuple[bool, str, str]]) -> str:
+    """``report.md``."""
+    names = {"perfect": "perfect", "forecast": "forecast", "forecast_5": "only if >= 5 %", "threshold": "threshold"}
+    names["fixed"] = "fixed shift"
+    cells = [
+        [r["signal"], f"{r['scheduled_h']:02d}:00", f"{r['job_h']} h", f"{r['wait_h']} h"]
+        + [f"{r[f'{name}_saved']:+.1f}" for name in names]
+        + [f"{r['forecast_5_wait_h']:.1f}"]
+        for r in rows
+    ]
+    head = ["signal", "scheduled", "job", "may wait", *names.values(), "mean wait [h]"]
+    return "\n".join(
+        [
+            "# What waiting is worth",
+            "",
+            "Per cent saved against starting at once, one job a day of constant power; in UTC.",
+            "",
+            *table(["asked", "found", ""], [[a, f, "held" if ok else "**missed**"] for ok, a, f in found]),
+            "",
+            *table(head, cells),
+            "",
+        ]
+    )
+
+
+def picture(rows: Sequence[Row], path: Path) -> None:
+    """Saved by a job of 2 h that may wait 8 h: by signal and schedule, a bar for each rule."""
+    needs("matplotlib", ", or --no-pictures")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    some = [r for r in rows if (r["job_h"], r["wait_h"]) == (2, 8)] or list(rows)
+    figure, axes = pyplot.subplots(figsize=(11, 4.5), layout="constrained")
+    shown = {
+        "perfect": "perfect forecast",
+        "forecast_5": "plan_start",
+        "fixed": "fixed shift",
+        "threshold": "threshold",
+    }
+    for i, (name, label) in enumerate(shown.items()):
+        at = [n + (i - 1.5) * 0.2 for n in range(len(some))]
+        axes.bar(at, [r[f"{name}_saved"] for r in some], 0.2, label=label)
+    axes.axhline(0, color="black", linewidth=0.8)
+    ticks = [f"{r['signal']}\n{r['scheduled_h']:02d}:00" for r in some]
+    axes.set_xticks(range(len(some)), ticks, rotation=60, ha="right", fontsize=8)
+    axes.set_ylabel("saved [%]")
+    axes.set_title(f"A job of {some[0]['job_h']} h that may wait {some[0]['wait_h']} h, against starting at once")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 1 where something is missed, 2 where it cannot be run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--signals", type=Path, required=True, help="folder of hourly series")
+    parser.add_argument("--out", type=Path, default=Path("signals-report"))
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th day of the year alone")
+    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
+    parser.add_argument("--no-pictures", action="store_true", help="numbers alone")
+    args = parser.parse_args(arguments)
+    began_s = time.monotonic()
+    try:
+        paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv")
+        tasks = [(case, series, args.every) for path in paths for case, series in _cases(path)]
+        if not tasks:
+            raise JobSpecError.of("--signals", str(args.signals), "no series there", "name a folder of CSV files")
+        rows = rows_of(list(on_all_cores(play, tasks, args.jobs)), read_reference(args.signals))
+        found = verdicts(rows)
+        args.out.mkdir(parents=True, exist_ok=True)
+        report = {"cells": rows, "verdicts": [{"held": ok, "asked": a, "found": f} for ok, a, f in found]}
+        (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+        (args.out / "report.md").write_text(markdown(rows, found))
+        if not args.no_pictures:
+            picture(rows, args.out / "signals.png")
+    except JobSpecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for ok, asked, what in found:
+        print(f"{'held  ' if ok else 'MISSED'} {asked}: {what}")
+    print(f"{args.out / 'report.md'} after {time.monotonic() - began_s:.0f} s")
+    return 0 if all(ok for ok, _, _ in found) else 1
+
+
+def _cases(path: Path) -> list[tuple[Case, Series]]:
+    """The cells of a file ``gb_2020.csv`` or ``price_de_2020.csv``; its name is the signal's."""
+    series = read_signal(path)
+    *words, year = path.stem.split("_")
+    goal = "price" if "price" in words else "carbon"
+    signal = f"{' '.join(w for w in words if w != 'price')} {goal} {year}"
+    return [(Case(signal, at, job, wait, int(year)), series) for at in STARTS_H for job in JOBS_H for wait in WAITS_H]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,86 @@
+"""An own ``DataLoader(batch_size=32)`` with ``run.report()`` and no step told: nothing is learned and nothing saved."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.model.trial import TELL_STEPS, State
+from airflow_provider_zeus.operators.recurrence import Recurrence
+from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text
+from airflow_provider_zeus.plugin.views import dag_view
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.dataset import BYPASSED, as_dataset
+from airflow_provider_zeus.reports.run_savings import Yardstick
+from airflow_provider_zeus.store.open import open_store
+
+RUNS = 14
+JOB = ZeusJob(
+    batch_sizes=[16, 32, 64, 128],
+    default_batch_size=32,
+    target="accuracy >= 0.9",
+    max_epochs=30,
+    device="simulated:v100/shufflenet",
+    profile_s=0.1,
+    profile_steps=2,
+)
+
+
+def scheduled(run: int) -> dict[str, Any]:
+    known = {"dag_id": "d", "task_id": "train", "run_id": f"r{run}", "map_index": -1, "try_number": 1}
+    ti = SimpleNamespace(id=f"ti-{run}", xcom_push=lambda **_: None, **known)
+    return {
+        "ti": ti,
+        "dag_run": SimpleNamespace(run_type="scheduled"),
+        "task": SimpleNamespace(max_active_tis_per_dag=1),
+    }
+
+
+def own_loader(run: Any) -> int:
+    model, data = torch.nn.Linear(2, 1), TensorDataset(torch.randn(320, 2), torch.randn(320, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in run.epochs():
+        for x, y in DataLoader(data, batch_size=32):
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        run.report(accuracy=0.3 * (epoch + 1))
+    return int(run.batch_size)
+
+
+def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
+    for n in range(1, RUNS + 1):
+        kept = Recurrence.open(JOB, scheduled(n), conn_id="zeus_default").run().train(own_loader)
+        assert kept == 32, "the default: nothing else is tried"
+    assert caplog.text.count(TELL_STEPS) == RUNS
+    store = open_store()
+    try:
+        log = store.trials("d.train")
+    finally:
+        store.close()
+    assert [(t.batch_size, t.state) for t in log] == [(32, State.CONVERGED)] * RUNS
+    data = as_dataset(log, JOB)
+    assert (data.trials, data.left_out) == ((), {BYPASSED: RUNS})
+    known = JobAnalysis.of(log, data, [])
+    page = dag_view.charts(log, known, Factors())
+    assert page.verdict is not None
+    assert page.verdict.kind == "unknown"
+    assert (page.headline[0].figures, page.headline[0].note) == ([], headline.NO_RUN)
+    assert page.left_out[0] == run_notes.bypassed(log)
+    assert page.left_out[0].startswith(f"{RUNS} runs teach nothing")
+    assert TELL_STEPS[1:] in page.left_out[0]
+    where = log[-1].observation.where
+    assert where is not None
+    saving = Yardstick.of(as_dataset(log, JOB, where), where, rng=random.Random(0)).saving([log[-1]])
+    assert saved_text.run_verdict(saving).kind == "unknown"

@@ -1,0 +1,173 @@
+"""The first line of a tab: what it cost, what it saved, what runs next, each with its interval or its reason."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.plugin.text import headline, words
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.models import Answer, Tile
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.run_savings import Yardstick
+from airflow_provider_zeus.reports.schedule_shift import schedule_shift
+from airflow_provider_zeus.signals.tariff import Tariff
+from tests.unit.plugin.kit import JOB, trial
+
+WHERE = ("V100", 1, "simulated")
+PRICED = Factors(price_per_kwh=0.5, price_per_gpu_hour=3.6, g_co2e_per_kwh=100.0, currency="EUR")
+PROFILE = [
+    ProfileSample(batch_size=b, limit_w=w, samples=1000, energy_j=j, time_s=s)
+    for b in (32, 64)
+    for w, j, s in ((200.0, 80.0, 1.1), (300.0, 100.0, 1.0))
+]
+
+
+def run(n: int, b: int, kwh: float, **changes: Any) -> Trial:
+    fields = {"epochs": 4.0 * kwh, "energy_j": 3.6e6 * kwh, "time_s": 3600.0 * kwh, "rest_j": 0.0, "rest_s": 0.0}
+    fields |= {"samples": 4000 * kwh, "power_limit_w": 300.0}
+    return trial(n, f"r{n}", b, **{**fields, **changes})
+
+
+def answers(trials: Sequence[Trial], factors: Factors = PRICED, **live: Any) -> list[Answer]:
+    log = as_dataset(trials, JOB)
+    known = JobAnalysis.of(trials, log, PROFILE, live)
+    return headline.of_job(known.saving, known.next_run, known.source, factors)
+
+
+def figure(of: Answer, name: str) -> Tile:
+    return next(t for t in of.figures if t.name == name)
+
+
+SAVED = [*(run(n, 32, 2.0) for n in range(1, 5)), *(run(n, 64, 1.0) for n in range(5, 11))]
+
+
+def test_three_answers_in_units_of_a_bill() -> None:
+    cost, saved, upcoming = answers(SAVED)
+    assert [a.question for a in (cost, saved, upcoming)] == [headline.COST, headline.SAVED, headline.NEXT]
+    assert [(t.name, t.figure.text) for t in cost.figures] == [
+        ("Energy", "14 kWh"),
+        ("Time", "14 h 00 min"),
+        ("Money", "57.40 EUR"),
+        ("CO₂e", "1.4 kg CO₂e"),
+    ]
+    assert figure(saved, "Energy").kind == figure(saved, "Money").kind == "good"
+    kwh, eur = (figure(saved, name).figure.value or 0.0 for name in ("Energy", "Money"))
+    assert kwh == pytest.approx(6 * 3.6e6, rel=0.3)
+    assert eur == pytest.approx(kwh / 3.6e6 * 4.1, rel=0.05), "half a EUR a kWh, 3.60 EUR an hour"
+    assert all("90 % interval" in t.note for t in saved.figures)
+    assert "32" in saved.about
+    assert "300 W" in saved.about
+    assert "64" in upcoming.about
+
+
+def test_a_loss_and_what_is_undecided_are_called_so() -> None:
+    dear = [*(run(n, 32, 2.0) for n in range(1, 5)), *(run(n, 64, 6.0) for n in range(5, 11))]
+    lost = figure(answers(dear)[1], "Energy")
+    assert (lost.kind, lost.figure.text.split()[0]) == ("bad", "lost")
+    even = [
+        *(run(n, 32, k) for n, k in zip(range(1, 6), (2.0, 1.0, 3.0, 1.5, 2.5), strict=True)),
+        *(run(n, 64, 1.9) for n in range(6, 9)),
+    ]
+    for tile in answers(even)[1].figures:
+        assert (tile.kind, tile.figure.text) == ("warn", "undecided")
+        assert "from a loss of" in tile.note
+
+
+def test_the_default_alone_and_a_default_that_never_reached_its_target() -> None:
+    _, saved, upcoming = answers([run(1, 32, 2.0)])
+    assert (saved.figures, saved.note) == ([], headline.ALONE)
+    assert figure(upcoming, "Energy").figure.value == pytest.approx(2 * 3.6e6, rel=0.05)
+    cost, saved, upcoming = answers([run(1, 32, 2.0, state=State.EXHAUSTED, epochs=10.0)])
+    assert figure(cost, "Energy").figure.value == 2 * 3.6e6, "what was spent is known"
+    assert "not known" in saved.note
+    assert "not known" in upcoming.note
+    assert not [*saved.figures, *upcoming.figures]
+
+
+def test_a_try_names_both_sizes_and_a_live_setting_its_own() -> None:
+    tries = answers([run(n, 32, 2.0) for n in range(1, 6)])[2]
+    assert tries.about.startswith("tries batch size ")
+    assert "32" in tries.about.split(";")[1]
+    assert tries.note.startswith("Knowledge gradient")
+    pinned = answers(SAVED, pin_batch_size=64)[2]
+    assert pinned.about == "batch size 64"
+    assert "300 W" in pinned.note or "200 W" in pinned.note
+
+
+def test_without_an_energy_source_only_time_is_known_and_it_is_said_why() -> None:
+    gone = {"energy_j": None, "energy_source": None, "power_limit_w": None, "rest_j": None}
+    log = [run(t.number, t.batch_size, t.observation.epochs / 4.0, **gone) for t in SAVED if t.observation.epochs]
+    cost, saved, _ = answers(log)
+    for answer in (cost, saved):
+        assert (figure(answer, "Energy").figure.value, figure(answer, "Energy").source.kind) == (None, "no-source")
+        assert headline.NO_ENERGY in figure(answer, "Energy").note
+        assert figure(answer, "Time").figure.value is not None
+        assert figure(answer, "Money").figure.value is None, "the energy's part of the price is missing"
+
+
+def test_the_answer_of_a_run() -> None:
+    log = as_dataset(SAVED, JOB, WHERE)
+    saving = Yardstick.of(log, WHERE, rng=random.Random(0), profiles=PROFILE).saving([SAVED[-1]])
+    answer = headline.of_run(saving, words.badge(["simulated"]), replace(PRICED, price_per_gpu_hour=None))
+    assert [t.name for t in answer.figures] == ["Energy", "Time", "Money", "CO₂e"]
+    kwh, eur = (figure(answer, name).figure.value or 0.0 for name in ("Energy", "Money"))
+    assert kwh == pytest.approx(3.6e6, rel=0.4)
+    assert eur == pytest.approx(kwh / 3.6e6 * 0.5)
+
+
+TARIFF = Tariff.parse(
+    {
+        "timezone": "Europe/Berlin",
+        "unit": "EUR/kWh",
+        "default": 0.40,
+        "rules": [{"hours": "22-06", "value": 0.20}],
+    }
+)
+
+
+def evening(n: int, hour: int = 18, **changes: Any) -> Trial:
+    at = datetime(2026, 1, n, hour, 30, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    return replace(run(n, 32, 2.0, **changes), opened_at=at)
+
+
+def test_another_hour_of_the_day_in_a_sentence() -> None:
+    found = schedule_shift([evening(n) for n in range(1, 6)], TARIFF)
+    assert found is not None
+    assert (found.runs, found.delay_h, found.start_hour) == (5, 4, 18), "two hours that begin at 22:30"
+    assert (found.cost_now, found.cost_then) == (pytest.approx(5 * 2 * 0.40), pytest.approx(5 * 2 * 0.20))
+    said = headline.shift(found, TARIFF)
+    assert "2.00 EUR instead of 4.00 EUR (50 % less) at 22:00 instead of 18:00 (Europe/Berlin)" in said
+    with_pue = schedule_shift([evening(1)], TARIFF, pue=1.5)
+    assert with_pue is not None
+    assert with_pue.cost_now == pytest.approx(1.2)
+
+
+def test_a_schedule_that_is_cheap_already_and_runs_that_say_nothing() -> None:
+    night = schedule_shift([evening(n, hour=1) for n in range(1, 4)], TARIFF)
+    assert night is not None
+    assert night.delay_h == 0
+    assert "no other hour" in headline.shift(night, TARIFF)
+    assert schedule_shift([evening(1, run_type="manual")], TARIFF) is None
+    assert schedule_shift([evening(1, energy_j=None)], TARIFF) is None
+    assert headline.shift(None, TARIFF) == ""
+    scattered = schedule_shift([evening(n, hour=12 + n) for n in range(1, 7)], TARIFF)
+    assert scattered is not None
+    assert scattered.start_hour is None
+    assert "h later" in headline.shift(scattered, TARIFF)
+
+
+def test_all_attempts_of_a_run_are_moved_together() -> None:
+    first = evening(1, run_type="scheduled")
+    second = replace(first, number=2, key=TrialKey(first.key.ti_id, 2), opened_at=first.opened_at + 7200)
+    found = schedule_shift([first, second], TARIFF)
+    assert found is not None
+    assert (found.runs, found.cost_now) == (1, pytest.approx(4 * (3.5 * 0.40 + 0.5 * 0.20) / 4)), "18:30 to 22:30"

@@ -1,0 +1,63 @@
+"""The next run is the one that the service would decide, with what it takes on the newest slice."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.reports.baseline import Baseline
+from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
+from tests.unit.optimizer.world import World, job_of
+
+JOB = job_of(16, 32, 64, default=32, policy="knowledge_gradient")
+
+
+def world(runs: int, **changes: Any) -> World:
+    made = World(replace(JOB, **changes), {16: 20.0, 32: 10.0, 64: 6.0})
+    for _ in range(runs):
+        for b in (32, 64, 16):
+            made.add(b)
+    return made
+
+
+def next_of(made: World, **settings: Any) -> Upcoming:
+    log = as_dataset(made.log, made.job)
+    base = Baseline.of(log, LimitProfiles.of(()), random.Random(0))
+    return upcoming(log, base, trials=made.log, settings=settings)
+
+
+def test_it_is_the_decision_of_the_log() -> None:
+    for runs in (1, 4):
+        made = world(runs)
+        assert next_of(made).attempts == made.decide().attempts
+    assert next_of(made).batch_size == 64
+    spent = made.log[1].observation
+    assert spent.energy_j is not None
+    assert next_of(made).epochs.value == pytest.approx(6.0, rel=0.1)
+    assert next_of(made).energy_j.value == pytest.approx(spent.energy_j, rel=0.1)
+    assert next_of(made).time_s.value == pytest.approx(spent.time_s, rel=0.1)
+
+
+def test_a_live_setting_is_obeyed() -> None:
+    pinned = next_of(world(4), pin_batch_size=16)
+    assert (pinned.batch_size, [a.phase for a in pinned.attempts]) == (16, [Phase.PINNED])
+    assert pinned.epochs.value == pytest.approx(20.0, rel=0.1)
+    audited = next_of(world(4), audit_after=12)
+    assert (audited.batch_size, audited.attempts[0].phase) == (32, Phase.AUDIT)
+
+
+def test_a_batch_size_that_never_ran_here_has_no_figures() -> None:
+    made = World(JOB, {16: 20.0, 32: 10.0, 64: 6.0})
+    made.add(32)
+    unknown = next_of(made, pin_batch_size=64)
+    assert unknown.energy_j.value is None
+    assert "64" in (unknown.energy_j.reason or "")
+    failed = World(JOB, {16: 20.0, 32: 10.0, 64: 6.0})
+    failed.add(32, State.EXHAUSTED)
+    assert "default" in (next_of(failed).energy_j.reason or "")

@@ -1,0 +1,120 @@
+"""When to start: the cheapest start by what is known then, or at once with the reason."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_zeus.signals import start as planner
+from airflow_provider_zeus.signals.series import Series, Step, Unit
+from airflow_provider_zeus.signals.start import fixed_shifts, forecast, plan_start
+from tests.strategies import REPRODUCIBLE
+
+GRAMS = Unit.parse("g/kWh")
+EUR = Unit.parse("EUR/kWh")
+HOUR, DAY = 3600.0, 86_400.0
+NONE = Series.of(GRAMS, ())
+
+
+def hours(values: list[float], start_h: float = 0.0, unit: Unit = GRAMS) -> Series:
+    return Series.of(unit, [Step((start_h + i) * HOUR, (start_h + i + 1) * HOUR, v) for i, v in enumerate(values)])
+
+
+def plan(
+    values: list[float], *, wait_h: float = 8, job_h: float = 1, past: Series = NONE, **more: float
+) -> planner.Start:
+    return plan_start(hours(values), past, now_s=0.0, latest_s=wait_h * HOUR, duration_s=job_h * HOUR, **more)
+
+
+def test_it_waits_for_the_cheapest_hours_over_the_runs_length() -> None:
+    found = plan([100, 90, 50, 95, 20, 80, 80, 80, 80, 80])
+    assert (found.at_s, found.reason, found.saving) == (4 * HOUR, planner.WAITS, 80.0)
+    assert plan([100, 90, 50, 40, 60, 20, 80, 80, 80, 80, 80], job_h=2).at_s == 4 * HOUR
+    assert plan([100, 20, 90, 20, 90, 90, 90, 90, 90, 90]).at_s == HOUR, "of two equal ones the earlier"
+
+
+def test_it_never_starts_later_than_the_latest_start() -> None:
+    assert plan([100, 90, 80, 70, 10, 10, 10], wait_h=2).at_s == 2 * HOUR
+    late = plan_start(hours([100, 1]), NONE, now_s=10.0, latest_s=10.0, duration_s=60.0)
+    assert (late.at_s, late.reason) == (10.0, planner.TOO_LATE)
+
+
+def test_below_five_per_cent_it_does_not_wait() -> None:
+    assert plan([100, 97, 96, 99]).reason == planner.NOT_WORTH_IT
+    assert plan([100, 97, 94, 99]).reason == planner.WAITS
+    assert plan([100, 97, 96, 99], worth=0.0).at_s == 2 * HOUR
+    assert plan([10, 97, 96, 99]).reason == planner.NOW_IS_BEST
+
+
+@pytest.mark.parametrize("prices", [[0.0, -0.05, 0.1], [-0.01, -0.05, 0.1], [0.001, -0.05, 0.1]])
+def test_prices_around_and_below_0_are_compared_by_difference(prices: list[float]) -> None:
+    found = plan_start(hours(prices, unit=EUR), hours([], unit=EUR), now_s=0.0, latest_s=2 * HOUR, duration_s=HOUR)
+    assert (found.at_s, found.reason) == (HOUR, planner.WAITS)
+    assert found.saving == pytest.approx(prices[0] + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("published", "reason"),
+    [
+        (NONE, planner.NO_VALUES),
+        (hours([100, 20, 30], start_h=-9), planner.NO_VALUES),  # the past
+        (hours([math.nan] * 9), planner.NO_VALUES),
+        (hours([100]), planner.NO_FORECAST),
+        (hours([100.0] * 24), planner.NOW_IS_BEST),  # one value for all
+        (Series.of(GRAMS, [Step(0, HOUR, 100.0), Step(20 * HOUR, 21 * HOUR, 1.0)]), planner.NO_FORECAST),
+    ],
+)
+def test_any_fault_of_a_signal_means_start_at_once(published: Series, reason: str) -> None:
+    found = plan_start(published, NONE, now_s=0.0, latest_s=8 * HOUR, duration_s=HOUR)
+    assert (found.at_s, found.reason, found.saving) == (0.0, reason, 0.0)
+
+
+def test_a_forecast_is_the_mean_of_the_last_week_at_the_same_hour_and_published_values_come_first() -> None:
+    week = hours([100.0 + 10 * (h % 24) for h in range(7 * 24)], start_h=-7 * 24)
+    known = forecast(hours([500.0]), week, now_s=0.0, until_s=6 * HOUR)
+    assert [s.value for s in known.steps] == [500.0, 110.0, 120.0, 130.0, 140.0, 150.0]
+    assert [s.estimated for s in known.steps] == [False, *[True] * 5]
+    assert plan_start(hours([500.0]), week, now_s=0.0, latest_s=4 * HOUR, duration_s=HOUR).at_s == HOUR
+    two_days = hours([100.0] * 48, start_h=-48)
+    assert forecast(NONE, two_days, now_s=0.0, until_s=HOUR).steps == (), "too few days"
+
+
+def test_what_is_over_alone_is_known_of_the_past() -> None:
+    week = hours([100.0] * (8 * 24), start_h=-7 * 24)  # a day of the future among it
+    assert planner.usual(week, 10 * HOUR, 11 * HOUR, 0.0) == 100.0
+    changed = hours([100.0] * (7 * 24) + [9.0] * 24, start_h=-7 * 24)
+    assert planner.usual(changed, 30 * HOUR, 31 * HOUR, 0.0) == 100.0, "not from the hours after now"
+
+
+def test_a_wait_is_absolute_and_bounded() -> None:
+    found = plan([100.0] + [50.0] * 9, wait_h=1e9)
+    assert found.at_s == HOUR
+    assert plan([100.0] + [50.0] * 9, job_h=1e9).at_s == 0.0
+
+
+def test_a_fixed_shift_of_the_schedule() -> None:
+    days = hours([100.0 if h % 24 == 18 else 60.0 if h % 24 != 23 else 20.0 for h in range(10 * 24)])
+    starts = [(24 * d + 18) * HOUR for d in range(8)]
+    shifts = fixed_shifts(days, starts, duration_s=HOUR, most_s=8 * HOUR)
+    best = min(shifts, key=lambda s: s.mean)
+    assert (best.delay_s, best.mean, best.saved) == (5 * HOUR, 20.0, pytest.approx(0.8))
+    assert (shifts[0].delay_s, shifts[0].saved) == (0.0, 0.0)
+    assert fixed_shifts(days, [1e9], duration_s=HOUR, most_s=HOUR) == []
+
+
+@REPRODUCIBLE
+@given(
+    st.lists(st.floats(-50, 500), min_size=1, max_size=20),
+    st.integers(0, 12),
+    st.integers(1, 4),
+    st.integers(0, 3599),
+)
+def test_it_starts_in_time_and_never_expects_a_loss(values: list[float], wait_h: int, job_h: int, now_s: int) -> None:
+    latest_s = now_s + wait_h * HOUR
+    found = plan_start(hours(values), NONE, now_s=float(now_s), latest_s=latest_s, duration_s=job_h * HOUR)
+    assert now_s <= found.at_s <= latest_s
+    assert found.saving >= 0
+    assert (found.at_s > now_s) == (found.reason == planner.WAITS)

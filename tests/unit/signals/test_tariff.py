@@ -1,0 +1,88 @@
+"""A static tariff: rules of months, days and hours in local time, with both days of a change of the clock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.signals.tariff import Tariff, local_midnight_s
+
+BERLIN = ZoneInfo("Europe/Berlin")
+SPEC: dict[str, Any] = {
+    "timezone": "Europe/Berlin",
+    "unit": "ct/kWh",
+    "default": 31,
+    "rules": [{"days": "mon-fri", "hours": "17-21", "months": "10-03", "value": 42}, {"hours": "22-06", "value": 24}],
+}
+
+
+def at(year: int, month: int, day: int, hour: int, minute: int = 0, fold: int = 0) -> float:
+    return datetime(year, month, day, hour, minute, tzinfo=BERLIN, fold=fold).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("time_s", "eur"),
+    [
+        (at(2026, 1, 5, 17), 0.42),  # a Monday in winter
+        (at(2026, 1, 5, 20, 59), 0.42),
+        (at(2026, 1, 5, 21), 0.31),
+        (at(2026, 1, 4, 18), 0.31),  # a Sunday
+        (at(2026, 7, 6, 18), 0.31),  # summer
+        (at(2026, 7, 6, 23), 0.24),
+        (at(2026, 7, 6, 5, 59), 0.24),
+        (at(2026, 7, 6, 6), 0.31),
+    ],
+)
+def test_the_first_rule_that_holds_counts(time_s: float, eur: float) -> None:
+    assert Tariff.parse(SPEC).at(time_s) == pytest.approx(eur)
+
+
+@pytest.mark.parametrize(("day", "hours"), [((2026, 3, 29), 23), ((2026, 10, 25), 25), ((2026, 7, 1), 24)])
+def test_days_of_a_change_of_the_clock_have_23_and_25_hours(day: tuple[int, int, int], hours: int) -> None:
+    start_s = at(*day, 0)
+    end_s = local_midnight_s(start_s, BERLIN, 1)
+    series = Tariff.parse(SPEC).series(start_s, end_s)
+    assert (end_s - start_s) / 3600 == hours == len(series.steps)
+    assert series.mean(start_s, end_s) is not None
+    night = sum(s.end_s - s.start_s for s in series.steps if s.value < 0.3) / 3600
+    assert night == hours - 16, "from 22 to 6 by the wall clock"
+
+
+def test_a_series_begins_and_ends_where_it_was_asked_to() -> None:
+    series = Tariff.parse(SPEC).series(at(2026, 1, 5, 16, 30), at(2026, 1, 5, 18, 15))
+    assert [(s.end_s - s.start_s, s.value) for s in series.steps] == [
+        (1800, pytest.approx(0.31)), (3600, pytest.approx(0.42)), (900, pytest.approx(0.42))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"timezone": "Berlin"}, "timezone"),
+        ({"timezone": None}, "timezone"),
+        ({"timezone": "../etc/passwd"}, "timezone"),
+        ({"unit": "EUR"}, "unit"),
+        ({"default": "31"}, "default"),
+        ({"default": float("nan")}, "default"),
+        ({"rules": {}}, "rules"),
+        ({"rules": [3]}, "rule 1"),
+        ({"rules": [{"hours": "22-06"}]}, "rule 1: value"),
+        ({"rules": [{"hours": "25-26", "value": 1}]}, "rule 1: hours"),
+        ({"rules": [{"days": "fri-someday", "value": 1}]}, "rule 1: days"),
+        ({"rules": [{"months": "0-3", "value": 1}]}, "rule 1: months"),
+        ({"rules": [{"hour": "1-2", "value": 1}]}, "rule 1: field"),
+        ({"price": 3}, "field"),
+    ],
+)
+def test_each_bad_field_is_named(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(JobSpecError, match=named):
+        Tariff.parse({**SPEC, **changes})
+
+
+def test_what_is_no_object_is_refused() -> None:
+    with pytest.raises(JobSpecError, match="tariff"):
+        Tariff.parse("0.31")
