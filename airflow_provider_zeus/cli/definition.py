@@ -86,6 +86,15 @@ def _commands() -> tuple[CLICommand, ...]:
             _OUTPUT,
         ),
         _command(
+            "plan",
+            "Show what the next run of a job would do, when and why",
+            "plan.plan",
+            _JOB,
+            _OUTPUT,
+            description="Show the decision that the next scheduled run would make as the log stands. Asks for nothing "
+            "and changes nothing.",
+        ),
+        _command(
             "export",
             "Write every field of every trial as CSV or JSON",
             "export.export",

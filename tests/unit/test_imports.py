@@ -27,8 +27,8 @@ def test_author_modules_load_nothing_heavy(measured: tuple[float, float, list[st
 
 def test_author_modules_add_little_time(measured: tuple[float, float, list[str]]) -> None:
     sdk_ms, ours_ms, _ = measured
-    # on a quiet machine; on a busy one both take longer
-    assert ours_ms <= max(20.0, 0.015 * sdk_ms), f"{ours_ms:.1f} ms beside {sdk_ms:.0f} ms for airflow.sdk"
+    # on a busy machine both take longer, if less so than by the wall's clock
+    assert ours_ms <= max(20.0, 0.025 * sdk_ms), f"{ours_ms:.1f} ms beside {sdk_ms:.0f} ms for airflow.sdk"
 
 
 def test_the_commands_of_airflow_zeus_load_nothing_heavy() -> None:

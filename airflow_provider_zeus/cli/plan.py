@@ -1,0 +1,114 @@
+"""``airflow zeus plan``: what the next run of a job would do, when and why. It asks for nothing and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+from argparse import Namespace
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_zeus.cli.shell import command, known, opened, print_json, say
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.units import energy_text, time_text
+
+NEWEST = 1000  # trials that the plan is made of: those of the pages
+
+
+@command
+def plan(args: Namespace) -> None:
+    """Show what the next run of a job would do, as its log stands."""
+    with opened(args) as store:
+        job_id = known(store, args.job)
+        found, figures = _next_run(store, job_id)
+    starts = _scheduled(figures["dag_id"])
+    if args.output == "json":
+        print_json({"job": job_id, **figures, "starts": starts and starts.isoformat(), **_as_json(found)})
+        return
+    lines = {"job": job_id, "starts": _when(starts, figures["dag_id"]), **_texts(found)}
+    if figures["settings"]:
+        lines["settings"] = ", ".join(f"{name}={json.dumps(value)}" for name, value in figures["settings"].items())
+    if figures["running"]:
+        numbers = ", ".join(map(str, figures["running"]))
+        lines["open now"] = f"trial {numbers}; a run that ends before the next one begins may change this plan"
+    for name, text in lines.items():
+        say(f"{name:<11} {text}")
+
+
+def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any]]:
+    """The next decision, and what it depends on besides the log."""
+    trials, live = store.trials(job_id, last=NEWEST), store.settings(job_id)
+    job = trials[-1].job.with_settings(live)
+    log = as_dataset(trials, job)
+    profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
+    base = saving(log, job, rng=random.Random(0), profiles=profiles).base
+    found = upcoming(log.of_target(), base, profiles=profiles, trials=trials, settings=live)
+    running = [t.number for t in trials if t.state is State.RUNNING]
+    return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running}
+
+
+def _scheduled(dag_id: str) -> datetime | None:
+    """When Airflow creates the next run of a DAG; None without a schedule, while paused, or where that is not known."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from airflow_provider_zeus.airflow_compat import DagModel, create_session
+
+    try:
+        with create_session() as session:
+            dag = session.get(DagModel, dag_id)
+            after: datetime | None = None if dag is None or dag.is_paused else dag.next_dagrun_create_after
+            return after
+    except SQLAlchemyError:  # this host has no access to Airflow's own database: the rest of the plan holds
+        return None
+
+
+def _when(starts: datetime | None, dag_id: str) -> str:
+    if starts is None:
+        return f"not known: DAG {dag_id} has no schedule, is paused, or is not in this Airflow's database"
+    return f"{starts:%Y-%m-%d %H:%M %Z}, by the schedule of {dag_id}"
+
+
+def _texts(found: Upcoming) -> Mapping[str, str]:
+    first, *after = found.attempts
+    batch_size, limit = str(first.batch_size), "" if found.limit_w is None else f" at {found.limit_w:g} W"
+    if after and first.phase is not Phase.AUDIT:
+        batch_size += f"; {after[-1].batch_size} where it is given up"
+    expected = f"not known: {found.epochs.reason}"
+    if found.epochs.value is not None:
+        expected = f"{_expected(found)}, of a run of {found.batch_size}{limit}"
+    return {"batch size": batch_size, "phase": first.phase.value, "why": first.why, "expected": expected}
+
+
+def _expected(found: Upcoming) -> str:
+    parts = []
+    for name, each, text in (("energy", found.energy_j, energy_text), ("time", found.time_s, time_text)):
+        if each.value is None:
+            parts.append(f"{name} not known ({each.reason})")
+        elif each.low is None or each.high is None or each.low == each.high:
+            parts.append(text(each.value))
+        else:
+            parts.append(f"{text(each.value)} ({text(each.low)} to {text(each.high)})")
+    return ", ".join(parts)
+
+
+def _as_json(found: Upcoming) -> dict[str, Any]:
+    def figures(each: Estimate) -> dict[str, Any]:
+        return {"value": each.value, "low": each.low, "high": each.high, "missing": each.reason}
+
+    return {
+        "attempts": [
+            {"batch_size": a.batch_size, "phase": a.phase.value, "why": a.why, "bound_cost": a.bound_cost}
+            for a in found.attempts
+        ],
+        "batch_size": found.batch_size,
+        "limit_w": found.limit_w,
+        "epochs": figures(found.epochs),
+        "energy_j": figures(found.energy_j),
+        "time_s": figures(found.time_s),
+    }
