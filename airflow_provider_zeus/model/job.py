@@ -50,6 +50,9 @@ class ZeusJob:
     :param power_limits_w: power limits to try [W]; default every 25 W of the device's range.
     :param power_objective: what the best power limit minimises: ``"cost"`` (Eq. 7), ``"energy"`` or ``"time"``; or
         ``"max_slowdown=1.05"``: energy, among the limits that take at most 1.05 times as long as full power.
+    :param follow: choose the power limit anew while the run trains, by the present price or carbon intensity:
+        ``"carbon"``, ``"price"`` (Connections ``zeus_carbon``, ``zeus_price``) or the id of another *Zeus signal*. The
+        energy term of Eq. 7 is multiplied by the present over the past week's mean.
     :param max_power_w: MAXPOWER of Eq. 2 [W]; default the device's.
     :param profile_s: seconds of steady training to measure at each power limit (section 5: five suffice).
     :param profile_steps: least number of optimizer steps to measure at each power limit.
@@ -80,6 +83,7 @@ class ZeusJob:
     gpu_lock: str = "wait"
     power_limits_w: Sequence[float] | None = None
     power_objective: str = "cost"
+    follow: str | None = None
     max_power_w: float | None = None
     profile_s: float = 5.0
     profile_steps: int = 10
@@ -183,5 +187,9 @@ _READ: dict[str, Callable[[str], Any]] = {
     "strict": _FLAGS.__getitem__,
 }
 _RETIRED = ("peek",)
-_LATER = {"expected_runs": None, "audit": 0.02}  # left out where unchanged: older packages in images read the job
+_LATER = {
+    "expected_runs": None,
+    "audit": 0.02,
+    "follow": None,
+}  # left out where unchanged: older packages in images read the job
 _LISTS = ("batch_sizes", "power_limits_w", "learn_from")

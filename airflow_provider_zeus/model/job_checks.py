@@ -178,6 +178,12 @@ CHECKS: dict[str, Check] = {
     "gpu_lock": _one_of(GPU_LOCKS),
     "power_limits_w": _limits,
     "power_objective": _objective,
+    "follow": _must(
+        lambda value: isinstance(value, str) and value != "",
+        "no name of a signal",
+        'use "carbon", "price" or the id of a Connection of type Zeus signal',
+        optional=True,
+    ),
     "max_power_w": _must(
         lambda value: _finite(value) and value > 0, "not a positive number of watts", _MAX_POWER_W, optional=True
     ),

@@ -6,30 +6,50 @@ has anyway is enough; nothing is measured anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.objective import Rate
+from airflow_provider_zeus.signals.series import Series
+from airflow_provider_zeus.signals.start import DAY_S, DAYS, forecast
 
 LEAST, MOST = 0.1, 10.0  # of present over mean: a price near 0 or below it is no reason to waste energy
+AHEAD_S = 2 * DAY_S  # of the series that a plan holds; after that the run trains as without a signal
 
 
-def weighed(weights: Weights, present: float, mean: float) -> Weights:
-    """Eq. 2 with its energy term times ``present / mean``; the given weights where the mean is not above 0.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """The series that the limit of a run follows, as the run's plan holds it. Times are seconds since the epoch."""
 
-    The cost is scaled so that both terms still share 1, which changes no choice.
-    """
-    if mean <= 0 or weights.time_alone:
+    signal: str  # as the job names it
+    mean: float  # of the week before the run, in the unit of the values; above 0
+    steps: tuple[tuple[float, float, float], ...]  # (start, end, value), ascending
+
+    @classmethod
+    def of(cls, signal: str, series: Series, now_s: float) -> Self | None:
+        """From the past week's values and what is known or forecast of the next two days.
+
+        None where the past week has a gap, or no mean above 0: there is nothing to compare the present with.
+        """
+        mean = series.mean(now_s - DAYS * DAY_S, now_s)
+        if mean is None or mean <= 0:
+            return None
+        ahead = forecast(series, series, now_s=now_s, until_s=now_s + AHEAD_S).steps
+        return cls(signal=signal, mean=mean, steps=tuple(s[:3] for s in ahead if s.end_s > now_s))
+
+    def ratio(self, now_s: float) -> float:
+        """The present value over the mean, from :data:`LEAST` to :data:`MOST`; 1 where the present one is not known."""
+        i = bisect_right(self.steps, (now_s, math.inf, math.inf)) - 1
+        if i < 0 or now_s >= self.steps[i][1] or self.mean <= 0:
+            return 1.0
+        return min(max(self.steps[i][2] / self.mean, LEAST), MOST)
+
+
+def weighed(weights: Weights, ratio: float) -> Weights:
+    """Eq. 2 with its energy term times ``ratio``, scaled so that both terms still share 1, which changes no choice."""
+    if weights.time_alone:
         return weights
-    ratio = min(max(present / mean, LEAST), MOST)
     energy, time = weights.eta * ratio, 1 - weights.eta
     return weights._replace(eta=energy / (energy + time)) if energy + time > 0 else weights
-
-
-def limit_w(rates: Mapping[float, Rate], weights: Weights, present: float, mean: float) -> float | None:
-    """The best power limit [W] for the present value of a series; None without a profile.
-
-    :param rates: power limit [W] -> (J, s) per sample, by the profile of the run's batch size.
-    :param mean: of the series over the time that the run is expected to take.
-    """
-    return weighed(weights, present, mean).best_w(rates)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import read
+from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.training.batch_size_check import BatchSizeCheck
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.metering import AttemptMeter, DataWait
@@ -40,6 +42,7 @@ class LiveAttempt:
 
     :param known: profile samples of earlier runs and attempts on this device.
     :param last: this is the plan's last attempt. Its model is kept, so it is never stopped before ``max_epochs``.
+    :param followed: the series that the power limit follows.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class LiveAttempt:
         known: Iterable[ProfileSample],
         *,
         last: bool,
+        followed: Followed | None = None,
     ) -> None:
         self.planned, self.number, self.last = planned, number, last
         self.local_batch_size = planned.batch_size  # of this process [samples]
@@ -73,7 +77,8 @@ class LiveAttempt:
             min_steps=job.profile_steps,
         )
         self._profiled = bool(profiler.limits_w)
-        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe")
+        ratio = _ratio(followed, device) if followed else lambda: 1.0
+        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", ratio=ratio)
         self.measured: Sequence[ProfileSample] = self._sweep.measured
         self._meter = AttemptMeter(device, self._sweep, limits.found_w if limits else None)
         self._bound = None if last else Bound(planned, self._weights)
@@ -327,3 +332,9 @@ class LiveAttempt:
     def _give_up(self, state: State, reason: str) -> NoReturn:
         self._outcome, self.signal = (state, reason), AttemptOver(reason)
         raise self.signal
+
+
+def _ratio(followed: Followed, device: Device) -> Callable[[], float]:
+    """The present ratio of the series, by the device's clock from now on: that of a simulated device is its own."""
+    offset_s = time.time() - device.now_s()
+    return lambda: followed.ratio(offset_s + device.now_s())

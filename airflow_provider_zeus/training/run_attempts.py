@@ -96,7 +96,9 @@ class RunAttempts:
         planned, number = self.plan.in_order[index], self.plan.first_attempt + index
         last = (loop_only and not self.plan.restarts) or not self.plan.followed(index)
         kind = partial(DistributedAttempt, ranks=self.ranks) if self.ranks.several else LiveAttempt
-        live = kind(planned, number, self.job, self.device, self.limits, self.profile, last=last)
+        live = kind(
+            planned, number, self.job, self.device, self.limits, self.profile, last=last, followed=self.plan.signal
+        )
         if self.live is not None:
             live.epochs_before = self.live.epochs_done
         self.loop_only, self.live = loop_only, live

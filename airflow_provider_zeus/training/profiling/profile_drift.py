@@ -55,6 +55,10 @@ class DriftDetector:
         """Leave out what came since the last call of :meth:`drifted`, and what comes until the next one."""
         self._span.pause()
 
+    def restart(self) -> None:
+        """Forget the open stretch: the limit has changed, and with it the profile to compare with."""
+        self._start_stretch(self._since)
+
     def _start_stretch(self, samples: int) -> None:
         self._span = Span()
         self._samples = 0  # of the stretch, up to the last call

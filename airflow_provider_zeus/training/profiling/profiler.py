@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.objective import Rate
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark
 from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.signals.follow import weighed
 from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 
@@ -76,6 +78,10 @@ class Profiler:
     def best_w(self) -> float | None:
         """The best limit of those measured so far [W]; None before the first sample."""
         return self._search.best_w(self._measured)
+
+    def best_w_at(self, ratio: float) -> float | None:
+        """The best limit with the energy term of Eq. 7 times ``ratio`` [W]; None before the first sample."""
+        return replace(self._search, weights=weighed(self.weights, ratio)).best_w(self._measured)
 
     def rates_at(self, limit_w: float | None) -> Rate | None:
         """(J per sample, s per sample) at a limit; None where it was not measured."""

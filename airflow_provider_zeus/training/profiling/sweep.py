@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TypeVar
 
 from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
@@ -28,13 +29,23 @@ class Sweep:
 
     :param limits: None where limits are not to be set; nothing is profiled then.
     :param observe: when the profile is complete, set the limit found instead of the best one.
+    :param ratio: of the followed signal's present value to its mean; 1 without a signal.
     """
 
-    def __init__(self, device: Device, limits: LimitControl | None, profiler: Profiler, *, observe: bool) -> None:
+    def __init__(
+        self,
+        device: Device,
+        limits: LimitControl | None,
+        profiler: Profiler,
+        *,
+        observe: bool,
+        ratio: Callable[[], float] = lambda: 1.0,
+    ) -> None:
         self.active = False  # profiling now
         self.measured: list[ProfileSample] = []
         self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
         self._device, self._limits, self._profiler, self._observe = device, limits, profiler, observe
+        self._read_ratio, self._ratio = ratio, 1.0
         self._windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
         self._spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
@@ -107,6 +118,7 @@ class Sweep:
 
         :param pauses: training steps end here.
         """
+        self._follow()
         chosen_w = self._chosen_w
         rates = self._profiler.rates_at(chosen_w)
         if self.active or not self._detects_drift or rates is None or not self._in_force(chosen_w):
@@ -149,7 +161,7 @@ class Sweep:
         profiled = self._spent_samples + (samples - self._since_samples if self.active else 0)
         if profiled == 0:
             return 0.0, 0.0
-        rates = self._profiler.rates_at(self._chosen_w)
+        rates = self._profiler.rates_at(self._usual_w)
         if rates is None:
             return None, None
         spent_j = self._spent.energy_j
@@ -157,7 +169,7 @@ class Sweep:
 
     def cost_per_sample(self) -> float | None:
         """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
-        return self._profiler.cost_at(self._chosen_w) if self._profiler.walked and self._may_set else None
+        return self._profiler.cost_at(self._usual_w) if self._profiler.walked and self._may_set else None
 
     def missed_savings(self, samples: int) -> dict[str, float]:
         """In mode ``observe``: what these samples would have saved at the best limit; empty where it is not known.
@@ -180,12 +192,26 @@ class Sweep:
         return self._limits is not None and self._limits.can_set and self._windows.failures < _MAX_FAILURES
 
     @property
-    def _chosen_w(self) -> float | None:
+    def _usual_w(self) -> float | None:
+        """The limit without a signal: what the policy's EpochCost is of."""
         return self._limits.found_w if self._observe and self._limits else self._profiler.best_w
 
     @property
+    def _chosen_w(self) -> float | None:
+        """The limit to train at now, where nothing is profiled."""
+        return self._usual_w if self._observe or self._ratio == 1 else self._profiler.best_w_at(self._ratio)
+
+    @property
     def _missed(self) -> MissedSaving | None:
-        return self._profiler.missed_saving(self._chosen_w) if self._observe else None
+        return self._profiler.missed_saving(self._usual_w) if self._observe else None
+
+    def _follow(self) -> None:
+        """Take the present ratio of the signal; where another limit is the best one now, set it."""
+        before_w, self._ratio = self._chosen_w, self._read_ratio()
+        if not self.active and self._chosen_w != before_w:
+            self._drift.restart()
+            self._set_chosen()
+            log.info("Zeus: at %.2f x the mean of the followed signal %g W is best.", self._ratio, self._chosen_w)
 
     def _in_force(self, limit_w: float | None) -> bool:
         present_w = self._device.limit_w()
@@ -216,6 +242,7 @@ class Sweep:
 
     def _set_chosen(self) -> None:
         """Set the best limit of a complete profile; to observe, or where energy cannot be measured, the limit found."""
+        self._ratio = self._read_ratio()
         if self._limits is None:
             return
         if self._windows.failures >= _MAX_FAILURES:

@@ -14,6 +14,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
 from airflow_provider_zeus.model.wire import OMIT_EMPTY, decode, encode, parse
+from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.untrusted_files import read_plain
 
 SCHEMA = 1
@@ -37,6 +38,7 @@ class Plan:
     profile: tuple[ProfileSample, ...] = ()
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of an earlier trial that died without restoring it
+    signal: Followed | None = field(default=None, metadata=OMIT_EMPTY)  # the series that the power limit follows
     heartbeat_s: float = 15.0
     state_dir: str | None = None
     restarts: bool = False  # the parent process starts a new process for each attempt

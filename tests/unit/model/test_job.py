@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +265,7 @@ def test_a_template_passes_from_dict_and_keeps_its_place() -> None:
 def test_an_unknown_field_is_named_with_those_that_exist() -> None:
     said = error_of(lambda: ZeusJob.from_dict({**GOOD, "eta_knob": 0.5}))
     assert said.startswith("ZeusJob.eta_knob = 0.5: ")
-    assert ", ".join(sorted(ZeusJob(**GOOD, expected_runs=9, audit=0.5).to_dict())) in said
+    assert ", ".join(sorted(f.name for f in fields(ZeusJob))) in said
 
 
 @pytest.mark.parametrize("field", ["batch_sizes", "default_batch_size", "target", "max_epochs"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -10,42 +12,84 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.objective import Rate
-from airflow_provider_zeus.signals.follow import limit_w, weighed
+from airflow_provider_zeus.model.wire import decode, encode
+from airflow_provider_zeus.signals.follow import AHEAD_S, LEAST, MOST, Followed, weighed
+from airflow_provider_zeus.signals.series import Series, Step, Unit
+from airflow_provider_zeus.signals.start import DAY_S
+from airflow_provider_zeus.signals.tariff import HOUR_S
 from tests.strategies import REPRODUCIBLE
 
 RATES: dict[float, Rate] = {100.0: (50.0, 1.9), 150.0: (62.0, 1.4), 200.0: (70.0, 1.15), 250.0: (85.0, 1.0)}
 HALF = Weights(0.5, 50.0)
 
 
+def best_w(ratio: float, weights: Weights = HALF) -> float | None:
+    return weighed(weights, ratio).best_w(RATES)
+
+
 def test_a_dirty_hour_is_frugal_and_a_clean_one_fast() -> None:
-    at = {share: limit_w(RATES, HALF, share * 300.0, 300.0) for share in (0.1, 1.0, 10.0)}
-    assert at[1.0] == HALF.best_w(RATES)
-    assert (at[0.1], at[10.0]) == (250.0, 100.0)
-
-
-@pytest.mark.parametrize(("present", "mean"), [(300.0, 0.0), (300.0, -5.0)])
-def test_without_a_mean_above_0_nothing_changes(present: float, mean: float) -> None:
-    assert weighed(HALF, present, mean) == HALF
-
-
-def test_a_negative_price_is_no_reason_to_waste_without_end() -> None:
-    assert weighed(HALF, -500.0, 30.0) == weighed(HALF, 3.0, 30.0)
-    assert weighed(HALF, -500.0, 30.0).eta > 0
+    assert best_w(1.0) == HALF.best_w(RATES)
+    assert (best_w(0.1), best_w(10.0)) == (250.0, 100.0)
 
 
 def test_time_alone_and_energy_alone_stay_so() -> None:
     time_alone = Weights(0.0, 1.0, time_alone=True)
-    assert weighed(time_alone, 1.0, 2.0) == time_alone
-    assert weighed(Weights(1.0, 50.0), 3.0, 2.0).eta == 1.0
-    assert weighed(Weights(0.0, 50.0), 3.0, 2.0).eta == 0.0
-    assert limit_w({}, HALF, 1.0, 1.0) is None
+    assert weighed(time_alone, 0.5) == time_alone
+    assert weighed(Weights(1.0, 50.0), 1.5).eta == 1.0
+    assert weighed(Weights(0.0, 50.0), 1.5).eta == 0.0
 
 
 @REPRODUCIBLE
 @given(st.floats(0.01, 0.99), st.floats(0.2, 5.0))
 def test_it_is_eq_7_with_the_energy_term_weighed(eta: float, ratio: float) -> None:
     weights = Weights(eta, 50.0)
-    changed = weighed(weights, ratio * 300.0, 300.0)
+    changed = weighed(weights, ratio)
     for energy_j, time_s in RATES.values():
         asked = eta * ratio * energy_j + (1 - eta) * 50.0 * time_s
         assert math.isclose(changed.cost(energy_j, time_s), asked / (eta * ratio + 1 - eta), rel_tol=1e-9)
+
+
+UNIT = Unit.parse("g/kWh")
+NOW_S = 30 * DAY_S
+
+
+def hourly(value: Callable[[float], float | None], first_s: float = NOW_S - 8 * DAY_S, last_s: float = NOW_S) -> Series:
+    hours = [first_s + i * HOUR_S for i in range(round((last_s - first_s) / HOUR_S))]
+    return Series.of(UNIT, [Step(at, at + HOUR_S, v) for at in hours if (v := value(at)) is not None])
+
+
+def test_the_ratio_is_that_of_the_present_step_to_the_past_week() -> None:
+    nights = hourly(lambda at_s: 100.0 if at_s % DAY_S < DAY_S / 2 else 300.0)
+    followed = Followed.of("carbon", nights, NOW_S)
+    assert followed is not None
+    assert followed.mean == pytest.approx(200.0)
+    assert followed.ratio(NOW_S) == pytest.approx(0.5)
+    assert followed.ratio(NOW_S + 13 * HOUR_S) == pytest.approx(1.5)
+    assert followed.ratio(NOW_S + AHEAD_S - 1) == pytest.approx(1.5)
+
+
+def test_what_is_published_counts_before_what_is_usual() -> None:
+    series = hourly(lambda at_s: 100.0 if at_s < NOW_S else 250.0, last_s=NOW_S + 2 * HOUR_S)
+    followed = Followed.of("carbon", series, NOW_S)
+    assert followed is not None
+    assert [followed.ratio(NOW_S + h * HOUR_S) for h in (0, 1, 2)] == pytest.approx([2.5, 2.5, 1.0])
+
+
+def test_where_nothing_is_known_the_run_trains_as_without_a_signal() -> None:
+    followed = Followed.of("carbon", hourly(lambda _: 100.0), NOW_S)
+    assert followed is not None
+    assert followed.ratio(NOW_S - DAY_S) == followed.ratio(NOW_S + AHEAD_S + 1) == 1.0
+    assert Followed.of("carbon", hourly(lambda at_s: None if at_s == NOW_S - DAY_S else 100.0), NOW_S) is None
+    assert Followed.of("price", hourly(lambda _: -3.0), NOW_S) is None
+    assert Followed.of("price", hourly(lambda _: 0.0), NOW_S) is None
+
+
+def test_a_negative_price_is_no_reason_to_waste_without_end() -> None:
+    followed = Followed(signal="price", mean=30.0, steps=((0.0, 1.0, -500.0), (1.0, 2.0, 1e6)))
+    assert (followed.ratio(0.5), followed.ratio(1.5)) == (LEAST, MOST)
+
+
+def test_a_plan_holds_it_as_json() -> None:
+    followed = Followed.of("carbon", hourly(lambda _: 100.0), NOW_S)
+    assert followed is not None
+    assert decode(Followed, json.loads(json.dumps(encode(followed)))) == followed
