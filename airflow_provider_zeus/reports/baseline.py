@@ -79,7 +79,7 @@ class Baseline:
         b = log.job.default_batch_size
         full_w = profiled.highest_w(b)
         seen = [t for t in log.here() if t.batch_size == b and t.state.kept_model]
-        full = [(run_id(t), _at_full_power(t.observation, profiled, b, full_w)) for t in seen]
+        full = [(run_id(t), at_full_power(t.observation, profiled, b, full_w)) for t in seen]
         own = {run: r for run, o in full if o is not None and (r := Rates.of(o)) is not None}
         rates = tuple(own.values())[-RATES_KEPT:]
         why_not = None
@@ -170,8 +170,13 @@ def less(baseline: Estimate, spent: float) -> Estimate:
     return baseline.mapped(lambda cost: 0.0 if math.isclose(cost, spent, rel_tol=ROUNDING) else cost - spent)
 
 
-def _at_full_power(o: Observation, profiled: LimitProfiles, b: int, full_w: float | None) -> Observation | None:
-    """The run at full power; one on a device without a limit ran at full power anyway."""
+def at_full_power(o: Observation, profiled: LimitProfiles, b: int, full_w: float | None) -> Observation | None:
+    """The trial at full power, by the profile of its batch size; None where that is not known.
+
+    One on a device without a limit ran at full power anyway.
+
+    :param full_w: the highest limit of the profile [W]; None: there is none.
+    """
     if o.power_limit_w is None:
         return o
     if full_w is not None:

@@ -10,6 +10,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, ProfileSample
 
 SAME_W = 0.5  # limits that differ by at most this [W] are the same
+RATE_SD = 0.01  # relative sd of the J and s of a sample at one limit: the profiler aims at a 95 % interval of 2 %
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, run_variance
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
+from airflow_provider_zeus.reports.limit_profiles import RATE_SD, SAME_W, LimitProfiles
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 NO_ENERGY = "no energy was measured at this batch size on this device"
 NO_TIME = "no time was measured at this batch size on this device"
-_RATE_SD = 0.01  # relative sd of the J and s of a sample at one limit: the profiler aims at a 95 % interval of 2 %
 PAUSED = {"pause_exploration": True}
 NO_LIMIT = "no power limit was measured at this batch size on this device"
 
@@ -150,7 +149,7 @@ def _cost_sds(log: Dataset, now: Forecast, then: Forecast, weights: Weights) -> 
     """
     import numpy as np
 
-    belief, variances = log.belief(), np.full(2, _RATE_SD**2)
+    belief, variances = log.belief(), np.full(2, RATE_SD**2)
     if now.batch_size != then.batch_size and log.where is not None:
         runs = [len(belief.rates.get((b, log.where), ())) for b in (now.batch_size, then.batch_size)]
         variances += run_variance(belief, log.device, weights) / np.maximum(runs, 1)

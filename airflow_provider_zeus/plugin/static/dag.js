@@ -1,7 +1,7 @@
 // The tab of a DAG: what its job saved, charts, what-if, and the table of its runs.
 import {
   airflow, answerBlock, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
-  showLeftOut, showList, sourceBadges, stateBadge, template, tileItem, tryAgain, verdictLine,
+  showLeftOut, showList, sourceBadges, stateBadge, table, template, tileItem, tryAgain, verdictLine,
 } from "./ui.js";
 import { chartBlock } from "./charts.js";
 import { settingsBlock } from "./actions.js";
@@ -50,6 +50,8 @@ async function showCharts(waiting, job) {
     byId("shift").hidden = !answer.shift;
     byId("summary-line").replaceChildren(verdictLine(answer.verdict));
     byId("tiles").replaceChildren(...answer.tiles.map(tileItem));
+    if (answer.levers) byId("levers").lastElementChild.replaceChildren(table(answer.levers));
+    byId("levers").hidden = !answer.levers;
     byId("whose").replaceChildren(`Figures of ${answer.whose || "an unknown device"} `, ...sourceBadges(answer.source));
     showList(byId("left-out"), answer.left_out);
     const wide = [["cost", answer.cost], ["saved", answer.saved]];

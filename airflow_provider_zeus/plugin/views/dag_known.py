@@ -18,8 +18,10 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Source
 from airflow_provider_zeus.reports.best_fixed import BestFixed, best_fixed
 from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.levers import Lever, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.pareto import ParetoFront, pareto
+from airflow_provider_zeus.reports.runs import ENERGY, TIME
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.reports.slice_epochs import RunId
 from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
@@ -45,6 +47,7 @@ class JobAnalysis:
     weights: Weights
     saving: Savings
     best: BestFixed | None
+    levers: Mapping[str, Sequence[Lever]]  # by "energy" [J], "time" [s] and "cost"
     next_run: Upcoming
     marks: Sequence[HistoryBreak]
 
@@ -65,6 +68,7 @@ class JobAnalysis:
             weights=weights,
             saving=found,
             best=best_fixed(log.of_target(), found.base, weights, LimitProfiles.of(profiles, log.job)),
+            levers=_levers(found, LimitProfiles.of(profiles), weights),
             next_run=upcoming(log.of_target(), found.base, profiles=profiles, trials=trials, settings=live),
             marks=[*_changepoints(log), *_restarts(trials)],
         )
@@ -96,6 +100,14 @@ class JobAnalysis:
             return ""
         model, count, _ = self.log.where
         return f"{count} × {model}" if count > 1 else model
+
+
+def _levers(found: Savings, profiled: LimitProfiles, weights: Weights) -> dict[str, Sequence[Lever]]:
+    """What each lever saved, in each unit, by the same draws of the profiles."""
+    import numpy as np
+
+    runs, units = [step.run for step in found.steps], {"energy": ENERGY, "time": TIME, "cost": weights}
+    return {name: levers(runs, found.base, profiled, each, np.random.default_rng(0)) for name, each in units.items()}
 
 
 def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:

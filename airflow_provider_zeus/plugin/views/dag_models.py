@@ -32,6 +32,7 @@ class DagCharts(BaseModel):
     shift: str = ""  # what another hour of the day would have cost, in a sentence
     verdict: Verdict | None = None
     tiles: list[Tile] = []
+    levers: Table | None = None  # what of it the batch size saved, what the power limit; None: nothing, or not known
     whose: str = ""  # the device of the figures
     source: Source = Source()
     left_out: list[str] = []  # what the runs are and what the figures leave out, in sentences

@@ -13,6 +13,7 @@ from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
+from airflow_provider_zeus.plugin.text.lever_text import lever_table
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of, left_out, run_key
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts
@@ -78,6 +79,11 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
         else "",
         verdict=saved_text.job_verdict(saving, all_of=not more),
         tiles=saved_text.job_tiles(saving, known.source, all_of=not more),
+        levers=lever_table(
+            known.levers,
+            {"energy": saving.energy.saved, "time": saving.time.saved, "cost": saving.cost.saved},
+            saving.cost.unit,
+        ),
         whose=known.device,
         source=known.source,
         left_out=gaps,

@@ -100,6 +100,18 @@ def test_a_sum_with_a_gap_is_not_drawn() -> None:
 # --- tiles
 
 
+def test_what_saved_it_is_split_by_batch_size_and_limit_and_adds_up() -> None:
+    found = known(run(1, 32, 4.0), run(2, 64, 1.6), run(3, 64, 1.6))
+    table = dag_view.charts(found.log.trials, found, Factors()).levers
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["Batch size", "Power limit", "Together"]
+    (batch_size, limit), total = found.levers["cost"], found.saving.cost.saved
+    assert limit.saved.value == 0, "all ran at full power"
+    assert batch_size.saved.value == pytest.approx(total.value)
+    assert (table.rows[0][3], table.rows[1][3]) == (table.rows[2][3], "0")
+    assert dag_view.charts(found.log.trials[:1], known(run(1, 32, 4.0)), Factors()).levers is None
+
+
 def test_tiles_of_a_loss_and_of_what_is_not_known() -> None:
     source = known(run(1, 32, 4.0)).source
     lost = saving([run(1, 32, 4.0), replace(run(2, 64, 4.0, State.FAILED))], JOB, rng=random.Random(0))

@@ -1,0 +1,42 @@
+"""What each lever saved, as a table: batch size, power limit, and both together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.plugin.text.saved_text import Outcome
+from airflow_provider_zeus.plugin.views.models import Table
+from airflow_provider_zeus.reports.levers import Lever
+from airflow_provider_zeus.units import costs_as, energy_text, time_text
+
+CAPTION = "What saved it"
+TOGETHER = "Together"
+
+
+def lever_table(levers: Mapping[str, Sequence[Lever]], totals: Mapping[str, Estimate], unit: str) -> Table | None:
+    """A row for each lever and one for their sum; None where nothing was saved or lost, or none of it is known.
+
+    :param levers: by "energy" [J], "time" [s] and "cost" [``unit``]; ``totals``: their sums.
+    """
+    if not any(lever.saved.value for each in levers.values() for lever in each):
+        return None
+    texts: dict[str, Callable[[float], str]] = {"energy": energy_text, "time": time_text, "cost": costs_as(unit)}
+    names = [lever.name for lever in levers["cost"]]
+    rows = [[name, *(_cell(levers[c][i].saved, text) for c, text in texts.items())] for i, name in enumerate(names)]
+    rows.append([TOGETHER, *(_cell(totals[c], text) for c, text in texts.items())])
+    columns = ["", *(c.capitalize() for c in texts)]
+    return Table(caption=CAPTION, columns=columns, numeric=[False, True, True, True], rows=rows)
+
+
+def _cell(saved: Estimate, text: Callable[[float], str]) -> str:
+    if saved.value is None:
+        return f"not known: {saved.reason}"
+    if saved.value == 0 == saved.low == saved.high:
+        return "0"
+    found = Outcome.of(saved.value, saved, text)
+    if found.kind == "even":
+        return f"undecided: {text(abs(saved.low or 0.0))} lost to {text(saved.high or 0.0)} saved"
+    ends = sorted((abs(saved.low or 0.0), abs(saved.high or 0.0)))
+    between = "" if saved.low == saved.high else f" ({text(ends[0])} to {text(ends[1])})"
+    return f"{found.verb} {found.amount}{between}"

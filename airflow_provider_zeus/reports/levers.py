@@ -1,0 +1,90 @@
+"""What runs saved, split by what saved it: the batch size, and the power limit. Pure; needs numpy, lazily.
+
+The baseline of a run is the default batch size at full power. Between it and what the run spent lies the same run at
+full power: with its own batch sizes, at the highest limit of their profiles. From the baseline to that is the saving of
+the batch size, from that to what was spent the saving of the limit. Both come from the same draws, so they add up.
+Profiling is charged to the limit, attempts that were given up to the batch size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, at_full_power
+from airflow_provider_zeus.reports.limit_profiles import RATE_SD, LimitProfiles
+from airflow_provider_zeus.reports.runs import RunTrials
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimates
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
+
+BATCH_SIZE, LIMIT = "Batch size", "Power limit"
+NOT_PROFILED = "what an attempt would have drawn at full power was not profiled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """What one lever saved, in the unit of the weights; below 0: lost."""
+
+    name: str
+    saved: Estimate
+
+
+def levers(
+    runs: Sequence[RunTrials], base: Baseline, profiled: LimitProfiles, weights: Weights, rng: np.random.Generator
+) -> list[Lever]:
+    """The saving of each lever over the runs; missing with its reason where not known.
+
+    :param profiled: of the device, all limits.
+    :param rng: draws how far the profiles may be off.
+    """
+    import numpy as np
+
+    spent = [run.spent(weights) for run in runs]
+    full = _at_full_power(runs, base, profiled, weights, rng)
+    draws = base.draws(runs, weights)
+    why = OURS if None in spent else NOT_PROFILED if full is None else base.why_not or (None if runs else "no run yet")
+    if why is None and draws is None:
+        why = THEIRS
+    if why is not None or full is None or draws is None:
+        return [Lever(name=name, saved=Estimate.missing(why or THEIRS)) for name in (BATCH_SIZE, LIMIT)]
+    all_spent = sum(cost or 0.0 for cost in spent)
+    found = estimates(np.stack((draws.sum(1) - full, full - all_spent), 1))
+    least = ROUNDING * all_spent
+    return [
+        Lever(name=name, saved=saved.mapped(lambda v: v if abs(v) > least else 0.0))
+        for name, saved in zip((BATCH_SIZE, LIMIT), found, strict=True)
+    ]
+
+
+def _at_full_power(
+    runs: Sequence[RunTrials], base: Baseline, profiled: LimitProfiles, weights: Weights, rng: np.random.Generator
+) -> Vector | None:
+    """Draws of what all attempts would have cost at full power; None where one was not profiled.
+
+    How far a profile is off is one draw for each batch size: it is the same in all of its runs. That of the default is
+    taken as it is, as the baseline takes it; and what ran at full power, or without a limit, is exact.
+    """
+    import numpy as np
+
+    exact, drawn = 0.0, defaultdict[int, float](float)
+    for trial in (trial for run in runs for trial in run.trials):
+        b, o = trial.batch_size, trial.observation
+        found = at_full_power(o, profiled, b, profiled.highest_w(b))
+        cost = None if found is None else observed_cost(found, weights)
+        if found is None or cost is None:
+            return None
+        if b == base.batch_size or found.power_limit_w == o.power_limit_w:
+            exact += cost
+        else:
+            drawn[b] += cost
+    off = np.exp(rng.normal(0.0, RATE_SD * 2**0.5, (DRAWS, len(drawn))))
+    total: Vector = off @ np.array(list(drawn.values())) + exact
+    return total
