@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow.cli.simple_table import SimpleTable as SimpleTable
     from airflow.models import Variable
     from airflow.models.dag import DagModel as DagModel
+    from airflow.models.dag import DagTag as DagTag
     from airflow.models.log import Log as Log
     from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
     from airflow.sdk.bases.decorator import get_unique_task_id as get_unique_task_id
@@ -65,7 +66,7 @@ INTERNALS = {
     # The server's database. Public way: airflow.sdk.Variable, once it lists and writes outside of a task.
     "ServerVariable": "airflow.models:Variable",
     "MetastoreBackend": "airflow.secrets.metastore",
-    "DagModel": "airflow.models.dag",  # public way: GET /api/v2/dags/{dag_id}, which needs a token
+    **dict.fromkeys(("DagModel", "DagTag"), "airflow.models.dag"),  # public way: GET /api/v2/dags, which needs a token
     "Log": "airflow.models.log",  # public way: none yet for a plugin's audit lines
     "create_session": "airflow.utils.session",
     # Tasks and DAGs.

@@ -72,6 +72,21 @@ class Unreadable:
     problem: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodSum:
+    """Sums over the trials of one job in one DAG and of one energy source that began in one period."""
+
+    dag_id: str
+    job_id: str
+    source: str | None  # None: nothing measured energy
+    period: int
+    runs: int  # scheduled runs; one of several tries or attempts counts once
+    energy_j: float | None  # of the trials that measured it; None: none did
+    time_s: float | None
+    gpu_s: float | None  # time of each of its devices, added up
+    unknown: int  # trials that reported no time
+
+
 def trial_label(damage: Unreadable) -> str:
     """Job and number of a trial that cannot be read."""
     return f"{damage.job_id or 'an unknown job'}/{'?' if damage.number is None else damage.number}"
@@ -165,6 +180,11 @@ class Store(Protocol):
 
     def latest(self, *, last: int) -> list[Trial]:
         """The ``last`` newest trials of each job in each DAG, in order of DAG, job and number."""
+
+    def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
+        """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]`` [s since the
+        epoch, ascending]. By period, DAG, job and source.
+        """
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""

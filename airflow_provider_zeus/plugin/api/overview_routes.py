@@ -36,7 +36,7 @@ def _jobs(user: BaseUser) -> JobsAnswer:
     trials = store.latest(last=overview_state.NEWEST)
     missing = {key: kept for key, kept in missing.items() if key not in {t.key for t in trials}}
     live = live_settings.of_all({t.job_id for t in trials if t.origin.dag_id in allowed})
-    rows = overview_view.rows(trials, allowed, live, time.time())
+    rows = overview_view.rows(trials, allowed, live, time.time(), reading.about_dags(allowed))
     damaged = words.left_out([damage for damage in store.unreadable if damage.dag_id in allowed])
     left_out = " ".join(filter(None, (damaged, words.without_log(missing))))
     note = None if rows else left_out or overview_view.NO_JOBS

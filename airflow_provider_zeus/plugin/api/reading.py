@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from airflow_provider_zeus.airflow_compat import DagModel, DagTag, create_session
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, Trial, TrialKey
 from airflow_provider_zeus.plugin.api.caches import BeliefCache
+from airflow_provider_zeus.plugin.views.overview_view import DagAbout
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
@@ -49,6 +51,26 @@ def learned(
     job_id = trials[-1].job_id
     dataset = _beliefs.of((store.identity, dag_id, job_id), as_dataset(trials, job))
     return dataset, [] if dataset.where is None else store.profile(job_id, dataset.where, job.job_version)
+
+
+def about_dags(dag_ids: Collection[str]) -> dict[str, DagAbout]:
+    """Tags and owners of DAGs, as Airflow's database has them; empty where it cannot be read."""
+    import sqlalchemy as sa
+
+    try:
+        with create_session() as session:
+            tags: dict[str, list[str]] = {}
+            for dag_id, name in session.execute(sa.select(DagTag.dag_id, DagTag.name).order_by(DagTag.name)):
+                tags.setdefault(dag_id, []).append(name)
+            owners = session.execute(sa.select(DagModel.dag_id, DagModel.owners)).all()
+    except sa.exc.SQLAlchemyError:
+        log.warning("Tags and owners of DAGs cannot be read.", exc_info=True)
+        return {}
+    return {
+        dag_id: DagAbout(tags.get(dag_id, []), [name.strip() for name in (names or "").split(",") if name.strip()])
+        for dag_id, names in owners
+        if dag_id in dag_ids
+    }
 
 
 def has_older(store: Store, dag_id: str, job_id: str) -> bool:

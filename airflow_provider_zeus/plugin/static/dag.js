@@ -6,7 +6,7 @@ import {
 import { chartBlock } from "./charts.js";
 import { settingsBlock } from "./actions.js";
 import { showWhatIf } from "./dag_whatif.js";
-import { sortable } from "./dag_sort.js";
+import { sortable } from "./sort.js";
 
 const PAGE = 1000; // the longest page of the table
 let limit = null;

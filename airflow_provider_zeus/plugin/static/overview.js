@@ -4,6 +4,8 @@ import {
   airflow, api, badge, breakable, byId, element, fetchJson, figure, pageAddress, present, showLeftOut, sourceBadges,
   stateBadge, template, tryAgain,
 } from "./ui.js";
+import { showMonth } from "./months.js";
+import { sortable } from "./sort.js";
 
 const AT_ONCE = 2; // concurrent requests for savings
 const waiting = [];
@@ -16,8 +18,14 @@ export async function show() {
 
 function fill(content, answer) {
   content.replaceChildren(template("overview-view"));
-  byId("count").textContent = answer.jobs.length === 1 ? "1 job" : `${answer.jobs.length.toLocaleString()} jobs`;
   byId("jobs").replaceChildren(...answer.jobs.map(jobRow));
+  sortable(byId("job-table"));
+  offer(byId("filter-state"), answer.jobs.map(({ state }) => state.name));
+  offer(byId("filter-source"), answer.jobs.map(({ source }) => source.text));
+  byId("filters").addEventListener("input", filter);
+  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  filter();
+  showMonth();
   byId("store").textContent = `Trial log: ${answer.store}`;
   showLeftOut(answer.left_out);
   byId("settings-close").addEventListener("click", () => byId("settings-box").close());
@@ -32,28 +40,58 @@ function fill(content, answer) {
   for (const row of byId("jobs").rows) seen.observe(row);
 }
 
+function offer(choice, names) {
+  const known = [...new Set(names)].filter(Boolean).sort();
+  choice.append(...known.map((name) => element("option", name, { value: name })));
+}
+
+/** Show the rows that have the text in a name, a tag or an owner, and the chosen state and source. */
+function filter() {
+  const words = byId("filter-text").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const [state, source] = ["filter-state", "filter-source"].map((id) => byId(id).value);
+  let count = 0;
+  for (const row of byId("jobs").rows) {
+    const { job } = row;
+    const text = [job.job_id, job.dag_id, ...job.tags, ...job.owners].join(" ").toLowerCase();
+    const named = words.every((word) => text.includes(word));
+    row.hidden = !(named && (!state || job.state.name === state) && (!source || job.source.text === source));
+    count += row.hidden ? 0 : 1;
+  }
+  const all = byId("jobs").rows.length;
+  byId("count").textContent = `${count === all ? "" : `${count.toLocaleString()} of `}${all === 1 ? "1 job" : `${all.toLocaleString()} jobs`}`;
+}
+
 function jobRow(job) {
   const name = element("th", null, { scope: "row" });
   const tab = { href: airflow("dags", job.dag_id, "plugin", "zeus-cost"), target: "_top", title: `Tab “Zeus cost” of DAG ${job.dag_id}` };
   name.append(element("a", null, tab, ...breakable(job.job_id)));
   name.append(element("span", null, { class: "note dag", title: `DAG ${job.dag_id}` }, ...breakable(job.dag_id)));
+  const about = [...job.tags, ...job.owners.map((owner) => `by ${owner}`)].join(" · ");
+  if (about) name.append(element("span", about, { class: "note dag tags" }));
   const began = new Date(job.began_at * 1000);
   const run = element("a", began.toLocaleString(), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
-  const last = element("td", null, {}, run, element("br"));
+  const last = element("td", null, { "data-sort": job.began_at }, run, element("br"));
   last.append(`batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text));
   const trend = element("td", null, { title: job.trend.exact });
   trend.append(element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), ` ${job.trend.text || "–"}`);
   const row = element("tr", null, {},
     name,
     element("td", null, { class: "state" }, ...stateParts(job.state)),
-    element("td", "…", { class: "saved" }),
-    element("td", null, { class: "number" }, figure("div", job.last_cost), ...sourceBadges(job.source)),
+    element("td", "…", { class: "saved", "data-sort": "" }),
+    element("td", null, { class: "number", "data-sort": job.last_energy.value ?? "" }, ...lastParts(job)),
     trend,
     last,
     element("td", null, { class: "live-settings" }, ...settingsParts(job)),
   );
   row.job = job;
   return row;
+}
+
+/** What the newest run drew and took; its cost, in the job's own unit, on hover. */
+function lastParts({ last_energy: energy, last_time: time, last_cost: cost, source }) {
+  const parts = energy.value === null && time.value !== null ? [figure("div", time)] : [figure("div", energy), figure("div", time)];
+  for (const part of parts) part.title = `${part.title} Cost: ${cost.exact}`;
+  return [...parts, ...sourceBadges(source)];
 }
 
 function stateParts({ name, why }) {
@@ -95,6 +133,7 @@ async function fillSaved(row) {
     const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "amount" })];
     const badges = saved.figure.value === null ? [] : sourceBadges(saved.source);
     cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount, ...badges);
+    cell.dataset.sort = saved.figure.value ?? "";
     if (saved.of) cell.append(element("div", saved.of, { class: "note of" }));
     if (saved.figure.value === null) cell.append(element("div", saved.text, { class: "note why" }));
     const calm = job.state.name === "exploring" || job.state.name === "settled";

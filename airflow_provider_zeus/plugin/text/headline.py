@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.text.saved_text import Outcome
+from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
@@ -108,24 +109,10 @@ def _money(base: Baseline, runs: Sequence[RunTrials], factors: Factors, gpus: in
 
 
 def _outcome(name: str, saved: Saved, figure: Callable[[float], Figure], source: Source) -> Tile:
-    def text(amount: float) -> str:
-        return figure(amount).text
-
-    value = saved.saved.value
-    if value is None:
-        why = NO_ENERGY if source.kind == "no-source" and name != "Time" else saved.saved.reason or ""
-        return Tile(name=name, figure=words.missing(why), note=f"not known: {why}", source=source)
-    found = Outcome.of(value, saved.saved, text, saved.baseline.value)
-    low, high = saved.saved.low or 0.0, saved.saved.high or 0.0
-    small = low != high and text(abs(low)) == text(abs(high))  # both ends are under the smallest coin
-    shown, notes = found.amount, [found.share, "" if small else found.interval]
-    if found.kind == "even":
-        shown, notes = "undecided", [f"{found.verb} about {found.amount}", found.interval]
-    elif found.kind == "lost":
-        shown = f"lost {found.amount}"
-    note = "; ".join(filter(None, notes))
-    told = Figure(value=value, text=shown, exact=f"{found.verb} {figure(abs(value)).exact}")
-    return Tile(name=name, figure=told, note=note, kind=found.colour, source=source)
+    estimate = saved.saved
+    if estimate.value is None and source.kind == "no-source" and name != "Time":
+        estimate = Estimate.missing(NO_ENERGY)
+    return amount_tile(name, estimate, figure, source, baseline=saved.baseline.value)
 
 
 def _next(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> Answer:

@@ -89,6 +89,31 @@ def saved_tile(names: tuple[str, str, str], saved: Saved, source: Source) -> Til
     )
 
 
+def amount_tile(
+    name: str, saved: Estimate, figure: Callable[[float], Figure], source: Source, *, baseline: float | None = None
+) -> Tile:
+    """A saving or loss of energy, time, money or carbon, with its own verdict and interval.
+
+    :param figure: of an amount of at least 0. ``baseline``: what the saving is a share of.
+    """
+
+    def text(amount: float) -> str:
+        return figure(amount).text
+
+    if saved.value is None:
+        return missing_tile(name, saved.reason or "").model_copy(update={"source": source})
+    found = Outcome.of(saved.value, saved, text, baseline)
+    low, high = saved.low or 0.0, saved.high or 0.0
+    small = low != high and text(abs(low)) == text(abs(high))  # both ends are under the smallest coin
+    shown, notes = found.amount, [found.share, "" if small else found.interval]
+    if found.kind == "even":
+        shown, notes = "undecided", [f"{found.verb} about {found.amount}", found.interval]
+    elif found.kind == "lost":
+        shown = f"lost {found.amount}"
+    told = Figure(value=saved.value, text=shown, exact=f"{found.verb} {figure(abs(saved.value)).exact}")
+    return Tile(name=name, figure=told, note="; ".join(filter(None, notes)), kind=found.colour, source=source)
+
+
 def missing_tile(name: str, why: str) -> Tile:
     """A tile whose figure is not known."""
     return Tile(name=name, figure=words.missing(why), note=f"not known: {why}")

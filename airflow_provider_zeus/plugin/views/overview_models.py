@@ -33,7 +33,11 @@ class JobRow(BaseModel):
     outcome: str  # value of model.trial.State
     outcome_text: str
     running: bool
-    last_cost: Figure  # of the newest run that has ended
+    last_energy: Figure  # of the newest run that has ended
+    last_time: Figure
+    last_cost: Figure  # in the job's own unit
+    tags: list[Short] = []  # of the DAG
+    owners: list[Short] = []
     source: Source
     trend: Trend
     state: JobState

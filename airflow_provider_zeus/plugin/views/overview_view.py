@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
@@ -27,11 +27,32 @@ NO_JOBS = (
 Live = tuple[Mapping[str, Any], Mapping[str, Any]]  # live settings, and who changed them last or their "problem"
 
 
-def rows(trials: Iterable[Trial], allowed: Collection[str], live: Mapping[str, Live], now: float) -> list[JobRow]:
-    """A row for each job of each DAG in ``allowed``. ``trials``: the newest of each, by DAG, job and number."""
+class DagAbout(NamedTuple):
+    """Tags and owners of a DAG."""
+
+    tags: list[str] = []  # noqa: RUF012 - never changed
+    owners: list[str] = []  # noqa: RUF012
+
+
+def rows(
+    trials: Iterable[Trial],
+    allowed: Collection[str],
+    live: Mapping[str, Live],
+    now: float,
+    about: Mapping[str, DagAbout] | None = None,
+) -> list[JobRow]:
+    """A row for each job of each DAG in ``allowed``.
+
+    :param trials: the newest of each, by DAG, job and number.
+    :param about: tags and owners by DAG.
+    """
+    dags = about or {}
     seen = [t for t in trials if t.origin.dag_id in allowed]
     groups = groupby(seen, key=lambda t: (t.origin.dag_id, t.job_id))
-    return [_row(list(group), live.get(job_id, ({}, {})), now) for (_, job_id), group in groups]
+    return [
+        _row(list(group), live.get(job_id, ({}, {})), now, dags.get(dag_id, DagAbout()))
+        for (dag_id, job_id), group in groups
+    ]
 
 
 def job_of(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
@@ -42,7 +63,7 @@ def job_of(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
         return None
 
 
-def _row(trials: Sequence[Trial], live: Live, now: float) -> JobRow:
+def _row(trials: Sequence[Trial], live: Live, now: float, about: DagAbout) -> JobRow:
     settings, changed = live
     newest = trials[-1]
     job = job_of(newest, settings)
@@ -59,7 +80,11 @@ def _row(trials: Sequence[Trial], live: Live, now: float) -> JobRow:
         outcome=last[-1].state.value,
         outcome_text=words.state(last[-1].state),
         running=last[-1].state is State.RUNNING,
+        last_energy=ended[0].energy if ended else words.missing(why),
+        last_time=ended[0].time if ended else words.missing(why),
         last_cost=ended[0].cost if ended else words.missing(why),
+        tags=about.tags,
+        owners=about.owners,
         source=ended[0].source if ended else Source(),
         trend=overview_state.trend_of(ended),
         state=overview_state.state_of(trials, now),

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.store.base import PeriodSum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.trials import NEWEST_RUNS, SHOWN, Found
@@ -56,3 +57,27 @@ def version(connection: sa.Connection, dag_id: str, job_id: str, last: int, now:
     """
     of_runs = {"dag": dag_id, "job": job_id, "last": last, "skip": 0, "now": now}
     return (*connection.execute(_VERSION, of_runs).one(), *connection.execute(_PROFILE_VERSION, {"job": job_id}).one())
+
+
+def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
+    """Sums over all trials that began in a period, by period, DAG, job and source."""
+    began = _T.c.opened_at
+    period = sa.case(*((began < end, i) for i, end in enumerate(bounds[1:])), else_=len(bounds)).label("period")
+    run_id = sa.case((_T.c.run_id == "", _T.c.ti_id), else_=_T.c.run_id)
+    run = run_id + "/" + _T.c.task_id + "/" + sa.cast(_T.c.map_index, sa.Text)
+    groups = (period, _T.c.dag_id, _T.c.job_id, _T.c.energy_source)
+    found = connection.execute(
+        sa.select(
+            *groups,
+            sa.func.count(sa.distinct(run)),
+            sa.func.sum(_T.c.energy_j),
+            sa.func.sum(_T.c.time_s),
+            sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1)),
+            sa.func.sum(sa.case((_T.c.time_s.is_(None), 1), else_=0)),
+        )
+        .where(began >= bounds[0], began < bounds[-1])
+        .group_by(*groups)
+        .order_by(*groups)
+    )
+    names = ("period", "dag_id", "job_id", "source", "runs", "energy_j", "time_s", "gpu_s", "unknown")
+    return [PeriodSum(**dict(zip(names, row, strict=True))) for row in found]

@@ -13,7 +13,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.optimizer.policy import Belief
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Unreadable
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, PeriodSum, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, read_settings
 from airflow_provider_zeus.store.sql import checkpoints, measurements, pages
 from airflow_provider_zeus.store.sql import trials as sql_trials
@@ -133,6 +133,11 @@ class SqlStore:
         """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""
         with transaction(self._engine) as connection:
             return self._read(connection, sql_trials.latest(connection, last))
+
+    def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
+        """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]``."""
+        with transaction(self._engine) as connection:
+            return pages.sums(connection, bounds)
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report, Unreadable, VariablePort
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, PeriodSum, Report, Unreadable, VariablePort
 from airflow_provider_zeus.store.live_settings import read_settings, variable_key
 from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
@@ -135,6 +136,10 @@ class VariableStore:
         found = [t for t in every if t.number > ends[t.origin.dag_id, t.job_id] - last]
         return sorted(found, key=lambda t: (t.origin.dag_id, t.job_id, t.number))
 
+    def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
+        """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]``."""
+        return _sums((t for job_id in self.jobs() for t in self.trials(job_id)), bounds)
+
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
         every = sorted(_read(JOBS, self._port.get(JOBS), _names) or [])
@@ -251,3 +256,35 @@ def _read(key: str, text: str | None, parse: Callable[[str], T]) -> T | None:
         raise StoreError(
             f"Variable {key!r} does not hold what this version writes ({error}); repair or delete it."
         ) from error
+
+
+def _sums(trials: Iterable[Trial], bounds: Sequence[float]) -> list[PeriodSum]:
+    """As :func:`airflow_provider_zeus.store.sql.pages.sums`."""
+    groups: dict[tuple[int, str, str, str], list[Trial]] = {}
+    for t in trials:
+        if bounds[0] <= t.opened_at < bounds[-1]:
+            key = bisect_right(bounds, t.opened_at) - 1, t.origin.dag_id, t.job_id, t.observation.energy_source or ""
+            groups.setdefault(key, []).append(t)
+    return [
+        PeriodSum(
+            dag_id=dag_id,
+            job_id=job_id,
+            source=source or None,
+            period=period,
+            runs=len({(t.origin.run_id or t.key.ti_id, t.origin.task_id, t.origin.map_index) for t in found}),
+            energy_j=_sum(t.observation.energy_j for t in found),
+            time_s=_sum(t.observation.time_s for t in found),
+            gpu_s=_sum(_gpu_s(t.observation) for t in found),
+            unknown=sum(t.observation.time_s is None for t in found),
+        )
+        for (period, dag_id, job_id, source), found in sorted(groups.items())
+    ]
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) if known else None
+
+
+def _gpu_s(o: Observation) -> float | None:
+    return None if o.time_s is None else o.time_s * (o.device_count or 1)

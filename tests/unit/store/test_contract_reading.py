@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_zeus.model.trial import State, TrialKey
+from airflow_provider_zeus.model.trial import Observation, State, TrialKey
 from airflow_provider_zeus.store.base import Report, Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import Clock, only, report, request, run, seen
@@ -110,3 +110,24 @@ def test_power_points_are_kept_in_order_and_bounded(store: Store) -> None:
     assert points[-1].t_s == 1200.0
     assert [p.t_s for p in points] == sorted(p.t_s for p in points)
     assert store.points(TrialKey("ti-1", 1)) == points
+
+
+def test_sums_by_period_job_and_source(store: Store, clock: Clock) -> None:
+    elsewhere = replace(request(3).origin, dag_id="other")
+    for n, at_s in ((1, 1000.0), (2, 1999.0), (3, 2000.0)):
+        clock.t = at_s
+        asked = request(n, origin=elsewhere) if n == 3 else request(n)
+        told = report(32, energy_j=100.0 * n, time_s=10.0, device_count=2)
+        store.tell(store.ask(asked).trial.key, State.CONVERGED, told)
+    clock.t = 2500.0
+    died = store.ask(request(4)).trial  # the same task tries again: one run
+    store.tell(died.key, State.FAILED, Report(observation=Observation()))
+    again = store.ask(request(4, ti_id="ti-4b", try_number=2)).trial
+    store.tell(again.key, State.CONVERGED, report(32, energy_j=None, energy_source=None, time_s=7.0))
+    found = {(s.period, s.dag_id, s.source): s for s in store.sums([1000.0, 2000.0, 3000.0])}
+    assert found.keys() == {(0, "d", "simulated"), (1, "d", None), (1, "other", "simulated")}
+    first, nothing, other = (found[key] for key in ((0, "d", "simulated"), (1, "d", None), (1, "other", "simulated")))
+    assert (first.runs, first.energy_j, first.time_s, first.gpu_s, first.unknown) == (2, 300.0, 20.0, 40.0, 0)
+    assert (other.runs, other.energy_j) == (1, 300.0)
+    assert (nothing.runs, nothing.energy_j, nothing.time_s, nothing.unknown) == (1, None, 7.0, 1)
+    assert store.sums([0.0, 1000.0]) == []

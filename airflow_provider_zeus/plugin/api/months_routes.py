@@ -1,0 +1,73 @@
+"""Data routes of the page of all jobs about a calendar month. Only the api-server loads them."""
+
+# No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
+import random
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from fastapi import APIRouter, HTTPException, Response  # noqa: TID253 - see above
+
+from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.plugin.api import auth, reading, responses
+from airflow_provider_zeus.plugin.api.caches import LruCache
+from airflow_provider_zeus.plugin.views import months_view, overview_view, prices
+from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthSaved
+from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, month_of, saved_between
+from airflow_provider_zeus.store.base import Store
+
+router = APIRouter(prefix="/api/months")
+
+WORK_S = 1.0  # that one request fits jobs
+_savings: LruCache[SavedDraws | str] = LruCache(600)
+
+
+@router.get("")
+async def month(user: auth.GetUserDep, month: str | None = None) -> Response:
+    """What all jobs of the DAGs that this user may read spent in a calendar month (UTC), and by month before."""
+    return await responses.answer(user, partial(_spent, user, _months(month)))
+
+
+@router.get("/saved")
+async def saved(user: auth.GetUserDep, month: str | None = None) -> Response:
+    """What they saved in it; ask again until it is done."""
+    return await responses.answer(user, partial(_saved, user, _months(month)[-1]))
+
+
+def _months(month: str | None) -> list[str]:
+    """The months up to this one, "2026-11"; None: up to the present one. Raises HTTPException 422."""
+    try:
+        bounds = month_bounds(month or month_of(time.time()), months_view.MONTHS)
+    except ValueError:
+        raise HTTPException(422, "Give the month as 2026-11.") from None
+    return [month_of(begin_s) for begin_s in bounds[:-1]]
+
+
+def _spent(user: BaseUser, months: Sequence[str]) -> MonthAnswer:
+    store, allowed = reading.open_log(), auth.readable_dags(user)
+    sums = store.sums(month_bounds(months[-1], len(months))) if store else []
+    return months_view.month_answer([s for s in sums if s.dag_id in allowed], months, prices.configured())
+
+
+def _saved(user: BaseUser, month: str) -> MonthSaved:
+    """Fit jobs for :data:`WORK_S`; fits are kept while their sums stay as they are: the next request goes on."""
+    store, allowed, bounds = reading.open_log(), auth.readable_dags(user), month_bounds(month, 1)
+    sums = [s for s in store.sums(bounds) if s.dag_id in allowed] if store else []
+    jobs = sorted({(s.dag_id, s.job_id) for s in sums})
+    found, until_s = list[SavedDraws | str](), time.monotonic() + WORK_S
+    for dag_id, job_id in jobs if store else ():
+        if found and time.monotonic() > until_s:
+            break
+        assert store is not None
+        seen = tuple(s for s in sums if (s.dag_id, s.job_id) == (dag_id, job_id))
+        found.append(_savings.get((store.identity, month, seen), partial(_of_job, store, dag_id, job_id, bounds)))
+    return months_view.month_saved(found, sums, len(jobs), prices.configured())
+
+
+def _of_job(store: Store, dag_id: str, job_id: str, bounds: Sequence[float]) -> SavedDraws | str:
+    trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
+    job = overview_view.job_of(trials[-1], store.settings(job_id)) if trials else None
+    if job is None:
+        return "no run of it can be read here"
+    dataset, profiles = reading.learned(store, dag_id, job, trials)
+    return saved_between(dataset, profiles, bounds[0], bounds[-1], random.Random(f"{dag_id} {job_id}"))

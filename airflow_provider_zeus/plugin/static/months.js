@@ -1,0 +1,58 @@
+// The first lines of the page of all jobs: what they spent and saved in a month, the month before, a chart by month.
+import { chartBlock, forgetIn } from "./charts.js";
+import { answerBlock, api, byId, element, fetchJson, sourceBadges, tryAgain } from "./ui.js";
+
+let shown = 0; // number of the month that was asked for last: answers about another one are dropped
+
+export async function showMonth(month = null) {
+  shown += 1;
+  const number = shown;
+  const box = byId("month");
+  const asked = month ? { month } : {};
+  try {
+    const answer = await fetchJson(api("months", asked));
+    if (number !== shown) return;
+    fill(answer);
+    box.hidden = answer.months.length === 0;
+    if (answer.kinds.length) await followSavings(answer.month, number);
+  } catch (problem) {
+    if (number !== shown) return;
+    box.hidden = false;
+    byId("month-progress").replaceChildren(`What the jobs spent cannot be shown: ${problem.message}`, ...tryAgain(problem));
+  }
+}
+
+function fill({ month, title, months, kinds, chart }) {
+  byId("month-title").textContent = title;
+  const choice = byId("month-choice");
+  const names = months.includes(month) ? months : [month, ...months];
+  choice.replaceChildren(...names.map((name) => element("option", name, { value: name })));
+  choice.value = month;
+  choice.onchange = () => showMonth(choice.value);
+  byId("month-kinds").replaceChildren(...kinds.map(kindBlock));
+  if (!kinds.length) byId("month-kinds").replaceChildren(element("p", "No run began in this month or the one before.", { class: "note" }));
+  byId("month-progress").textContent = "";
+  forgetIn(byId("month-chart"));
+  byId("month-chart").replaceChildren(...(chart ? [chartBlock(chart, { name: "months" })] : []));
+}
+
+function kindBlock({ kind, source, answers }) {
+  const head = element("h3", null, {}, `${kind[0].toUpperCase()}${kind.slice(1)} `, ...sourceBadges(source));
+  const line = element("div", null, { class: "headline" }, ...answers.map(answerBlock));
+  return element("div", null, { "data-kind": kind }, head, line);
+}
+
+/** Jobs are fitted a second's worth in each request; ask until all are. */
+async function followSavings(month, number) {
+  for (;;) {
+    const saved = await fetchJson(api("months", "saved", { month }));
+    if (number !== shown) return;
+    for (const block of byId("month-kinds").querySelectorAll("[data-kind]")) {
+      const answer = saved.answers[block.dataset.kind];
+      const old = [...block.querySelectorAll(".answer")].find((each) => each.ariaLabel === "Saved");
+      if (answer && old) old.replaceWith(answerBlock(answer));
+    }
+    byId("month-progress").textContent = saved.progress;
+    if (saved.done) return;
+  }
+}

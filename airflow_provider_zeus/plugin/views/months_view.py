@@ -1,0 +1,124 @@
+"""What all jobs spent and saved in a calendar month (UTC), beside the month before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from airflow_provider_zeus.plugin.charts.months_chart import months_chart
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.saved_text import amount_tile
+from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
+from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthKind, MonthSaved
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.months import SavedDraws, SavedSum, added, kind_of
+from airflow_provider_zeus.store.base import PeriodSum
+
+MONTHS = 13  # of the chart: a year, and the same month of the year before
+SPENT, BEFORE, SAVED = "Spent", "The month before", "Saved"
+NOTHING = "Not known: no job's default has run and can be compared."
+WAITS = "is being worked out …"
+
+
+def title(month: str) -> str:
+    """ "November 2026" of "2026-11"."""
+    return f"{date.fromisoformat(f'{month}-01'):%B %Y}"
+
+
+def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> MonthAnswer:
+    """The newest of ``months``, the one before, and the chart of all.
+
+    :param sums: of the jobs that the reader may see; ``period`` is an index of ``months``.
+    """
+    last = len(months) - 1
+    now = _by_kind([s for s in sums if s.period == last])
+    before = _by_kind([s for s in sums if s.period == last - 1])
+    kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
+    charted = kinds[0] if kinds else None
+    return MonthAnswer(
+        month=months[-1],
+        title=title(months[-1]),
+        months=[months[i] for i in sorted({s.period for s in sums}, reverse=True)],
+        kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), months, factors) for kind in kinds],
+        chart=months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
+    )
+
+
+def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
+    """Sums by kind of source; those of trials that reported nothing are left out."""
+    found: dict[str, list[PeriodSum]] = {}
+    for s in sums:
+        if s.time_s is not None:
+            found.setdefault(kind_of(s.source), []).append(s)
+    return found
+
+
+def _kind(
+    kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], months: Sequence[str], factors: Factors
+) -> MonthKind:
+    source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
+    answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)]
+    if before:
+        answers.append(_spent(BEFORE, before, source, factors))
+    return MonthKind(kind=kind, source=source, answers=answers if now else answers[2:])
+
+
+def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
+    jobs, runs = len({s.job_id for s in sums}), sum(s.runs for s in sums)
+    about = f"{_count(runs, 'run')} of {_count(jobs, 'job')}"
+    time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
+    energies = [s.energy_j for s in sums if s.energy_j is not None]
+    energy_j = sum(energies) if energies else None
+    per_j, per_s = factors.per_j_and_s(1)
+    shown: list[tuple[str, Figure | None]] = [
+        ("Energy", None if energy_j is None else words.energy(energy_j)),
+        ("Time", words.duration(time_s)),
+        ("Money", factors.paid((energy_j or 0.0) * per_j + gpu_s * per_s) if factors.priced else None),
+        ("CO₂e", None if energy_j is None or factors.g_co2e_per_kwh is None else factors.emitted(energy_j)),
+    ]
+    tiles = [Tile(name=name, figure=figure, source=source) for name, figure in shown if figure is not None]
+    unknown = sum(s.unknown for s in sums)
+    note = f"Not in it: {_count(unknown, 'attempt')} that reported nothing." if unknown else ""
+    return Answer(question=question, about=about, figures=tiles, note=note)
+
+
+def month_saved(
+    found: Sequence[SavedDraws | str], sums: Sequence[PeriodSum], jobs: int, factors: Factors
+) -> MonthSaved:
+    """What the jobs saved, by kind; of those that were fitted so far.
+
+    :param sums: of the month, for the badges.
+    :param jobs: in all.
+    """
+    kinds = _by_kind(sums)
+    known = [each for each in found if not isinstance(each, str)]
+    answers = {
+        total.kind: _saved(total, words.badge(sorted({s.source for s in kinds.get(total.kind, ())}, key=str)), factors)
+        for total in added(known)
+    }
+    unknown = len(found) - len(known)
+    done = len(found) == jobs
+    for kind in kinds if done else ():
+        answers.setdefault(kind, Answer(question=SAVED, note=NOTHING))
+    left = f"Not known of {_count(unknown, 'job')}: its default has not run, or a figure is missing." if unknown else ""
+    return MonthSaved(
+        answers=answers, done=done, progress=left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
+    )
+
+
+def _saved(found: SavedSum, source: Source, factors: Factors) -> Answer:
+    """What the jobs of a kind saved."""
+    about = f"against the default of each job, by {_count(found.runs, 'run')} of {_count(found.jobs, 'job')}"
+    tiles = [
+        amount_tile("Energy", found.energy_j, words.energy, source),
+        amount_tile("Time", found.time_s, words.duration, source),
+    ]
+    if factors.priced:
+        tiles.append(amount_tile("Money", found.priced(*factors.per_j_and_s(1)), factors.paid, source))
+    if factors.g_co2e_per_kwh is not None:
+        tiles.append(amount_tile("CO₂e", found.energy_j, factors.emitted, source))
+    return Answer(question=SAVED, about=about, figures=tiles)
+
+
+def _count(n: int, of: str) -> str:
+    return f"1 {of}" if n == 1 else f"{n:,} {of}s"

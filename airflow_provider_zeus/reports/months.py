@@ -1,0 +1,150 @@
+"""What all jobs spent and saved by calendar month (UTC), by kind of source. Pure; needs numpy, lazily.
+
+Measured, estimated and simulated figures are never added. The savings of a job in a month are draws of its own fit
+(``baseline.py``). Jobs are fitted apart, so their draws are independent and add up to draws of the sum.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import ProfileSample
+from airflow_provider_zeus.reports.baseline import Baseline
+from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
+from airflow_provider_zeus.reports.slice_epochs import estimates
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
+
+MEASURED, ESTIMATED, SIMULATED, TIME_ALONE = "measured", "estimated", "simulated", "time alone"
+
+
+def kind_of(source: str | None) -> str:
+    """The kind of an energy source: figures of different kinds are never added."""
+    if source is None:
+        return TIME_ALONE
+    return {"estimate": ESTIMATED, "simulated": SIMULATED}.get(source, MEASURED)
+
+
+def month_of(time_s: float) -> str:
+    """The month of a time [s since the epoch], as "2026-11"."""
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m}"
+
+
+def month_bounds(last: str, count: int) -> list[float]:
+    """Where ``count`` months up to ``last`` ("2026-11") begin, and where the last one ends [s since the epoch].
+
+    Raises ValueError: ``last`` is no month.
+    """
+    day = date.fromisoformat(f"{last}-01")
+    index = day.year * 12 + day.month - 1
+    months = [divmod(i, 12) for i in range(index - count + 1, index + 2)]
+    return [datetime(y, m + 1, 1, tzinfo=UTC).timestamp() for y, m in months]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedDraws:
+    """Draws of what runs saved: energy [J], time [s], and time of all their devices [s]. None: not known."""
+
+    kind: str
+    energy: Vector | None
+    time: Vector
+    gpu_time: Vector
+    runs: int
+
+
+def saved_between(
+    log: Dataset, profiles: Sequence[ProfileSample], begin_s: float, end_s: float, rng: random.Random
+) -> SavedDraws | str:
+    """What the runs of one job that began in a span saved; where that is not known, the reason.
+
+    :param log: all its newest runs: the default is estimated from them.
+    :param rng: of this job alone: the draws of two jobs are independent.
+    """
+    log = log.of_target()
+    base = Baseline.of(log, LimitProfiles.of(profiles), rng)
+    runs = [run for run in recurrences(log)[0] if begin_s <= run.trials[0].opened_at < end_s]
+    if not runs:
+        return "no run that counts has ended"
+    time = _saved(base, runs, TIME)
+    if isinstance(time, str):
+        return time
+    energy, device = _saved(base, runs, ENERGY), base.device
+    return SavedDraws(
+        kind=kind_of(device.energy_source if device else None),
+        energy=None if isinstance(energy, str) else energy,
+        time=time,
+        gpu_time=time * (device.count if device else 1),
+        runs=len(runs),
+    )
+
+
+def _saved(base: Baseline, runs: Sequence[RunTrials], weights: Weights) -> Vector | str:
+    spent = [run.spent(weights) for run in runs]
+    draws = base.draws(runs, weights)
+    if draws is None:
+        return base.why_not or "the size of a slice or its energy is not known"
+    if None in spent:
+        return "a figure of an attempt is not known"
+    saved: Vector = draws.sum(1) - sum(s or 0.0 for s in spent)
+    return saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSum:
+    """What the jobs of one kind saved together, of those where it is known."""
+
+    kind: str
+    jobs: int
+    runs: int
+    energy_j: Estimate
+    time_s: Estimate
+    draws: tuple[Vector | None, Vector]  # energy [J], time of all devices [s]
+
+    def priced(self, per_j: float, per_s: float) -> Estimate:
+        """In money: a price of a joule, and of a second of one device."""
+        energy, gpu_time = self.draws
+        if energy is None and per_j:
+            return Estimate.missing("nothing measures energy there")
+        return _estimate((0.0 if energy is None else energy * per_j) + gpu_time * per_s)
+
+
+def added(found: Iterable[SavedDraws]) -> list[SavedSum]:
+    """The sums over jobs, a sum for each kind of source."""
+    by_kind: dict[str, list[SavedDraws]] = {}
+    for each in found:
+        by_kind.setdefault(each.kind, []).append(each)
+    return [_sum(kind, each) for kind, each in by_kind.items()]
+
+
+def _sum(kind: str, found: Sequence[SavedDraws]) -> SavedSum:
+    time, gpu_time = _total([each.time for each in found]), _total([each.gpu_time for each in found])
+    energies = [each.energy for each in found if each.energy is not None]
+    energy = _total(energies) if len(energies) == len(found) and kind != TIME_ALONE else None
+    return SavedSum(
+        kind=kind,
+        jobs=len(found),
+        runs=sum(each.runs for each in found),
+        energy_j=Estimate.missing("nothing measures energy there") if energy is None else _estimate(energy),
+        time_s=_estimate(time),
+        draws=(energy, gpu_time),
+    )
+
+
+def _total(each: Sequence[Vector]) -> Vector:
+    import numpy as np
+
+    total: Vector = np.sum(each, axis=0)
+    return total
+
+
+def _estimate(draws: Vector) -> Estimate:
+    return estimates(draws[:, None])[0]

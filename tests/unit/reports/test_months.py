@@ -1,0 +1,110 @@
+"""What jobs saved in a month: sums of independent draws, by kind of source."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.months import (
+    ESTIMATED,
+    MEASURED,
+    SIMULATED,
+    TIME_ALONE,
+    SavedDraws,
+    added,
+    kind_of,
+    month_bounds,
+    month_of,
+    saved_between,
+)
+from airflow_provider_zeus.reports.savings import saving
+from tests.unit.optimizer.world import World
+from tests.unit.reports.test_savings import JOB, NEEDS, PROFILE, add
+
+BEGIN_S = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+END_S = datetime(2026, 12, 1, tzinfo=UTC).timestamp()
+
+
+def test_months_begin_at_midnight_utc_also_over_a_new_year() -> None:
+    bounds = month_bounds("2027-01", 3)
+    assert [month_of(b) for b in bounds] == ["2026-11", "2026-12", "2027-01", "2027-02"]
+    assert bounds[:2] == [BEGIN_S, END_S]
+    assert month_of(BEGIN_S - 1) == "2026-10"
+    with pytest.raises(ValueError, match="month"):
+        month_bounds("2026-13", 1)
+
+
+def test_kinds_of_sources() -> None:
+    kinds = [kind_of(s) for s in ("nvml_counter", "nvml_poll", "rapl", "estimate", "simulated", None)]
+    assert kinds == [MEASURED, MEASURED, MEASURED, ESTIMATED, SIMULATED, TIME_ALONE]
+
+
+def log() -> World:
+    world = World(JOB, NEEDS)
+    for _ in range(2):
+        add(world, 32, 10.0)
+        add(world, 64, 4.0)
+    return world
+
+
+def test_the_savings_of_a_month_are_those_of_its_runs() -> None:
+    world = log()
+    opened = [BEGIN_S - 5, BEGIN_S + 5, END_S - 5, END_S + 5]
+    trials = [replace(t, opened_at=at_s) for t, at_s in zip(world.log, opened, strict=True)]
+    data = as_dataset(trials, world.job)
+    found = saved_between(data, PROFILE, BEGIN_S, END_S, random.Random(1))
+    assert isinstance(found, SavedDraws)
+    assert found.runs == 2
+    whole = saved_between(data, PROFILE, 0.0, END_S + 10, random.Random(1))
+    assert isinstance(whole, SavedDraws)
+    savings = saving(data, world.job, rng=random.Random(1), profiles=PROFILE)
+    (total,) = added([whole])
+    assert total.energy_j.value == pytest.approx(savings.energy.saved.value)
+    assert total.time_s.value == pytest.approx(savings.time.saved.value)
+    assert saved_between(data, PROFILE, 0.0, 1.0, random.Random(1)) == "no run that counts has ended"
+
+
+def test_why_a_job_is_not_in_the_sum() -> None:
+    world = World(JOB, NEEDS)
+    world.log = [replace(t, opened_at=BEGIN_S) for t in [add(world, 64, 4.0, state=State.CONVERGED)]]
+    why = saved_between(as_dataset(world.log, world.job), PROFILE, BEGIN_S, END_S, random.Random(0))
+    assert why == "no run of the default batch size 32 has reached the target"
+
+
+def draws(kind: str, energy: float | None, time: float, seed: int, devices: int = 1) -> SavedDraws:
+    rng = np.random.default_rng(seed)
+    noise = 1 + 0.1 * rng.standard_normal(1000)
+    return SavedDraws(kind, None if energy is None else energy * noise, time * noise, devices * time * noise, 3)
+
+
+def test_jobs_are_added_by_kind_and_their_errors_as_independent() -> None:
+    found = {
+        s.kind: s
+        for s in added(
+            [draws(MEASURED, 1000.0, 50.0, i) for i in range(9)]
+            + [draws(SIMULATED, 7.0, 1.0, 20), draws(TIME_ALONE, None, 5.0, 21)]
+        )
+    }
+    assert found.keys() == {MEASURED, SIMULATED, TIME_ALONE}
+    nine = found[MEASURED]
+    assert (nine.jobs, nine.runs) == (9, 27)
+    assert nine.energy_j.value == pytest.approx(9000.0, rel=0.01)
+    assert nine.energy_j.low is not None
+    assert nine.energy_j.high is not None
+    assert nine.energy_j.high - nine.energy_j.low == pytest.approx(2 * 1.645 * 100 * 9**0.5, rel=0.1)
+    assert found[TIME_ALONE].energy_j.value is None
+
+
+def test_money_is_of_energy_and_of_the_time_of_all_devices() -> None:
+    (two,) = added([draws(MEASURED, 1000.0, 50.0, 1, devices=2)])
+    assert two.priced(0.5, 3.0).value == pytest.approx(two.energy_j.value * 0.5 + 2 * two.time_s.value * 3.0)  # type: ignore[operator]
+    (alone,) = added([draws(TIME_ALONE, None, 50.0, 1)])
+    assert alone.priced(0.5, 3.0) == Estimate.missing("nothing measures energy there")
+    assert alone.priced(0.0, 3.0).value == pytest.approx(150.0, rel=0.02)
