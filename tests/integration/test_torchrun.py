@@ -160,6 +160,7 @@ def train(run):
 """
 
 
+@pytest.mark.slow
 def test_a_real_training_goes_over_disjoint_shares(torchrun: Torchrun) -> None:
     """DistributedDataParallel, run.data_loader(), and a report of rank 0 alone, with the simulated GPUs' profile."""
     end = RUN.replace('"gloo"', "")  # torch's default: gloo for tensors on the CPU, NCCL for those on GPUs
@@ -338,6 +339,7 @@ began = gpu.now_s(), gpu.energy_j()
 """ + RUN.replace("dist.destroy", "say('gpu', gpu.now_s() - began[0], gpu.energy_j() - began[1])\ndist.destroy")
 
 
+@pytest.mark.slow
 def test_across_hosts_energy_is_summed_and_time_is_the_longest(torchrun: Torchrun) -> None:
     """Two processes that each take themselves for the only one of its host."""
     dag = torchrun.dag("zeus_hosts", script(end=HOSTS), gpus=None, batch_sizes=[2048], default_batch_size=2048)
@@ -364,6 +366,7 @@ def train(run):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies", [False, True])
 def test_rank_0_alone_sets_the_limits_of_all_gpus_and_each_comes_back(
     torchrun: Torchrun, nvml: FakeNvml, dies: bool, monkeypatch: pytest.MonkeyPatch

@@ -202,6 +202,7 @@ def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path
         past.__exit__(None, None, None)
 
 
+@pytest.mark.slow
 def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(tmp_path: Path) -> None:
     """Its cost waits in a file, for no API is asked on the way out; the next run tells it."""
     if fake_nvml.compiler() is None:

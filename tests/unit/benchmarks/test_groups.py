@@ -109,6 +109,7 @@ def test_a_file_that_is_no_text_or_not_there(tmp_path: Path) -> None:
             read_groups(tmp_path / name)
 
 
+@pytest.mark.slow
 @REPRODUCIBLE
 @given(scenarios(), st.sampled_from(POLICIES), st.integers(0, 100))
 def test_where_nothing_overlaps_it_is_the_plain_replay(scenario: Scenario, policy: str, seed: int) -> None:

@@ -47,6 +47,7 @@ def heal(nvml: FakeNvml, limit_w: float) -> None:
     nvml.gpu(0).limit_w = nvml.gpu(0).in_force_w = limit_w
 
 
+@pytest.mark.slow
 @settings(HOSTILE, max_examples=20)
 @given(faults=_faults)
 def test_a_training_goes_on_whatever_nvml_answers(

@@ -39,6 +39,7 @@ def against_the_default(needs: Mapping[int, float], default: int, recurrences: i
     return cost(w) / total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("needs", "most"),
     [
@@ -82,6 +83,7 @@ def test_a_slice_that_no_size_reaches_changes_no_decision() -> None:
     assert not w.belief.changes
 
 
+@pytest.mark.slow
 def test_a_short_job_tries_only_what_its_few_runs_pay_back() -> None:
     def spent(runs: int, expected_runs: int | None) -> float:
         w = world({16: 18, 32: 10, 64: 9, 128: 40, 256: 90}, 32)  # 64 saves 46 %
@@ -131,6 +133,7 @@ def audits(w: World, recurrences: int) -> list[int]:
     return [n for n in range(recurrences) if w.run().attempts[0].phase is Phase.AUDIT]
 
 
+@pytest.mark.slow
 def test_audits_stay_within_their_share_and_end_where_the_saving_is_known() -> None:
     found = {}
     for epochs in (9, 12, 15):  # of 64: saves 46, 28 and 10 %

@@ -58,6 +58,7 @@ def _recurrences(url: str, worker: int, count: int, start: Barrier) -> None:
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite_url", "database"])
 def test_processes_at_once_lose_nothing(place: str, request_: pytest.FixtureRequest) -> None:
     workers, count, url = 4, 10, request_.getfixturevalue(place)
@@ -82,6 +83,7 @@ def _open(url: str, start: Barrier) -> None:
     SqlStore(url, create=True).ask(request(os.getpid()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite_url", "database"])
 def test_several_processes_make_the_tables_together(place: str, request_: pytest.FixtureRequest) -> None:
     url = request_.getfixturevalue(place)
