@@ -34,6 +34,24 @@ def test_the_page_of_all_jobs(visit: Visit) -> None:
     assert at.fine()
 
 
+def test_the_month_of_all_jobs_and_a_filter(visit: Visit, tmp_path: Any) -> None:
+    at = visit("zeus/page", width=800)
+    month = at.tab().locator("#month")
+    month.locator(".answer[aria-label='Saved'] .figures").first.wait_for()
+    assert re.match(r"Spent \d+ runs? of \d+ jobs?", month.locator(".answer .question").first.inner_text())
+    assert month.locator(".tile-name").all_inner_texts()[:2] == ["Energy", "Time"]
+    assert month.locator(".months .chart canvas").count() == 1
+    before = at.tab().locator("#jobs tr:visible").count()
+    at.tab().locator("#filter-text").fill(f"{ZEUS_DAG} nowhere")
+    assert at.tab().locator("#jobs tr:visible").count() == 0
+    at.tab().locator("#filter-text").fill(ZEUS_DAG)
+    assert 1 <= at.tab().locator("#jobs tr:visible").count() <= before
+    at.tab().locator("#job-table").get_by_role("columnheader", name="Last run").get_by_role("button").click()
+    assert at.tab().locator("#job-table [aria-sort=descending]").count() == 1
+    assert at.tab().evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
+    assert at.fine()
+
+
 @pytest.mark.slow
 def test_from_a_job_to_its_dag(visit: Visit, site: Site) -> None:
     at = visit("plugin/zeus")
