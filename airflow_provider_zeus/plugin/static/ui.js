@@ -100,11 +100,28 @@ function errorText(status, detail) {
 const RETRY_MS = 60_000; // how long a request is retried while Airflow is busy
 const RETRY_AFTER_S = 2; // where the response names no time
 
+const AT_ONCE = 2; // the server answers so many requests of these pages at a time, and refuses what waits too long
+const queued = [];
+let free = AT_ONCE;
+
+/** As fetch(), but with AT_ONCE requests of this page under way at most. */
+async function fetchInTurn(address, options) {
+  if (free > 0) free -= 1;
+  else await new Promise((turn) => { queued.push(turn); });
+  try {
+    return await fetch(address, options);
+  } finally {
+    const turn = queued.shift();
+    if (turn) turn();
+    else free += 1;
+  }
+}
+
 /** As fetch(), but retries while Airflow answers 429. The waits are random, so that retries do not come together. */
 async function fetchWithRetry(address, options) {
   const until = performance.now() + RETRY_MS;
   for (;;) {
-    const response = await fetch(address, options);
+    const response = await fetchInTurn(address, options);
     const wait = (Number(response.headers.get("Retry-After")) || RETRY_AFTER_S) * 1000 * (1 + Math.random() / 2);
     if (response.status !== 429 || performance.now() + wait > until) return response;
     await new Promise((over) => { setTimeout(over, wait); });

@@ -36,14 +36,15 @@ def main() -> int:
     with open(0, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: what follows the line is read below
         request = json.loads(stdin.readline())
     pidfd = pidfd_of(request["trainer"]) if request["pidfd"] else None
-    if os.getppid() != request["trainer"]:
-        return 1  # the trainer died before this process watched it, hence before it set a limit
+    is_orphan = os.getppid() != request["trainer"]  # the trainer died before this process watched it ...
+    if is_orphan and not request["record"]["limits_set_w"]:
+        return 1  # ... and before it set a limit; otherwise this process replaces a guardian that died, too
     ports = [record.open_port(part) for part in record.parts_of(request["record"]["restore"])]
     descriptor = record.create(request["path"], request["record"])
     with contextlib.suppress(BrokenPipeError):  # the trainer died before it set a limit; its pidfd reports that
         os.write(1, READY)
     os.close(1)
-    if not _wait_for_done(pidfd):
+    if is_orphan or not _wait_for_done(pidfd):
         record.give_back(descriptor, ports)  # on an error the record stays for the next training
     os.unlink(request["path"])
     return 0

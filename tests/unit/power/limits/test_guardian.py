@@ -9,11 +9,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_zeus.power.limits import guardian
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.record import create, restore_orphans
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
@@ -226,6 +228,21 @@ def test_the_record_names_the_limit_before_it_is_set(gpu: SimulatedGpu, tmp_path
         (150.0, [200.0, 150.0]),
     ]
     assert all(record["limit_found_w"] == 250.0 for _, record in seen)
+
+
+@pytest.mark.parametrize(("limits_set_w", "left_w"), [([250.0, 150.0], 250.0), ([], 150.0)])
+def test_a_guardian_that_starts_after_its_trainers_death(
+    limits_set_w: list[float], left_w: float, gpu: SimulatedGpu, tmp_path: Path
+) -> None:
+    """It gives back what the trainer set under an earlier guardian; where nothing was set, it touches nothing."""
+    gpu.set_limit_w(150.0)
+    record = {"restore": gpu.restore_record(), "limit_found_w": 250.0, "limits_set_w": limits_set_w}
+    request = {"trainer": os.getppid(), "pidfd": True, "path": str(tmp_path / "limit-x.json"), "record": record}
+    command = [sys.executable, "-I", "-S", guardian.__file__]
+    started = subprocess.run(command, input=json.dumps(request).encode() + b"\n", capture_output=True, timeout=60)
+    assert (started.returncode == 0) == bool(limits_set_w)
+    assert gpu.limit_w() == left_w
+    assert records(tmp_path) == []
 
 
 def test_a_record_whose_device_is_away_stays(gpu: SimulatedGpu, tmp_path: Path) -> None:
