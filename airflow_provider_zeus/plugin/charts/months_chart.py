@@ -19,7 +19,6 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
     :param sums: of one kind of source; ``period`` is an index of ``months``.
     """
     energy = any(s.energy_j for s in sums)
-    energy = any(s.energy_j for s in sums)
     what, text = ("energy", energy_text) if energy else ("time", time_text)
     title = f"{what.capitalize()} by month, {kind}"
     of_job: dict[str, list[float]] = {}

@@ -57,10 +57,10 @@ def _kind(
     kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], months: Sequence[str], factors: Factors
 ) -> MonthKind:
     source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
-    answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)]
+    answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
     if before:
         answers.append(_spent(BEFORE, before, source, factors))
-    return MonthKind(kind=kind, source=source, answers=answers if now else answers[2:])
+    return MonthKind(kind=kind, source=source, answers=answers)
 
 
 def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
@@ -70,10 +70,11 @@ def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Fa
     energies = [s.energy_j for s in sums if s.energy_j is not None]
     energy_j = sum(energies) if energies else None
     per_j, per_s = factors.per_j_and_s(1)
+    is_priced = energy_j is not None or not per_j
     shown: list[tuple[str, Figure | None]] = [
         ("Energy", None if energy_j is None else words.energy(energy_j)),
         ("Time", words.duration(time_s)),
-        ("Money", factors.paid((energy_j or 0.0) * per_j + gpu_s * per_s) if factors.priced else None),
+        ("Money", factors.paid((energy_j or 0.0) * per_j + gpu_s * per_s) if factors.priced and is_priced else None),
         ("CO₂e", None if energy_j is None or factors.g_co2e_per_kwh is None else factors.emitted(energy_j)),
     ]
     tiles = [Tile(name=name, figure=figure, source=source) for name, figure in shown if figure is not None]

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
+from airflow_provider_zeus.plugin.api import months_routes
 from airflow_provider_zeus.plugin.views import costs, overview_state, overview_view
 from airflow_provider_zeus.plugin.views.overview_models import JobSaved
 from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.months import month_of
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
@@ -325,3 +327,43 @@ def test_of_200_jobs_with_1000_runs_the_newest_alone_are_read(
 def test_json_is_told_plainly(viewer: Any, store: Store, known_dags: set[str]) -> None:
     ran(store, 1)
     assert json.loads(viewer.get("/zeus/api/jobs").text)["note"] is None
+
+
+# --- the month of all jobs
+
+
+def test_the_month_is_of_readable_dags_alone(viewer: Any, store: Store, known_dags: set[str]) -> None:
+    for n, dag_id in enumerate(("d", "d", "d", "e", SECRET, "unknown"), start=1):
+        ran(store, n, dag_id=dag_id, job_id=f"{dag_id}.train")
+    month = month_of(store.trials("d.train")[0].opened_at)
+    answer = viewer.get("/zeus/api/months", params={"month": month}).json()
+    (kind,) = answer["kinds"]
+    assert (answer["month"], kind["kind"], kind["answers"][0]["about"]) == (month, "simulated", "4 runs of 2 jobs")
+    saved = viewer.get("/zeus/api/months/saved", params={"month": month}).json()
+    assert (saved["done"], saved["answers"].keys()) == (True, {"simulated"})
+
+
+def test_savings_of_many_jobs_come_bit_by_bit(
+    viewer: Any, store: Store, known_dags: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(months_routes, "WORK_S", 0.0)
+    for n in range(1, 4):
+        for job in ("a", "b", "c"):
+            ran(store, n, job_id=job)
+    month = month_of(store.trials("a")[0].opened_at)
+    said = [viewer.get("/zeus/api/months/saved", params={"month": month}).json() for _ in range(3)]
+    assert [s["done"] for s in said] == [False, False, True]
+    assert said[1]["progress"] == "2 of 3 jobs are added up so far."
+
+
+@pytest.mark.parametrize("month", ["", "2026", "2026-13", "2026-11-01", "yesterday", "0000-01"])
+def test_what_is_no_month_is_refused(viewer: Any, store: Store, month: str) -> None:
+    for route in ("/zeus/api/months", "/zeus/api/months/saved"):
+        answer = viewer.get(route, params={"month": month})
+        assert answer.status_code == (422 if month else 200)
+
+
+def test_a_month_of_nothing_has_no_lines(viewer: Any, home: Any) -> None:
+    answer = viewer.get("/zeus/api/months").json()
+    assert (answer["kinds"], answer["months"], answer["chart"]) == ([], [], None)
+    assert viewer.get("/zeus/api/months/saved").json() == {"answers": {}, "done": True, "progress": ""}

@@ -1,0 +1,131 @@
+"""A month of all jobs: what was spent, by kind of source, the month before, what was saved, and the chart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from airflow_provider_zeus.plugin.charts.months_chart import JOBS, OTHERS, months_chart
+from airflow_provider_zeus.plugin.views.month_models import MonthAnswer
+from airflow_provider_zeus.plugin.views.months_view import NOTHING, month_answer, month_saved
+from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.reports.months import SavedDraws
+from airflow_provider_zeus.store.base import PeriodSum
+
+MONTHS = ["2026-09", "2026-10", "2026-11"]
+KWH_J = 3.6e6
+NO_PRICES = Factors()
+
+
+def of(
+    job: str, period: int = 2, source: str | None = "nvml_counter", kwh: float | None = 2.0, **changes: object
+) -> PeriodSum:
+    energy_j = None if kwh is None else kwh * KWH_J
+    known = PeriodSum(
+        dag_id="d",
+        job_id=job,
+        source=source,
+        period=period,
+        runs=3,
+        energy_j=energy_j,
+        time_s=7200.0,
+        gpu_s=14400.0,
+        unknown=0,
+    )
+    return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def tiles(answer: MonthAnswer, kind: str, question: str) -> dict[str, str]:
+    (of_kind,) = [k for k in answer.kinds if k.kind == kind]
+    (found,) = [a for a in of_kind.answers if a.question == question]
+    return {tile.name: tile.figure.text for tile in found.figures}
+
+
+def test_jobs_are_added_within_a_kind_of_source_and_never_beyond_it() -> None:
+    sums = [of("a"), of("b"), of("b", source="nvml_poll"), of("c", source="simulated", kwh=100.0), of("a", period=1)]
+    answer = month_answer(sums, MONTHS, NO_PRICES)
+    assert (answer.month, answer.title, answer.months) == ("2026-11", "November 2026", ["2026-11", "2026-10"])
+    assert [k.kind for k in answer.kinds] == ["simulated", "measured"], "what drew most is first"
+    assert tiles(answer, "measured", "Spent") == {"Energy": "6 kWh", "Time": "6 h 00 min"}
+    assert tiles(answer, "simulated", "Spent")["Energy"] == "100 kWh"
+    assert tiles(answer, "measured", "The month before")["Energy"] == "2 kWh"
+    (measured,) = [k for k in answer.kinds if k.kind == "measured"]
+    assert measured.answers[0].about == "9 runs of 2 jobs"
+
+
+def test_money_and_carbon_where_they_are_configured() -> None:
+    prices = Factors(price_per_kwh=0.3, price_per_gpu_hour=1.0, pue=1.5, g_co2e_per_kwh=400.0, currency="EUR")
+    spent = tiles(month_answer([of("a")], MONTHS, prices), "measured", "Spent")
+    assert spent["Money"] == "4.90 EUR", "2 kWh x 1.5 x .3 and 4 GPU hours"
+    assert spent["CO₂e"].startswith("1.2 kg")
+
+
+@pytest.mark.parametrize(
+    ("price", "shown"), [({"price_per_kwh": 0.3}, None), ({"price_per_gpu_hour": 1.0}, "4.00 EUR")]
+)
+def test_a_sum_without_energy_has_no_price_that_leaves_it_out(price: dict[str, float], shown: str | None) -> None:
+    prices = Factors(currency="EUR", g_co2e_per_kwh=400.0, **price)  # type: ignore[arg-type]
+    spent = tiles(month_answer([of("a", source=None, kwh=None)], MONTHS, prices), "time alone", "Spent")
+    assert spent.get("Money") == shown
+    assert not {"Energy", "CO₂e"} & spent.keys()
+
+
+def test_attempts_that_reported_nothing_are_named_and_no_kind_of_their_own() -> None:
+    dead = of("b", source=None, kwh=None, time_s=None, gpu_s=None, unknown=2)
+    answer = month_answer([of("a", unknown=1), dead], MONTHS, NO_PRICES)
+    assert [k.kind for k in answer.kinds] == ["measured"]
+    assert answer.kinds[0].answers[0].note == "Not in it: 1 attempt that reported nothing."
+
+
+def test_a_kind_that_ran_only_in_the_month_before() -> None:
+    (kind,) = month_answer([of("a", period=1)], MONTHS, NO_PRICES).kinds
+    assert [a.question for a in kind.answers] == ["The month before"]
+    assert month_answer([], MONTHS, NO_PRICES).kinds == []
+
+
+def saved(kind: str, joules: float, sd_j: float) -> SavedDraws:
+    noise = np.random.default_rng(1).standard_normal(1000)
+    return SavedDraws(kind, joules + sd_j * noise, 60.0 + noise, 60.0 + noise, 3)
+
+
+def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
+    found = [saved("measured", KWH_J, 1e5), saved("simulated", 10.0, 1e6), "its default has not run"]
+    sums = [of("a"), of("b", source="simulated"), of("c", source="estimate")]
+    answer = month_saved(found, sums, 3, NO_PRICES)
+    assert answer.done
+    assert answer.progress.startswith("Not known of 1 job:")
+    assert answer.answers["measured"].about == "against the default of each job, by 3 runs of 1 job"
+    energy, time = answer.answers["measured"].figures
+    assert energy.figure.value == pytest.approx(KWH_J, rel=0.02)
+    assert (energy.name, time.name) == ("Energy", "Time")
+    assert answer.answers["simulated"].figures[0].figure.text == "undecided", "its interval holds zero"
+    assert answer.answers["estimated"].note == NOTHING
+
+
+def test_until_all_jobs_are_fitted_it_says_how_many_are() -> None:
+    answer = month_saved([saved("measured", KWH_J, 1e5)], [of("a"), of("b", source="estimate")], 7, NO_PRICES)
+    assert not answer.done
+    assert answer.progress == "1 of 7 jobs are added up so far."
+    assert "estimated" not in answer.answers, "not known yet"
+
+
+def test_the_chart_names_the_jobs_that_spent_most_and_adds_the_others() -> None:
+    sums = [of(f"job{n:02d}", kwh=float(n)) for n in range(1, 13)] + [of("job12", period=0, kwh=1.0)]
+    chart = months_chart(sums, MONTHS, "measured")
+    assert chart.option is not None
+    series = chart.option["series"]
+    assert [s["name"] for s in series] == [*(f"job{n:02d}" for n in range(12, 12 - JOBS, -1)), OTHERS]
+    assert [d["value"] for d in series[0]["data"]] == [1, 0, 12]
+    assert series[-1]["data"][2]["value"] == sum(range(1, 6))
+    assert chart.text == "2026-11: 78 kWh in all."
+    assert chart.table is not None
+    assert [row[:2] for row in chart.table.rows] == [["2026-11", "78 kWh"], ["2026-10", "0 Wh"], ["2026-09", "1 kWh"]]
+
+
+def test_the_chart_is_of_time_where_nothing_measures_energy() -> None:
+    chart = months_chart([of("a", source=None, kwh=None)], MONTHS, "time alone")
+    assert chart.title == "Time by month, time alone"
+    assert chart.text == "2026-11: 2 h 00 min in all."
+    assert months_chart([of("a", kwh=None, time_s=0.0)], MONTHS, "measured").option is None
