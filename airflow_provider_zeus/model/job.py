@@ -36,6 +36,8 @@ class ZeusJob:
     :param peek: deprecated, without effect.
     :param window: number of converged recurrences that the bandit remembers (section 4.4, data drift); a batch size
         without a run among them is tried again.
+    :param retrain_every: train at least every so many runs, where ``run.still_good()`` lets runs keep an earlier model.
+        Default: as long as that model is good.
     :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
     :param job_version: change it to forget the history, when model or code have changed too much.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
@@ -72,6 +74,7 @@ class ZeusJob:
     policy: str = "knowledge_gradient"
     window: int = 250
     expected_runs: int | None = None
+    retrain_every: int | None = None
     audit: float = 0.02
     peek: InitVar[bool | None] = None
     job_id: str | None = None
@@ -175,6 +178,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "beta": float,
     "window": int,
     "expected_runs": int,
+    "retrain_every": int,
     "audit": float,
     "gpus": int,
     "power_limits_w": float,
@@ -189,6 +193,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 _RETIRED = ("peek",)
 _LATER = {
     "expected_runs": None,
+    "retrain_every": None,
     "audit": 0.02,
     "follow": None,
 }  # left out where unchanged: older packages in images read the job

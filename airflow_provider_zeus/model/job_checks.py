@@ -153,6 +153,12 @@ CHECKS: dict[str, Check] = {
     ),
     "policy": _one_of(POLICIES),
     "window": _window,
+    "retrain_every": _must(
+        lambda value: _whole(value) and value >= 1,
+        "not a whole number of at least 1",
+        "give a number of runs, as 7, or leave it out",
+        optional=True,
+    ),
     "expected_runs": _must(
         lambda value: _whole(value) and value >= 1,
         "not a whole number of at least 1",

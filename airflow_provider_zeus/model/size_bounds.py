@@ -10,6 +10,7 @@ from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import BATCH_SIZE, Observation, PowerPoint, ProfileSample
 
 MOST_TEXT = 1000  # characters of a text, such as the reason why a training ended
+MOST_RETURNED = 4096  # characters of the JSON that a training function returned
 MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
 _MOST_GPUS = 1000
 _MOST_PHASE = 50  # characters
@@ -33,6 +34,8 @@ def bounded(seen: Observation) -> Observation:
     reasons = {name: truncated(why) for name, why in seen.reasons.items() if name in _FIELDS}
     if reasons != seen.reasons:
         changed["reasons"] = reasons
+    if seen.returned is not None and truncated(seen.returned, MOST_RETURNED) != seen.returned:
+        changed["returned"] = None  # cut, it would be no JSON
     if seen.gpu_energy_j is not None and len(seen.gpu_energy_j) > _MOST_GPUS:
         changed["gpu_energy_j"] = None
     return replace(seen, **changed) if changed else seen

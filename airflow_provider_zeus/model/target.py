@@ -79,12 +79,12 @@ class Target:
             f"{kinds[0]} and the report like {kinds[1]}"
         )
 
-    def pick(self, metrics: Mapping[str, float]) -> float:
-        """The target's metric among those reported. Raises ReportError: it is missing, or not a finite number."""
+    def pick(self, metrics: Mapping[str, float], call: str = "run.report") -> float:
+        """The target's metric among those given to ``call``. Raises ReportError: missing, or not a finite number."""
         if self.metric not in metrics:
             raise ReportError(
-                f"run.report() got {sorted(metrics)}, but the target is on {self.metric!r}. "
-                f"Report it, as in run.report({self.metric}=value), or name another metric in the job's target."
+                f"{call}() got {sorted(metrics)}, but the target is on {self.metric!r}. "
+                f"Report it, as in {call}({self.metric}=value), or name another metric in the job's target."
             )
         try:
             value = float(metrics[self.metric])
@@ -92,7 +92,7 @@ class Target:
             value = math.nan
         if not math.isfinite(value):
             raise ReportError(
-                f"run.report({self.metric}={metrics[self.metric]!r}): not a finite number. The training may have "
+                f"{call}({self.metric}={metrics[self.metric]!r}): not a finite number. The training may have "
                 f"diverged (a smaller learning rate helps), or the metric is computed on an empty set."
             )
         return value

@@ -24,6 +24,7 @@ class State(StrEnum):
     EXHAUSTED = "exhausted"  # max_epochs done, below target
     FAILED = "failed"  # ended by an error
     NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
+    NOT_NEEDED = "not_needed"  # the model of an earlier run is still good, so nothing was trained; teaches nothing
     ABANDONED = "abandoned"  # its lease expired, or a later try took over
 
     @property
@@ -44,7 +45,7 @@ class State(StrEnum):
     @property
     def teaches(self) -> bool:
         """Whether anything is learnt from the trial, if only its energy and time."""
-        return self not in (State.RUNNING, State.NO_DATA)
+        return self not in (State.RUNNING, State.NO_DATA, State.NOT_NEEDED)
 
     @property
     def awaits_result(self) -> bool:
@@ -216,6 +217,7 @@ class Observation:
     learning_rate: float | None = None
     start_id: str | None = None  # start of the plan that observed it: two starts are two observations
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
+    returned: str | None = None  # JSON of what the training function returned, for ``run.previous``; on no page
     reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None; BATCH_SIZE -> bypassed
 
     @property
@@ -231,6 +233,14 @@ class Observation:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"reasons": dict(self.reasons)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previous:
+    """The newest run of a job that left a model, or kept an earlier one: what ``run.previous`` reads."""
+
+    returned: str | None = None  # JSON of what it returned; None: it was not kept, as no JSON of at most 4 kB
+    not_needed: int = 0  # newest runs in a row that trained nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

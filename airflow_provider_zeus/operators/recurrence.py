@@ -205,6 +205,7 @@ def plan_of(asked: AskAnswer, config: ZeusConfig, *, state_dir: str | None, devi
         seed=decision.seed,
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,
+        previous=asked.previous,
         heartbeat_s=config.heartbeat_s,
         state_dir=state_dir,
         attempt_root=config.attempt_root,

@@ -185,6 +185,6 @@ def _attempt_xcom(job: ZeusJob, line: ResultLine, untold: str | None) -> dict[st
         "reason": line.reason,
         "cost": observed_cost(o, Weights.of(job, device)),
         "untold": untold,
-        **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id")},
+        **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id", "returned")},
         "notes": dict(line.notes),
     }

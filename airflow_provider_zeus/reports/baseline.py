@@ -100,12 +100,14 @@ class Baseline:
 
     def epoch_costs(self, runs: Sequence[RunTrials], weights: Weights) -> list[float | None]:
         """EpochCost for the slice of each run; 0 for a run without a model. Computed once for each size of a slice."""
-        of_size = {size: self.epoch_cost(size, weights) for size in {r.samples_per_epoch for r in runs if r.kept}}
+        usual = self.belief.slice_size[1] if self.belief.slice_size else None
+        sizes = {r.id: r.samples_per_epoch or (usual if r.not_needed else None) for r in runs if r.kept}
+        of_size = {size: self.epoch_cost(size, weights) for size in {*sizes.values()}}
 
         def cost(run: RunTrials) -> float | None:
             own = self.own_rates.get(run.id)
             exact = None if own is None else own.epoch_cost(run.samples_per_epoch, weights)
-            return of_size[run.samples_per_epoch] if exact is None else exact
+            return of_size[sizes[run.id]] if exact is None else exact
 
         return [cost(run) if run.kept else 0.0 for run in runs]
 

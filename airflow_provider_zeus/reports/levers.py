@@ -1,9 +1,10 @@
-"""What runs saved, split by what saved it: the batch size, and the power limit. Pure; needs numpy, lazily.
+"""What runs saved, split by what saved it: batch size, power limit, and runs that trained nothing. Pure; needs numpy.
 
 The baseline of a run is the default batch size at full power. Between it and what the run spent lies the same run at
 full power: with its own batch sizes, at the highest limit of their profiles. From the baseline to that is the saving of
 the batch size, from that to what was spent the saving of the limit. Both come from the same draws, so they add up.
-Profiling is charged to the limit, attempts that were given up to the batch size.
+Profiling is charged to the limit, attempts that were given up to the batch size. A run that was not needed saved its
+whole baseline.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, at_full_power
 from airflow_provider_zeus.reports.limit_profiles import RATE_SD, LimitProfiles
 from airflow_provider_zeus.reports.runs import RunTrials
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
-BATCH_SIZE, LIMIT = "Batch size", "Power limit"
+BATCH_SIZE, LIMIT, SKIPPING = "Batch size", "Power limit", "Runs not needed"
 NOT_PROFILED = "what an attempt would have drawn at full power was not profiled"
 
 
@@ -50,17 +52,20 @@ def levers(
     spent = [run.spent(weights) for run in runs]
     full = _at_full_power(runs, base, profiled, weights, rng)
     draws = base.draws(runs, weights)
+    idle = np.array([run.not_needed for run in runs], dtype=bool)
+    names = (BATCH_SIZE, LIMIT, SKIPPING) if idle.any() else (BATCH_SIZE, LIMIT)
     why = OURS if None in spent else NOT_PROFILED if full is None else base.why_not or (None if runs else "no run yet")
     if why is None and draws is None:
         why = THEIRS
     if why is not None or full is None or draws is None:
-        return [Lever(name=name, saved=Estimate.missing(why or THEIRS)) for name in (BATCH_SIZE, LIMIT)]
+        return [Lever(name=name, saved=Estimate.missing(why or THEIRS)) for name in names]
     all_spent = sum(cost or 0.0 for cost in spent)
-    found = estimates(np.stack((draws.sum(1) - full, full - all_spent), 1))
+    saved_by = (draws[:, ~idle].sum(1) - full, full - all_spent, draws[:, idle].sum(1))[: len(names)]
+    found = estimates(np.stack(saved_by, 1))
     least = ROUNDING * all_spent
     return [
         Lever(name=name, saved=saved.mapped(lambda v: v if abs(v) > least else 0.0))
-        for name, saved in zip((BATCH_SIZE, LIMIT), found, strict=True)
+        for name, saved in zip(names, found, strict=True)
     ]
 
 
@@ -75,7 +80,7 @@ def _at_full_power(
     import numpy as np
 
     exact, drawn = 0.0, defaultdict[int, float](float)
-    for trial in (trial for run in runs for trial in run.trials):
+    for trial in (trial for run in runs for trial in run.trials if trial.state is not State.NOT_NEEDED):
         b, o = trial.batch_size, trial.observation
         found = at_full_power(o, profiled, b, profiled.highest_w(b))
         cost = None if found is None else observed_cost(found, weights)

@@ -32,8 +32,18 @@ class RunTrials:
 
     @cached_property
     def kept(self) -> bool:
-        """Whether the run left a model, below its target or not."""
-        return any(map(self._keeps, self.trials))
+        """Whether the run left a model, below its target or not, or kept an earlier one."""
+        return self.not_needed or any(map(self._keeps, self.trials))
+
+    @cached_property
+    def not_needed(self) -> bool:
+        """Whether the run trained nothing since the model of an earlier one is still good."""
+        return any(t.state is State.NOT_NEEDED for t in self.trials)
+
+    @property
+    def _trained(self) -> list[Trial]:
+        """Its trials without the one that found the earlier model good: that one trained nothing."""
+        return [t for t in self.trials if t.state is not State.NOT_NEEDED]
 
     @cached_property
     def samples_per_epoch(self) -> float | None:
@@ -45,12 +55,12 @@ class RunTrials:
 
     def spent(self, weights: Weights) -> float | None:
         """Cost of the whole run, profiling included; None where an attempt's is not known."""
-        return total(observed_cost(t.observation, weights) for t in self.trials)
+        return total(observed_cost(t.observation, weights) for t in self._trained)
 
     def exploration(self, weights: Weights) -> float | None:
         """The part that left no model: attempts given up, below target or failed, and the excess of profiling."""
         parts: list[float | None] = []
-        for trial in self.trials:
+        for trial in self._trained:
             o = trial.observation
             if not self._keeps(trial):
                 parts.append(observed_cost(o, weights))
@@ -80,23 +90,25 @@ def recurrences(log: Dataset) -> tuple[list[RunTrials], dict[str, int]]:
     """(Runs that have ended and were measured on one device, oldest first; reason -> how many trials it leaves out).
 
     A trial without a run id is grouped with the others of its task instance. A try that failed before it trained spent
-    nothing that could be measured: it is no part of its run and is counted as left out.
+    nothing that could be measured: it is no part of its run and is counted as left out. A run that was not needed spent
+    nothing on training; what its check drew is not measured.
     """
     groups: dict[tuple[str, ...], list[Trial]] = {}
     for trial in log.trials:
         groups.setdefault(run_id(trial), []).append(trial)
     left_out, found = dict(log.left_out), []
     for group in groups.values():
-        measured = [t for t in group if t.observation.time_s is not None or t.state.kept_model]
-        why, gone = DIED, len(group) - len(measured)
+        idle = [t for t in group if t.state is State.NOT_NEEDED]
+        measured = [t for t in group if t not in idle and (t.observation.time_s is not None or t.state.kept_model)]
+        why, gone = DIED, len(group) - len(measured) - len(idle)
         if any(t.state is State.RUNNING for t in group):
             why, gone = RUNNING, len(group)
-        elif not measured or any(t.observation.time_s is None for t in measured):
+        elif not (measured or idle) or any(t.observation.time_s is None for t in measured):
             why, gone = NO_TIME, len(group)
         elif any(t.observation.where != log.where for t in measured):
             why, gone = ELSEWHERE, len(group)
         else:
-            found.append(RunTrials(tuple(measured)))
+            found.append(RunTrials((*measured, *idle)))
         if gone:
             left_out[why] = left_out.get(why, 0) + gone
     return found, left_out

@@ -12,6 +12,7 @@ from airflow_provider_zeus.model.trial import (
     Observation,
     Origin,
     PowerPoint,
+    Previous,
     ProfileSample,
     State,
     Trial,
@@ -46,6 +47,7 @@ class AskAnswer:
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not restored the limit
     redelivered: bool = False  # the same open trial was returned before
+    previous: Previous | None = None  # None: no run of this job has left a model
     shared_with: Sequence[int] = ()  # other map indexes of the task that have trials of the job in this run
 
 

@@ -76,6 +76,17 @@ def _same_or_later_try(old: Origin, new: Origin) -> bool:
     return known and same and old.try_number <= new.try_number
 
 
+def serves_as_previous(trial: Trial, origin: Origin, run_types: Iterable[str]) -> bool:
+    """Whether ``run.previous`` of a later run may read this trial: it left a model, or kept an earlier one.
+
+    Of the same map index, of one of these run types, and not of the later run itself, which may have been cleared.
+    """
+    held = trial.origin
+    own_run = bool(origin.run_id) and (held.dag_id, held.run_id) == (origin.dag_id, origin.run_id)
+    good = trial.state.kept_model or trial.state is State.NOT_NEEDED
+    return good and held.map_index == origin.map_index and held.run_type in run_types and not own_run
+
+
 def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:
     """Why a trial whose lease expired was taken over: by a later try or start. None where there is none.
 

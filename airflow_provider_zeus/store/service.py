@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.model.trial import Origin, PowerPoint, Previous, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
@@ -49,6 +50,12 @@ class TrialService(Protocol):
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
         """GPU uuid -> (power limit found, last set) [W], where the newest trial has not restored it."""
+
+    def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
+        """The newest ``most`` trials of these run types that left a model or kept an earlier one, newest first.
+
+        Of the map index of ``origin``, without those of its own DAG run.
+        """
 
     def add(self, trial: Trial) -> None:
         """Write a new row."""
@@ -97,9 +104,21 @@ def ask(log: TrialService, request: AskRequest, settings: Mapping[str, Any]) -> 
         profile=profile,
         profile_device=device,
         limits_found_w=log.limits_found(),
+        previous=_previous(log, request.origin, job),
         redelivered=again is not None,
         shared_with=_other_map_indexes(log, request),
     )
+
+
+def _previous(log: TrialService, origin: Origin, job: ZeusJob) -> Previous | None:
+    """What ``run.previous`` reads; None for a run that does not teach: a backfill's slice may be an older one."""
+    if origin.run_type not in job.learn_from:
+        return None
+    found = log.left_a_model(origin, job.learn_from, job.retrain_every or 1)
+    if not found or rules.version_of(found[0].spec) != job.job_version:
+        return None
+    in_a_row = takewhile(lambda trial: trial.state is State.NOT_NEEDED, found)
+    return Previous(returned=found[0].observation.returned, not_needed=len(list(in_a_row)))
 
 
 def _other_map_indexes(log: TrialService, request: AskRequest) -> list[int]:

@@ -88,6 +88,7 @@ class LiveAttempt:
         self._in_epoch = False
         self._adoptable = False  # steps began the present epoch before epochs() did
         self._resumed = 0  # epochs that the checkpoint had trained when this attempt began
+        self._previous_good = False  # the model of an earlier run reaches the target on this slice
         self._data_wait = DataWait()
         self._check = BatchSizeCheck(planned.batch_size)
         self._bypassed: str | None = None  # why the attempt teaches nothing of its batch size
@@ -110,6 +111,17 @@ class LiveAttempt:
                 "that the checkpoint had trained; one that is complete needs no training."
             )
         self._resumed = epochs
+
+    def keep_previous(self, target: Target, metric: float) -> None:
+        """The model of an earlier run reaches the target on this slice. Training after all makes this void.
+
+        Raises ReportError: this attempt has trained.
+        """
+        raise_again(self.signal)
+        if not self._untouched:
+            raise ReportError("run.still_good(): this attempt trains already. Call it before `for _ in run.epochs()`.")
+        self._previous_good = True
+        self._take(target, metric)
 
     def next_epoch(self, target: Target) -> int | None:
         """Begin the next epoch and return its number; None when the training of the kept model is over."""
@@ -199,6 +211,8 @@ class LiveAttempt:
         """State and reason of this attempt if it ended now."""
         if self._outcome is not None:
             return self._outcome
+        if self.not_needed:
+            return State.NOT_NEEDED, "nothing was trained: the earlier model is still good"
         if self.no_data:
             return State.NO_DATA, "the data loader was empty, so no optimizer step was made"
         if not self._meter.samples and self.planned.bound_samples_per_epoch:
@@ -208,6 +222,16 @@ class LiveAttempt:
         if self._meter.epochs_done + self._resumed >= self._max_epochs:
             return State.EXHAUSTED, self._exhausted
         return State.EXHAUSTED, f"the loop was left after {self._meter.epochs_done} epochs, below the target"
+
+    @property
+    def not_needed(self) -> bool:
+        """Whether the model of an earlier run is good enough, and nothing was trained."""
+        return self._previous_good and self._untouched
+
+    @property
+    def _untouched(self) -> bool:
+        """Whether no epoch, pass or step has begun."""
+        return not (self._in_epoch or self._meter.epochs_done or self._meter.samples or self.passes)
 
     @property
     def untrained(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import math
 import os
@@ -13,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import runner
@@ -146,6 +147,54 @@ class ZeusRun:
         Raises ReportError: an epoch has begun already, or a number below 0.
         """
         self._attempts.present.resume(epochs)
+
+    @property
+    def previous(self) -> Any:
+        """What the newest successful run of this job (of this map index) returned; None where there is none.
+
+        The trial log keeps it where it is JSON of at most 4 kB, such as a path or a URI; paths are kept as text. A new
+        ``job_version`` has none, nor have runs that do not teach (``learn_from``): backfills and tests. A script hands
+        it over by ``run.train(fn)``.
+        """
+        held = self.plan.previous
+        try:
+            return None if held is None or held.returned is None else json.loads(held.returned)
+        except ValueError:
+            log.warning("Zeus: what the newest run returned cannot be read; run.previous is None.")
+            return None
+
+    def still_good(self, **metrics: float) -> bool:
+        """Whether the model of ``run.previous`` reaches the target on the new data, so that nothing has to be trained.
+
+        Where it does, return from the training function, with what later runs shall get as ``run.previous``::
+
+            if run.previous and run.still_good(accuracy=evaluate(run.previous, new_data)):
+                return run.previous
+
+        The run then counts as *not needed*. False also where ``ZeusJob(retrain_every=...)`` asks for a training now.
+        Evaluate on data that the earlier model has not seen (docs/whether.md).
+
+        Raises ReportError: there is no ``run.previous``, this attempt trains already, the target's metric is missing or
+        not a finite number, several processes train together.
+        """
+        held, most = self.plan.previous, self.job.retrain_every
+        if self.previous is None or held is None:
+            raise ReportError(
+                "run.still_good(): run.previous is None: no earlier run of this job returned a value that was kept. "
+                "Check `if run.previous is not None` first, and return JSON of at most 4 kB, such as a path."
+            )
+        if self.ranks.several:
+            raise ReportError(
+                "run.still_good() is for one process. Decide in a task before, and let this one not start at all."
+            )
+        metric = self._target.pick(metrics, "run.still_good")
+        reached = self._target.reached(metric)
+        if reached and most is not None and held.not_needed + 1 >= most:
+            log.info("Zeus: the earlier model is still good, but retrain_every=%d asks for a training now.", most)
+            return False
+        if reached:
+            self._attempts.present.keep_previous(self._target, metric)
+        return reached
 
     def epochs(self) -> Iterator[int]:
         """Epoch numbers from 0, until the target is reached or ``max_epochs`` are done.

@@ -106,8 +106,10 @@ class RunAttempts:
         self._send("attempt", live)
         return live
 
-    def end(self, state: State, reason: str | None = None, *, out_of_memory: bool = False) -> None:
-        """Write the end of the present attempt, which must have begun."""
+    def end(
+        self, state: State, reason: str | None = None, *, out_of_memory: bool = False, returned: str | None = None
+    ) -> None:
+        """Write the end of the present attempt, which must have begun. ``returned``: JSON of its function's value."""
         live = self.live
         assert live is not None
         try:
@@ -115,7 +117,8 @@ class RunAttempts:
         except Exception:  # of the device: the sums so far are kept
             log.exception("Zeus could not measure the end of attempt %d.", live.number)
         self.profile += live.measured
-        observation = replace(live.snapshot, out_of_memory=out_of_memory, learning_rate=self.learning_rate)
+        observation = replace(live.snapshot, learning_rate=self.learning_rate)
+        observation = replace(observation, out_of_memory=out_of_memory, returned=returned)
         self._send("end", live, state=state, reason=reason, observation=observation)
 
     def never_ran(self, index: int, reason: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
+import os
 import random
 import re
 import sys
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
+from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.run_attempts import RunAttempts
@@ -67,7 +70,7 @@ def end_unfinished(run: RunAttempts, *, error_before: BaseException | None) -> N
         run.never_ran(0, "the process ended before it began to train")
     elif not live.ended:
         stopped = error or live.signal or run.killed  # a swallowed signal ends the attempt too
-        kept = run.loop_only and live.left_after_report and stopped is None
+        kept = run.loop_only and (live.left_after_report or live.not_needed) and stopped is None
         reason = error_text(error) if error else "the process left the loop before its end"
         over = kept or live.signal is not None
         no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt
@@ -98,7 +101,7 @@ def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tu
         _end_given_up(run, live)
         drop_frames(live.signal)
         return False, None
-    _keep(run, live)
+    _keep(run, live, value)
     return True, value
 
 
@@ -128,14 +131,14 @@ def _next_follows(run: RunAttempts, live: LiveAttempt, error: BaseException) -> 
     return False
 
 
-def _keep(run: RunAttempts, live: LiveAttempt) -> None:
-    """Write that this attempt's model is kept.
+def _keep(run: RunAttempts, live: LiveAttempt, value: object) -> None:
+    """Write that this attempt's model is kept, and the value for ``run.previous`` of later runs.
 
     Raises BelowTargetError where the job requires its target; ReportError where nothing was reported, so that neither
     the model's quality nor its epochs are known.
     """
     live.leave()
-    if not live.epochs_done and not live.no_data:
+    if not live.epochs_done and not live.no_data and not live.not_needed:
         error = ReportError(
             f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
             "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
@@ -144,13 +147,28 @@ def _keep(run: RunAttempts, live: LiveAttempt) -> None:
         run.finish(kept=False)
         raise error
     state, reason = live.outcome
-    run.end(state, reason)
+    run.end(state, reason, returned=returned(value))
     run.finish(kept=True)
-    if state is State.CONVERGED:
+    if state is State.NOT_NEEDED:
+        log.info("Zeus: the earlier model reaches the target, %s, so %s.", run.job.target, "nothing was trained")
+    if state in (State.CONVERGED, State.NOT_NEEDED):
         return
     log.warning("Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason)
     if run.job.require_target and not live.reached and not live.no_data:
         raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
+
+
+def returned(value: object) -> str | None:
+    """JSON of a function's value, for ``run.previous``; paths as text. None where it is none, or too long."""
+    try:
+        text = json.dumps(value, allow_nan=False, default=os.fspath)
+    except (TypeError, ValueError, RecursionError) as error:
+        log.debug("Zeus: run.previous of the next run is None: the value is no JSON (%s).", error)
+        return None
+    if len(text) > MOST_RETURNED:
+        log.debug("Zeus: run.previous of the next run is None: the value has %d characters as JSON.", len(text))
+        return None
+    return text
 
 
 def _end_given_up(run: RunAttempts, live: LiveAttempt) -> None:

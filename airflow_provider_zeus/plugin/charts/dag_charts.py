@@ -24,6 +24,7 @@ from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
 from airflow_provider_zeus.units import cost_text
 
 WITH_MODEL = [state.value for state in State if state.kept_model]
+NOT_NEEDED = "not needed"
 SMALL, LARGE = 40, 120  # runs up to which points are labelled; above which there is a slider
 LEGEND = (
     "Colour, and number where it changes: batch size of the run's last attempt. Filled: exploited. Hollow: explored. "
@@ -46,9 +47,17 @@ def row_key(row: RunRow) -> RunKey:
 
 
 def charted(rows: Sequence[RunRow]) -> list[RunRow]:
-    """The rows that one chart can show, oldest first: ended, with a known cost in the unit of the newest such run."""
+    """The rows that one chart can show, oldest first: ended, with a known cost in the unit of the newest such run.
+
+    Runs that were not needed are among them where another row is.
+    """
     known = [r for r in rows if r.cost.value is not None and r.state not in (State.RUNNING.value, State.NO_DATA.value)]
-    return [r for r in reversed(known) if r.unit == known[0].unit]
+    return [r for r in reversed(rows) if known and (is_idle(r) or (r in known and r.unit == known[0].unit))]
+
+
+def is_idle(row: RunRow) -> bool:
+    """Whether the run trained nothing since an earlier model is still good."""
+    return row.state == State.NOT_NEEDED.value
 
 
 def left_out(rows: Sequence[RunRow]) -> str:
@@ -83,9 +92,12 @@ def cost_chart(
         _point(i, row, size, colours[_size(row)], labelled=few and (i == 0 or _size(row) != _size(shown[i - 1])))
         for i, row in enumerate(shown)
     ]
-    sources = list(dict.fromkeys(row.source.text for row in shown))
-    series = [_path(source, shown, points) for source in sources]
-    series += _dots(shown, points, several=len(sources) > 1)
+    trained = [row for row in shown if not is_idle(row)]
+    trained_points = [point for row, point in zip(shown, points, strict=True) if not is_idle(row)]
+    sources = list(dict.fromkeys(row.source.text for row in trained))
+    series = [_path(source, trained, trained_points) for source in sources]
+    series += _dots(trained, trained_points, several=len(sources) > 1)
+    series += _idle(shown)
     for curve in curves:
         series += [*_band(curve, keys, size), _comparison(curve, keys, size)]
     if at := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
@@ -94,7 +106,9 @@ def cost_chart(
     dots = [s["name"] for s in series if s["type"] == "scatter" and s["name"]]
     option["legend"]["data"] = [*dots, *(curve.name for curve in curves)]
     note = " ".join([LEGEND, *(each.text for each in breaks), left_out(rows)]).strip()
-    return Chart(title=title, option=option, text=_summary(shown), note=note, table=_table(title, shown, keys, curves))
+    return Chart(
+        title=title, option=option, text=_summary(trained), note=note, table=_table(title, shown, keys, curves)
+    )
 
 
 def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, zero: bool, right: int = 24) -> Option:
@@ -138,8 +152,8 @@ def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: 
         [
             label(row),
             str(_size(row)),
-            "explored" if row.explored else "exploited",
-            row.cost.text,
+            "–" if is_idle(row) else "explored" if row.explored else "exploited",
+            NOT_NEEDED if is_idle(row) else row.cost.text,
             *(_estimate_text(curve.values.get(key), row.unit) for curve in curves),
             row.source.text,
         ]
@@ -208,6 +222,13 @@ def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> 
     apart = [0, 8 if curve.dash == "dotted" else -8]
     label = {"show": True, "formatter": curve.name.partition(",")[0], "offset": apart}
     return line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}
+
+
+def _idle(shown: Sequence[RunRow]) -> list[Option]:
+    """The runs that trained nothing, on the axis."""
+    data = [{"value": [i, 0], "tip": plain(f"{label(r)}\n{r.state_why}")} for i, r in enumerate(shown) if is_idle(r)]
+    style = {"symbol": "diamond", "symbolSize": 9, "itemStyle": hollow(LINE)}
+    return [{"type": "scatter", "name": NOT_NEEDED, "data": data, **style}] if data else []
 
 
 def _dots(shown: Sequence[RunRow], points: Sequence[Option], *, several: bool) -> list[Option]:

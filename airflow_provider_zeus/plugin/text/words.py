@@ -23,6 +23,7 @@ STATES = {
     State.EXHAUSTED: "below target",
     State.FAILED: "failed",
     State.NO_DATA: "no data",
+    State.NOT_NEEDED: "not needed",
     State.ABANDONED: "abandoned",
 }
 PHASES = {
@@ -197,6 +198,8 @@ def ended(trial: Trial) -> str:
         return f"It ended below its target{measured}: {reason or 'no epoch was left'}."
     if trial.state is State.NO_DATA:
         return f"It had no data: {reason or 'no optimizer step was made'}. The task's return value was kept."
+    if trial.state is State.NOT_NEEDED:
+        return f"It trained nothing: the model of an earlier run is still good{measured}."
     if trial.state not in STATES:
         return f"Its state is {state(trial.state)}: upgrade airflow-provider-zeus on the api-server."
     head = {State.GIVEN_UP: "It was given up", State.FAILED: "It failed"}.get(trial.state, "It was abandoned")

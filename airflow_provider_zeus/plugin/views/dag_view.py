@@ -89,7 +89,7 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
         left_out=gaps,
         cost=words.badged(
             dag_charts.cost_chart(rows, lines(known, rows), known.marks),
-            words.badge([row.source.name for row in dag_charts.charted(rows)]),
+            words.badge([row.source.name for row in dag_charts.charted(rows) if not dag_charts.is_idle(row)]),
         ),
         saved=words.badged(saved_chart(saving, rows), known.source),
         belief=words.badged(

@@ -73,7 +73,7 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
             sa.func.sum(_T.c.energy_j),
             sa.func.sum(_T.c.time_s),
             sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1)),
-            sa.func.sum(sa.case((_T.c.time_s.is_(None), 1), else_=0)),
+            sa.func.sum(sa.case((sa.and_(_T.c.time_s.is_(None), _T.c.state != State.NOT_NEEDED.value), 1), else_=0)),
         )
         .where(began >= bounds[0], began < bounds[-1])
         .group_by(*groups)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0006"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0007"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # separate, so that the tables may be in any database
 
 metadata = sa.MetaData()
@@ -70,6 +70,7 @@ trial = sa.Table(
     sa.Column("learning_rate", sa.Double),
     sa.Column("start_id", sa.Text),
     sa.Column("out_of_memory", sa.Boolean, nullable=False),
+    sa.Column("returned", sa.Text),  # JSON of at most 4 kB: what the training function returned
     sa.Column("reasons", sa.JSON, nullable=False),
     sa.UniqueConstraint("ti_id", "attempt", name="uq_zeus_trial_key"),
     sa.UniqueConstraint("job_id", "number", name="uq_zeus_trial_number"),

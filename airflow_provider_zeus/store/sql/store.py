@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.model.trial import Origin, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.optimizer.policy import Belief
 from airflow_provider_zeus.store import rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, PeriodSum, Report, Unreadable
@@ -242,6 +242,9 @@ class _SqlTrialService:
 
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
         return sql_trials.limits(self._connection, self._job_id, self.newest)
+
+    def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
+        return sql_trials.left_a_model(self._connection, self._job_id, origin, run_types, most)
 
     def add(self, trial: Trial) -> None:
         if trial.key in self._damaged:  # its run writes it again

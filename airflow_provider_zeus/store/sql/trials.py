@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
-from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Origin, State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
@@ -21,9 +21,11 @@ Found = Trial | Unreadable  # a row as it was read
 RECENT = 256  # newest trials that are searched for power limits; a GPU unused for longer is read again
 
 _T = schema.trial
-SHOWN = [  # columns for pages; of a reason that is too long only the part that is shown
-    sa.func.substr(c, 1, MOST_TEXT + 1, type_=sa.Text).label(c.name) if c.name == "reason" else c for c in _T.c
-]
+_short: dict[str, sa.ColumnElement[Any]] = {
+    "reason": sa.func.substr(_T.c.reason, 1, MOST_TEXT + 1, type_=sa.Text).label("reason"),
+    "returned": sa.null().label("returned"),
+}
+SHOWN = [_short.get(c.name, c) for c in _T.c]  # for pages: no more of a text than is shown
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _after: sa.BindParameter[Any] = sa.bindparam("after")
 _last: sa.BindParameter[Any] = sa.bindparam("last")
@@ -74,6 +76,18 @@ _LATEST = (
         _end, sa.and_(_T.c.job_id == _end.c.job_id, _T.c.number > _end.c.number - _last, _T.c.dag_id == _end.c.dag_id)
     )
     .order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
+)
+_LEFT_A_MODEL = (
+    sa.select(_T)
+    .where(
+        _T.c.job_id == _job,
+        _T.c.state.in_([state.value for state in State if state.kept_model or state is State.NOT_NEEDED]),
+        _T.c.map_index == sa.bindparam("index"),
+        _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
+        sa.not_(sa.and_(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),
+    )
+    .order_by(_T.c.number.desc())
+    .limit(_last)
 )
 _LIMITS = (
     sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
@@ -170,6 +184,15 @@ def latest(connection: sa.Connection, last: int) -> list[Found]:
 
 def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
     return [read_row(row) for row in result.mappings()]
+
+
+def left_a_model(
+    connection: sa.Connection, job_id: str, origin: Origin, run_types: Sequence[str], most: int
+) -> list[Trial]:
+    """The newest trials for which :func:`airflow_provider_zeus.store.rules.serves_as_previous` holds, newest first."""
+    values = {"job": job_id, "index": origin.map_index, "types": list(run_types), "last": most}
+    run = {"dag": origin.dag_id, "run": origin.run_id}
+    return only_trials(_found(connection.execute(_LEFT_A_MODEL, values | run)))
 
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:

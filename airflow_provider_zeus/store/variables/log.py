@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any, Self
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES
-from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
+from airflow_provider_zeus.model.trial import Origin, PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store import rules
@@ -29,6 +30,7 @@ from airflow_provider_zeus.store.variables.document import (
 )
 
 KEPT_TRIALS = 500
+RETURNED = 2  # newest runs of a map index whose returned value is kept
 POINTED = 20  # newest trials that keep their power points
 
 log = logging.getLogger(__name__)
@@ -117,6 +119,17 @@ class VariableTrialService:
             del self.log[:more]
             self.forgotten += more
         self.points = {n: kept for n, kept in self.points.items() if n > self.newest - POINTED}
+        self._forget_returned()
+
+    def _forget_returned(self) -> None:
+        """Keep what the newest runs of each map index returned: the whole log is written at each question."""
+        kept: Counter[tuple[int, str]] = Counter()
+        for i in reversed(range(len(self.log))):
+            seen, origin = self.log[i].observation, self.log[i].origin
+            if seen.returned is not None:
+                kept[origin.map_index, origin.run_type] += 1
+                if kept[origin.map_index, origin.run_type] > RETURNED:
+                    self.log[i] = replace(self.log[i], observation=replace(seen, returned=None))
 
     def apply_beats(self, beats: Mapping[TrialKey, Beat]) -> None:
         """Apply the heartbeats of open trials."""
@@ -160,6 +173,10 @@ class VariableTrialService:
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
         seen = ((t.state, t.observation) for t in self.log if t.observation.limit_found_w is not None)
         return rules.limits_left((o.gpu_uuid, state, o.limit_found_w, o.power_limit_w) for state, o in seen)
+
+    def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
+        found = [t for t in reversed(self.log) if rules.serves_as_previous(t, origin, run_types)]
+        return found[:most]
 
     def add(self, trial: Trial) -> None:
         for key in [k for k in self.beats if k.ti_id == trial.key.ti_id]:

@@ -275,7 +275,7 @@ def _sums(trials: Iterable[Trial], bounds: Sequence[float]) -> list[PeriodSum]:
             energy_j=_sum(t.observation.energy_j for t in found),
             time_s=_sum(t.observation.time_s for t in found),
             gpu_s=_sum(_gpu_s(t.observation) for t in found),
-            unknown=sum(t.observation.time_s is None for t in found),
+            unknown=sum(t.observation.time_s is None and t.state is not State.NOT_NEEDED for t in found),
         )
         for (period, dag_id, job_id, source), found in sorted(groups.items())
     ]

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
+from airflow_provider_zeus.model.trial import PlannedAttempt, Previous, ProfileSample
 from airflow_provider_zeus.model.wire import OMIT_EMPTY, decode, encode, parse
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.untrusted_files import read_plain
@@ -39,6 +39,7 @@ class Plan:
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of an earlier trial that died without restoring it
     signal: Followed | None = field(default=None, metadata=OMIT_EMPTY)  # the series that the power limit follows
+    previous: Previous | None = field(default=None, metadata=OMIT_EMPTY)  # what ``run.previous`` reads
     heartbeat_s: float = 15.0
     state_dir: str | None = None
     restarts: bool = False  # the parent process starts a new process for each attempt
