@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.wire import OMIT_EMPTY
 
 
 class State(StrEnum):
@@ -31,6 +32,11 @@ class State(StrEnum):
     def kept_model(self) -> bool:
         """Whether a trial in this state ends with a model, below its target or not."""
         return self in (State.CONVERGED, State.EXHAUSTED)
+
+    @property
+    def left_model(self) -> bool:
+        """Whether a run in this state ends with a model, trained in it or before it."""
+        return self.kept_model or self is State.NOT_NEEDED
 
     @property
     def conclusive(self) -> bool:
@@ -217,7 +223,8 @@ class Observation:
     learning_rate: float | None = None
     start_id: str | None = None  # start of the plan that observed it: two starts are two observations
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
-    returned: str | None = None  # JSON of what the training function returned, for ``run.previous``; on no page
+    returned: str | None = field(default=None, metadata=OMIT_EMPTY)
+    # JSON of what the training function returned, for ``run.previous``; on no page
     reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None; BATCH_SIZE -> bypassed
 
     @property

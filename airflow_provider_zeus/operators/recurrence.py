@@ -40,6 +40,7 @@ class Recurrence:
     plan: Plan
     device: Device
     reporter: ResultReporter
+    decision: Mapping[str, Any]  # XCom ``zeus_decision``
 
     @classmethod
     def open(cls, job: ZeusJob, context: Mapping[str, Any], *, conn_id: str, part: str | None = None) -> Recurrence:
@@ -79,7 +80,8 @@ class Recurrence:
         if part is None:
             say_shared(asked)
         left_s = max(RUN_S - (time.monotonic() - begun_s), 0.0)
-        push(context, DECISION, decision_xcom(asked.trial, store))
+        decision = decision_xcom(asked.trial, store)
+        push(context, DECISION, decision)
         reporter = ResultReporter(
             store,
             AirflowVariables(),
@@ -90,20 +92,25 @@ class Recurrence:
             reopen=reopen,
         )
         plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device)
-        return cls(plan=plan, device=device, reporter=reporter)
+        return cls(plan=plan, device=device, reporter=reporter, decision=decision)
 
     def run(self) -> ZeusRun:
         """Return the run handle of a training in this process; its result goes to the reporter."""
         return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
     def push_cost(self, context: Mapping[str, Any]) -> None:
-        """Push XCom ``zeus_cost``. Raises nothing: a training that has ended must not fail for it."""
+        """Push XCom ``zeus_cost``, and into ``zeus_decision`` that the run was not needed.
+
+        Raises nothing: a training that has ended must not fail for it.
+        """
         try:
             cost = self.reporter.cost_xcom()
         except Exception:
             log.exception("Zeus could not add up the cost of this run; the trial log holds it.")
             return
         push(context, COST, cost, most_s=STOPPED_S if self.reporter.stopped else PUSH_S)
+        if cost["not_needed"]:
+            push(context, DECISION, {**self.decision, "not_needed": True})
 
     def close_device(self) -> None:
         """Close the device, where no run handle in this process does. Raises nothing, as :meth:`push_cost`."""

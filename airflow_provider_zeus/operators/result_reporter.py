@@ -163,6 +163,7 @@ class ResultReporter:
             "job_id": self._first.job_id,
             "batch_size": kept.batch_size if kept else None,
             "kept_attempt": kept.attempt if kept else None,
+            "not_needed": kept is not None and kept.state is State.NOT_NEEDED,
             **totals,
             "eta": job.eta,
             "energy_source": attempts[-1]["energy_source"] if attempts else None,

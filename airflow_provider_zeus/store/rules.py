@@ -83,8 +83,7 @@ def serves_as_previous(trial: Trial, origin: Origin, run_types: Iterable[str]) -
     """
     held = trial.origin
     own_run = bool(origin.run_id) and (held.dag_id, held.run_id) == (origin.dag_id, origin.run_id)
-    good = trial.state.kept_model or trial.state is State.NOT_NEEDED
-    return good and held.map_index == origin.map_index and held.run_type in run_types and not own_run
+    return trial.state.left_model and held.map_index == origin.map_index and held.run_type in run_types and not own_run
 
 
 def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:

@@ -244,7 +244,7 @@ class _SqlTrialService:
         return sql_trials.limits(self._connection, self._job_id, self.newest)
 
     def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
-        return sql_trials.left_a_model(self._connection, self._job_id, origin, run_types, most)
+        return sql_trials.left_a_model(self._connection, self._job_id, origin, run_types, most, self.newest)
 
     def add(self, trial: Trial) -> None:
         if trial.key in self._damaged:  # its run writes it again

@@ -18,6 +18,7 @@ from airflow_provider_zeus.store.sql.watchdog import alive
 
 Found = Trial | Unreadable  # a row as it was read
 
+SEARCHED = 10_000  # newest trials that are searched for one that left a model
 RECENT = 256  # newest trials that are searched for power limits; a GPU unused for longer is read again
 
 _T = schema.trial
@@ -81,7 +82,8 @@ _LEFT_A_MODEL = (
     sa.select(_T)
     .where(
         _T.c.job_id == _job,
-        _T.c.state.in_([state.value for state in State if state.kept_model or state is State.NOT_NEEDED]),
+        _T.c.number > _after,
+        _T.c.state.in_([state.value for state in State if state.left_model]),
         _T.c.map_index == sa.bindparam("index"),
         _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
         sa.not_(sa.and_(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),
@@ -187,10 +189,14 @@ def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
 
 
 def left_a_model(
-    connection: sa.Connection, job_id: str, origin: Origin, run_types: Sequence[str], most: int
+    connection: sa.Connection, job_id: str, origin: Origin, run_types: Sequence[str], most: int, newest_number: int
 ) -> list[Trial]:
-    """The newest trials for which :func:`airflow_provider_zeus.store.rules.serves_as_previous` holds, newest first."""
+    """The newest ``most`` trials that ``run.previous`` may read (:func:`.rules.serves_as_previous`), newest first.
+
+    The newest :data:`SEARCHED` trials are searched.
+    """
     values = {"job": job_id, "index": origin.map_index, "types": list(run_types), "last": most}
+    values["after"] = newest_number - SEARCHED
     run = {"dag": origin.dag_id, "run": origin.run_id}
     return only_trials(_found(connection.execute(_LEFT_A_MODEL, values | run)))
 

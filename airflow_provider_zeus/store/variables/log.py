@@ -126,7 +126,7 @@ class VariableTrialService:
         kept: Counter[tuple[int, str]] = Counter()
         for i in reversed(range(len(self.log))):
             seen, origin = self.log[i].observation, self.log[i].origin
-            if seen.returned is not None:
+            if seen.returned is not None and self.log[i].state.left_model:
                 kept[origin.map_index, origin.run_type] += 1
                 if kept[origin.map_index, origin.run_type] > RETURNED:
                     self.log[i] = replace(self.log[i], observation=replace(seen, returned=None))

@@ -1,0 +1,109 @@
+"""What ``run.previous`` reads, on each store: the newest run that left a model, or kept an earlier one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.trial import Previous, State
+from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.variables.log import RETURNED, VariableTrialService
+from tests.unit.store.store_kit import JOB, report, request
+
+C, N = State.CONVERGED, State.NOT_NEEDED
+
+
+def ran(store: Store, n: int, state: State = C, value: str | None = None, **origin: Any) -> Previous | None:
+    """Run ``n``, which returns ``value``; what it could read."""
+    asked = store.ask(asking(n, **origin))
+    store.tell(asked.trial.key, state, report(32, returned=f'"{n}"' if value is None else value))
+    return asked.previous
+
+
+def read(store: Store, question: Any) -> Previous | None:
+    """What a run that fails could read."""
+    asked = store.ask(question)
+    store.tell(asked.trial.key, State.FAILED, report())
+    return asked.previous
+
+
+def asking(n: int, **origin: Any) -> Any:
+    of_job = {name: origin.pop(name) for name in ("job", "ti_id") if name in origin}
+    question = request(n, **of_job)
+    return replace(question, origin=replace(question.origin, **origin))
+
+
+def test_the_newest_run_that_left_a_model(store: Store) -> None:
+    assert ran(store, 1) is None
+    assert ran(store, 2, State.FAILED) == Previous(returned='"1"')
+    assert ran(store, 3, State.EXHAUSTED) == Previous(returned='"1"')
+    assert ran(store, 4, State.GIVEN_UP) == Previous(returned='"3"')
+    assert ran(store, 5, State.NO_DATA) == Previous(returned='"3"')
+    assert ran(store, 6) == Previous(returned='"3"')
+    assert read(store, request(7)) == Previous(returned='"6"')
+
+
+def test_runs_that_were_not_needed_are_counted(store: Store) -> None:
+    job = replace(JOB, retrain_every=3)
+    found = [ran(store, n, state, job=job) for n, state in enumerate((C, N, N, N, C, N), start=1)]
+    assert [p and p.not_needed for p in found] == [None, 0, 1, 2, 3, 0]
+    assert read(store, request(9)) == Previous(returned='"6"', not_needed=1)
+
+
+def test_a_value_that_was_not_kept_is_none_and_no_older_one(store: Store) -> None:
+    ran(store, 1)
+    ran(store, 2, value="x" * 5000)
+    assert read(store, request(3)) == Previous()
+
+
+@pytest.mark.parametrize("other", [{"map_index": 3}, {"run_type": "backfill"}, {"run_type": "test"}])
+def test_runs_of_another_map_index_and_backfills_are_not_read(store: Store, other: dict[str, Any]) -> None:
+    ran(store, 1)
+    ran(store, 2, **other)
+    assert read(store, request(3)) == Previous(returned='"1"')
+    mapped = "map_index" in other
+    assert read(store, asking(4, **other)) == (Previous(returned='"2"') if mapped else None)
+
+
+def test_a_cleared_run_does_not_read_its_own_model(store: Store) -> None:
+    """That model has trained on the slice that it would be tried on."""
+    ran(store, 1)
+    ran(store, 2)
+    again = asking(2, ti_id="ti-2-again", try_number=2)
+    assert read(store, again) == Previous(returned='"1"')
+
+
+def test_a_new_version_begins_without_one(store: Store) -> None:
+    ran(store, 1)
+    assert ran(store, 2, job=replace(JOB, job_version="2")) is None
+    assert read(store, request(3, job=replace(JOB, job_version="2"))) == Previous(returned='"2"')
+    assert read(store, request(4)) is None, "the newest is of another version"
+
+
+def test_pages_do_not_read_the_value(store: Store) -> None:
+    ran(store, 1)
+    assert store.trials("d.train")[0].observation.returned == '"1"'
+    if "variable" not in store.identity.lower():
+        assert store.runs("d", "d.train", last=5)[0].observation.returned is None
+        assert store.latest(last=5)[0].observation.returned is None
+
+
+def test_a_month_does_not_miss_what_a_run_without_training_did_not_report(store: Store) -> None:
+    ran(store, 1)
+    asked = store.ask(request(2))
+    store.tell(asked.trial.key, N, report(32, energy_j=None, time_s=None))
+    assert sum(s.unknown for s in store.sums([0.0, 1e12])) == 0
+
+
+def test_the_variable_keeps_the_newest_values_alone() -> None:
+    from tests.unit.store.test_stored_texts import FULL
+
+    service = VariableTrialService(job_id="d.train")
+    service.log = [
+        replace(FULL, number=n, observation=replace(FULL.observation, returned=f'"{n}"')) for n in range(1, 6)
+    ]
+    service.to_json()
+    kept = [t.observation.returned for t in service.log]
+    assert kept == [None] * (5 - RETURNED) + [f'"{n}"' for n in range(6 - RETURNED, 6)]
