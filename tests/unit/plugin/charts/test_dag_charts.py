@@ -137,3 +137,18 @@ def test_the_chart_in_words() -> None:
     assert re.findall(r"([\d.]+ kJ) with batch size (\d+)", shown.text) == [("1.8 kJ", "32"), ("1.4 kJ", "64")]
     assert shown.table is not None
     assert [row[:2] for row in shown.table.rows] == [["slice b", "32"], ["slice a", "64"]]
+
+
+def test_runs_that_were_not_needed_lie_on_the_axis_and_have_no_cost() -> None:
+    idle = {"energy_j": None, "time_s": None, "device_model": None, "energy_source": None}
+    log = (trial(1, "a", 32), trial(2, "b", 32, State.NOT_NEEDED, **idle), trial(3, "c", 64))
+    option = chart(*log)
+    assert [p["value"] for p in dots(option)[dag_charts.NOT_NEEDED]] == [[1, 0]]
+    assert sum(len(points) for points in dots(option).values()) == 3
+    lines = [s["data"] for s in option["series"] if s["type"] == "line" and s["name"] == ""]
+    assert [[x for x, _ in data] for data in lines] == [[0, 2]], "the path goes on from cost to cost"
+    found = dag_charts.cost_chart(rows(*log))
+    assert found.table is not None
+    assert found.table.rows[1][2:4] == ["–", "not needed"]
+    assert "Cost of 2 runs" in found.text
+    assert dag_charts.cost_chart(rows(log[1])).option is None
