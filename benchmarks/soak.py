@@ -31,6 +31,7 @@ import psutil
 JOBS = ("one", "two", "three")
 KILLED = 1 / 12
 HEARTBEAT_S, LEASE_S = 0.2, 1.0
+START_S = 300.0  # until a process that is to be killed has asked: on a busy host, too
 MOST_MIB, ANYWAY_MIB = 0.05, 8.0  # of memory that leaks: a recurrence; at once, however many there are
 STAYS_MIB = 24.0  # and of all that stays besides, however it came
 WARM = 0.2  # of the recurrences, before the first figures: caches are filled
@@ -196,7 +197,7 @@ def _killed(name: str, after_s: float) -> int:
     """
     slow = {**os.environ, EPOCH_S: "2.0"}  # its training lasts for seconds, so that the kill meets it
     child = subprocess.Popen([sys.executable, "-m", "benchmarks.soak", "--worker", name, "--once"], env=slow)
-    until_s = time.monotonic() + 60.0
+    until_s = time.monotonic() + START_S
     while child.poll() is None and not _open_trials(name) and time.monotonic() < until_s:
         time.sleep(0.02)
     time.sleep(after_s)

@@ -30,7 +30,7 @@ def test_every_field_of_a_trial_is_a_column(zeus: Zeus, store: Store) -> None:
     assert tuple(row) == COLUMNS
     flat = {"number": "trial", "opened_at": "opened_at_utc", "closed_at": "closed_at_utc"}
     flat |= {"lease_until": "lease_until_utc", "batch_size": "planned_batch_size", "phase": "planned_phase"}
-    named = {flat.get(name, name) for name in to_row(trial)} - {"planned", "spec"}
+    named = {flat.get(name, name) for name in to_row(trial)} - {"planned", "spec", "returned"}
     named |= {f"spec_{f.name}" for f in fields(ZeusJob)}
     costs = {"bound_cost", "max_epoch_cost"}
     named |= {f"planned_{f.name}" for f in fields(PlannedAttempt) if f.name not in costs}
@@ -51,7 +51,7 @@ def test_a_missing_figure_is_an_empty_cell_and_null_with_its_reason(zeus: Zeus, 
     (data,) = json.loads(zeus("export", "d.train", "--format", "json").out)
     assert (data["energy_j"], data["cost_j"], data["reasons"]) == (None, None, {"energy_j": "no source"})
     assert data["spec"] == json.loads(json.dumps(JOB.to_dict()))
-    assert {f.name for f in fields(Observation)} <= set(data)
+    assert {f.name for f in fields(Observation)} - {"returned"} <= set(data)
     assert {f.name for f in fields(Origin)} <= set(data)
 
 
