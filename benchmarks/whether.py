@@ -70,7 +70,9 @@ def year(weeks: int, seed: int) -> Year:
     """Train the models of one seed and try each of them on the weeks after it."""
     torch.set_num_threads(1)
     keys = slices.all_keys()[: weeks + 1]
-    models, warm, energy_j = [], [], []
+    models: list[Model] = []
+    warm: list[Model] = []
+    energy_j: list[float] = []
     before, served = np.full((weeks, weeks), np.nan), np.full((weeks, weeks), np.nan)
     epochs, warm_epochs, warm_served = [], [], []
     for k, key in enumerate(keys[:-1]):
@@ -103,7 +105,7 @@ def trained(hours: NDArray[np.int64], x: Rows, y: Rows, seed: int, start: Model 
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     held = rng.random(len(y)) < samples.HOLDOUT
-    usual = samples._hourly_mean(hours[~held], y[~held])[hours[held] % 24]
+    usual = samples._hourly_mean(hours[~held], y[~held].astype(np.float64))[hours[held] % 24]
     target = forecast.TARGET_SHARE * float(np.sqrt(np.mean(np.square(y[held] - usual))))
     net = forecast.network(x.shape[1])
     if start is not None:
