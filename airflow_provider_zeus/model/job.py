@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.job_checks import CHECKS, bad, is_deferred
 from airflow_provider_zeus.model.target import Target
 
@@ -38,6 +39,10 @@ class ZeusJob:
         without a run among them is tried again.
     :param retrain_every: train at least every so many runs, where ``run.still_good()`` lets runs keep an earlier model.
         Default: as long as that model is good.
+    :param budget: what the runs may spend in a day, week or month (UTC): ``"50 kWh/month"``, ``"20 EUR/week"``,
+        ``"3 kg CO2e/day"``, or a list of such.
+    :param on_budget: where a budget is used up, ``"warn"`` logs it; ``"incumbent"`` also tries no other batch size
+        until the period ends. No run is refused.
     :param job_id: name of the job in the log; default ``<dag_id>.<task_id>``.
     :param job_version: change it to forget the history, when model or code have changed too much.
     :param data_slice: name of the data of a run; default the partition key, else the end of the data interval.
@@ -75,6 +80,8 @@ class ZeusJob:
     window: int = 250
     expected_runs: int | None = None
     retrain_every: int | None = None
+    budget: str | Sequence[str] | None = None
+    on_budget: str = "warn"
     audit: float = 0.02
     peek: InitVar[bool | None] = None
     job_id: str | None = None
@@ -101,7 +108,7 @@ class ZeusJob:
         self.check()
         for name in _LISTS:  # copies: the caller may change its lists
             value = getattr(self, name)
-            if value is not None and not is_deferred(value):
+            if value is not None and not is_deferred(value) and not isinstance(value, str):
                 object.__setattr__(self, name, tuple(value))
 
     def check(self, *, rendered: bool = False) -> Self:
@@ -114,6 +121,11 @@ class ZeusJob:
                 remedy = "use it in a templated field of the operator"
                 raise bad(name, value, "a template that was not rendered", remedy)
         return self
+
+    @property
+    def budgets(self) -> list[Budget]:
+        """The budgets, parsed."""
+        return [Budget.parse(text) for text in ([self.budget] if isinstance(self.budget, str) else self.budget or ())]
 
     @property
     def parsed_target(self) -> Target:
@@ -187,6 +199,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "profile_steps": int,
     "seed": int,
     "learn_from": lambda part: part.strip(" '\""),
+    "budget": lambda part: part.strip(" '\""),
     "require_target": _FLAGS.__getitem__,
     "strict": _FLAGS.__getitem__,
 }
@@ -194,7 +207,9 @@ _RETIRED = ("peek",)
 _LATER = {
     "expected_runs": None,
     "retrain_every": None,
+    "budget": None,
+    "on_budget": "warn",
     "audit": 0.02,
     "follow": None,
 }  # left out where unchanged: older packages in images read the job
-_LISTS = ("batch_sizes", "power_limits_w", "learn_from")
+_LISTS = ("batch_sizes", "power_limits_w", "learn_from", "budget")

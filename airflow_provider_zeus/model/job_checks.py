@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.objective import OBJECTIVES, slowdown_of
 from airflow_provider_zeus.model.target import Target
 
@@ -14,6 +15,7 @@ POLICIES = ("knowledge_gradient", "zeus")
 MODES = ("optimize", "observe", "measure", "off")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
 GPU_LOCKS = ("wait", "share")
+ON_BUDGET = ("warn", "incumbent")
 DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
 
 Check = Callable[[Any, str, Any], None]  # batch sizes of the job, name of the field, its value; raises JobSpecError
@@ -110,6 +112,20 @@ def _device(sizes: Any, name: str, value: Any) -> None:
         raise bad(name, value, "no such device", remedy)
 
 
+def _budget(sizes: Any, name: str, value: Any) -> None:
+    for text in [value] if value is None or isinstance(value, str) else _entries(name, value):
+        try:
+            if value is not None:
+                Budget.parse(text)
+        except JobSpecError as error:
+            raise JobSpecError(f"ZeusJob.{error}") from None
+
+
+def _entries(name: str, value: Any) -> Any:
+    _sequence(None, name, value)
+    return value
+
+
 def _limits(sizes: Any, name: str, value: Any) -> None:
     if value is None:
         return
@@ -153,6 +169,8 @@ CHECKS: dict[str, Check] = {
     ),
     "policy": _one_of(POLICIES),
     "window": _window,
+    "budget": _budget,
+    "on_budget": _one_of(ON_BUDGET),
     "retrain_every": _must(
         lambda value: _whole(value) and value >= 1,
         "not a whole number of at least 1",

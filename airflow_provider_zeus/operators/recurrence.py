@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
+from airflow_provider_zeus.model.budget import WARN_AT, Allowance
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
@@ -21,6 +22,7 @@ from airflow_provider_zeus.operators.xcoms import COST, DECISION
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
+from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -79,6 +81,7 @@ class Recurrence:
         store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
         if part is None:
             say_shared(asked)
+        say_budgets(asked)
         left_s = max(RUN_S - (time.monotonic() - begun_s), 0.0)
         decision = decision_xcom(asked.trial, store)
         push(context, DECISION, decision)
@@ -167,7 +170,29 @@ def ask_request(
         device=device,
         lease_s=lease_s,
         runs_left=None if job.expected_runs else runs_left(context),
+        allowances=allowances(job),
     )
+
+
+def allowances(job: ZeusJob) -> list[Allowance]:
+    """The job's budgets in the present periods; one that cannot be converted is logged with the remedy and left out."""
+    if not job.budget:
+        return []
+    prices, now_s = Prices(**read(of_airflow)), time.time()
+    found = [prices.allowance(budget, now_s) for budget in job.budgets]
+    for problem in found:
+        if isinstance(problem, str):
+            log.warning("Zeus ignores a budget: %s.", problem)
+    return [allowance for allowance in found if not isinstance(allowance, str)]
+
+
+def say_budgets(asked: AskAnswer) -> None:
+    """Log budgets of which 80 % and more are spent."""
+    for used in asked.budgets:
+        if used.share >= WARN_AT:
+            job = asked.trial.job
+            stopped = used.share >= 1 and job.on_budget == "incumbent"
+            log.warning("Zeus: %s.%s", used.text, " No other batch size is tried until then." if stopped else "")
 
 
 def say_shared(asked: AskAnswer) -> None:

@@ -14,7 +14,14 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.asking import ask, log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import ZeusConfig
-from airflow_provider_zeus.operators.recurrence import ask_request, decision_xcom, plan_of, push, say_shared
+from airflow_provider_zeus.operators.recurrence import (
+    ask_request,
+    decision_xcom,
+    plan_of,
+    push,
+    say_budgets,
+    say_shared,
+)
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.printable import visible
@@ -54,6 +61,7 @@ def ask_for_plan(
     store, asked, _ = ask(request, conn_id, config, overlap_possible=overlap_possible)
     if part is None:
         say_shared(asked)
+    say_budgets(asked)
     plan = plan_of(asked, config, state_dir=None)  # the training runs on another host
     log.info("Zeus: batch size %d. %s", asked.trial.batch_size, visible(asked.trial.planned.why))
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))

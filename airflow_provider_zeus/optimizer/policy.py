@@ -66,7 +66,8 @@ def choose(
     :param device: device of the recurrence; default that of the newest trial.
     :param running: the job's open trials (section 4.4, concurrent submissions).
     :param seed: seed of the decision; see :func:`decision_seed`.
-    :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read.
+    :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read. ``budget_spent``: a sentence
+        that says which budget is used up, so that no other batch size is tried.
     :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
     :param runs_left: recurrences after this one, where the schedule says so; ``job.expected_runs`` comes first. None:
         many. The policy "zeus" does not use it.
@@ -223,6 +224,8 @@ def _start_name(job: ZeusJob, start: int) -> str:
 
 def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None) -> str | None:
     """Why no other batch size may be tried now; None where one may."""
+    if why := settings.get("budget_spent"):
+        return f"A budget is used up: {why}"
     if settings.get("pause_exploration"):
         return "Exploration is paused by a live setting"
     if run_type is not None and run_type not in job.learn_from:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from airflow_provider_zeus.model.budget import Allowance, BudgetUse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     DeviceInfo,
@@ -34,6 +35,7 @@ class AskRequest:
     origin: Origin
     device: DeviceInfo | None = None  # None: not known where the request is made (a pod)
     lease_s: float = 90.0
+    allowances: Sequence[Allowance] = ()  # the job's budgets in the present periods
     runs_left: int | None = None  # runs after this one until the schedule ends; None: not known, or no end
 
 
@@ -48,6 +50,7 @@ class AskAnswer:
     # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not restored the limit
     redelivered: bool = False  # the same open trial was returned before
     previous: Previous | None = None  # None: no run of this job has left a model
+    budgets: Sequence[BudgetUse] = ()  # as the job stands, those whose figures are known
     shared_with: Sequence[int] = ()  # other map indexes of the task that have trials of the job in this run
 
 

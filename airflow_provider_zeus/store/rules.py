@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +85,19 @@ def serves_as_previous(trial: Trial, origin: Origin, run_types: Iterable[str]) -
     held = trial.origin
     own_run = bool(origin.run_id) and (held.dag_id, held.run_id) == (origin.dag_id, origin.run_id)
     return trial.state.left_model and held.map_index == origin.map_index and held.run_type in run_types and not own_run
+
+
+def spent_by(o: Observation) -> tuple[float | None, float]:
+    """Energy [J] and time of all devices [s] of an observation; a time that is not known yet counts as 0."""
+    return o.energy_j, (o.time_s or 0.0) * (o.device_count or 1)
+
+
+def mean_spent(seen: Sequence[Observation]) -> tuple[float | None, float]:
+    """The mean of :func:`spent_by`; None and 0 without any."""
+    known = [spent_by(o) for o in seen if o.time_s is not None]
+    energies = [energy_j for energy_j, _ in known if energy_j is not None]
+    energy_j = math.fsum(energies) / len(energies) if energies else None
+    return energy_j, math.fsum(gpu_s for _, gpu_s in known) / len(known) if known else 0.0
 
 
 def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:

@@ -12,12 +12,25 @@ from itertools import takewhile
 from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
+from airflow_provider_zeus.model.budget import BudgetUse, use
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Origin, PowerPoint, Previous, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.model.trial import (
+    DeviceInfo,
+    Origin,
+    PowerPoint,
+    Previous,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+    Where,
+)
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
 from airflow_provider_zeus.store.reported_figures import finite, resolved
+
+USUAL = 8  # newest runs that say what a run usually takes
 
 
 class TrialService(Protocol):
@@ -57,6 +70,12 @@ class TrialService(Protocol):
         Of the map index of ``origin``, without those of its own DAG run.
         """
 
+    def spent(self, begin_s: float, source: str | None) -> tuple[float | None, float]:
+        """Energy [J] and time of all devices [s] of the job's trials of an energy source that began since then.
+
+        None: none of them measured energy. Open trials count as far as they have reported.
+        """
+
     def add(self, trial: Trial) -> None:
         """Write a new row."""
 
@@ -78,6 +97,8 @@ def ask(log: TrialService, request: AskRequest, settings: Mapping[str, Any]) -> 
     device = request.device or belief.last_device()
     own = log.of_task_instance(request.ti_id)
     again = rules.redelivered(own, request.job_id)
+    budgets = _budgets(log, request, running, device)
+    spent_up = job.on_budget == "incumbent" and next((u for u in budgets if u.share >= 1), None)
     version = rules.version_of(again.spec) if again else job.job_version
     profile = log.profile(device.where if device else None, version)
     if again:
@@ -92,7 +113,7 @@ def ask(log: TrialService, request: AskRequest, settings: Mapping[str, Any]) -> 
             device=device,
             running=running,
             seed=seed,
-            settings=settings,
+            settings={**settings, "budget_spent": spent_up.text} if spent_up else settings,
             run_type=request.origin.run_type,
             runs_left=request.runs_left,
         )
@@ -105,9 +126,24 @@ def ask(log: TrialService, request: AskRequest, settings: Mapping[str, Any]) -> 
         profile_device=device,
         limits_found_w=log.limits_found(),
         previous=_previous(log, request.origin, job),
+        budgets=budgets,
         redelivered=again is not None,
         shared_with=_other_map_indexes(log, request),
     )
+
+
+def _budgets(
+    log: TrialService, request: AskRequest, running: Sequence[Trial], device: DeviceInfo | None
+) -> list[BudgetUse]:
+    """How much of the job's budgets is used, by trials of the run's energy source. Open runs count as whole ones."""
+    if not request.allowances:
+        return []
+    source = device.energy_source if device else None
+    newest = log.left_a_model(request.origin, request.job.learn_from, USUAL)
+    usual = rules.mean_spent([t.observation for t in newest if t.observation.energy_source == source])
+    open_runs = [rules.spent_by(t.observation) for t in running if t.key.ti_id != request.ti_id]
+    uses = (use(a, log.spent(a.begin_s, source), open_runs, usual) for a in request.allowances)
+    return [each for each in uses if each is not None]
 
 
 def _previous(log: TrialService, origin: Origin, job: ZeusJob) -> Previous | None:

@@ -2,6 +2,7 @@
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
+import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
@@ -13,6 +14,7 @@ from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.api import auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.budget_text import budget_answers
 from airflow_provider_zeus.plugin.views import dag_export, dag_view, dag_what_if, prices
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts, WhatIfAnswer
@@ -99,8 +101,12 @@ def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagA
         return answer.model_copy(update={"note": answer.left_out or "There is no older run."})
     newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
     answer.remarks = [remark.text for remark in job_remarks.remarks(newest, reader=dag_id)]
-    pending = reading.pending(trials)
-    return dag_view.filled(answer, trials, store.settings(job_id), pending, limit=page.limit, skip=page.skip)
+    pending, live = reading.pending(trials), store.settings(job_id)
+    job = job_of(trials, live)
+    if job.budget:
+        of_job = store.trials(job_id, last=reading.MOST_RUNS)  # a budget is of the job in all DAGs
+        answer.budgets = budget_answers(of_job, job, prices.configured(), time.time())
+    return dag_view.filled(answer, trials, live, pending, limit=page.limit, skip=page.skip)
 
 
 def _charts(dag_id: str, job_id: str | None) -> DagCharts:

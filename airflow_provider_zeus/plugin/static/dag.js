@@ -24,6 +24,7 @@ export async function show() {
 
 function fill(content, answer) {
   content.replaceChildren(template("dag-view"));
+  byId("budgets").replaceChildren(...answer.budgets.map(answerBlock));
   showList(byId("facts"), answer.facts);
   showList(byId("settings"), answer.settings.map((text) => `Live setting: ${text}`));
   byId("settings").after(settingsBlock(dagId, answer.job_id));

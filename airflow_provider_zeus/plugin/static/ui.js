@@ -212,7 +212,7 @@ export function tileItem({ name, figure: value, note, kind, source }) {
 }
 
 /** An Answer: its question, its figures side by side, and its note. */
-export function answerBlock({ question, about, figures, note }) {
+export function answerBlock({ question, about, figures, note, share = null }) {
   const items = figures.map(({ name, figure: value, note: why, kind }) =>
     element("li", null, { class: `tile ${kind}` },
       element("div", name, { class: "tile-name" }), figure("div", value, { class: "tile-figure" }),
@@ -220,6 +220,7 @@ export function answerBlock({ question, about, figures, note }) {
   const badges = new Map(figures.flatMap(({ source }) => (source.text ? [[source.text, source]] : [])));
   return element("section", null, { class: "answer", "aria-label": question },
     element("p", null, { class: "question" }, element("strong", question), element("span", about ? ` ${about} ` : " ", { class: "note" }), ...[...badges.values()].flatMap(sourceBadges)),
+    ...(share === null ? [] : [element("meter", null, { min: 0, max: 1, low: 0.8, high: 0.99, optimum: 0, value: share, "aria-label": `${question} used`, title: `${Math.round(share * 100)} %` })]),
     ...(items.length ? [element("ul", null, { class: "figures" }, ...items)] : []),
     ...(note ? [element("p", note, { class: "note" })] : []));
 }

@@ -18,6 +18,7 @@ class DagAnswer(BaseModel):
     facts: list[str] = []
     settings: list[str] = []  # live settings in force
     remarks: list[Short] = []  # two jobs under one id, a new target, a new device: in sentences
+    budgets: list[Answer] = []
     rows: list[RunRow] = []  # newest first
     more: bool = False  # older runs were left out
     skipped: int = 0  # newer runs that were left out

@@ -131,7 +131,8 @@ class Tile(BaseModel):
 class Answer(BaseModel):
     """One question that the first line of a tab answers."""
 
-    question: str  # Cost | Saved | Next run
+    question: str  # Cost | Saved | Next run | Budget
+    share: float | None = None  # of a budget, drawn as a bar
     about: Short = ""  # of what
     figures: list[Tile] = []
     note: Short = ""

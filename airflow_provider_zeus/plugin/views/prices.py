@@ -12,31 +12,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.plugin.views.models import Figure
+from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices, of_airflow, read
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import three_digits
 
 log = logging.getLogger(__name__)
 
-J_PER_KWH, S_PER_H = 3.6e6, 3600.0
 CENT, NO_CURRENCY = 0.01, "(no currency set)"
-OPTIONS = ("price_per_kwh", "price_per_gpu_hour", "pue", "g_co2e_per_kwh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Factors:
-    """The factors in force; None: not set, what depends on it is not shown. ``pue`` multiplies energy alone."""
+class Factors(Prices):
+    """The prices in force, and figures made with them."""
 
-    price_per_kwh: float | None = None
-    price_per_gpu_hour: float | None = None
-    pue: float | None = None
-    g_co2e_per_kwh: float | None = None
-    currency: str = ""
     tariff: Tariff | None = None  # prices by the hour of the day, to compare schedules
-
-    @property
-    def priced(self) -> bool:
-        """Whether money can be shown."""
-        return self.price_per_kwh is not None or self.price_per_gpu_hour is not None
 
     def money(self, energy_j: float | None, time_s: float | None, gpus: int) -> Figure | None:
         """Price of the energy [J] and of the time [s] of each GPU. None: no price is set."""
@@ -61,11 +50,6 @@ class Factors:
             text=self.amount(value),
             exact=f"{value:,.8g} {self.currency}".strip() + f" = {' + '.join(sums)}",
         )
-
-    def per_j_and_s(self, gpus: int) -> tuple[float, float]:
-        """Price of a joule, and of a second of so many GPUs; 0 where it is not set."""
-        per_j = (self.price_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
-        return per_j, (self.price_per_gpu_hour or 0.0) * gpus / S_PER_H
 
     def carbon(self, energy_j: float | None) -> Figure | None:
         """Grams of CO2 equivalent of the energy [J]. None: no carbon intensity is set."""
@@ -96,10 +80,9 @@ class Factors:
         return kwh, f"{kwh:,.6g} kWh{f' (PUE {self.pue:g})' if self.pue else ''}"
 
 
-def factors(read: Callable[[str], str]) -> Factors:
+def factors(option: Callable[[str], str]) -> Factors:
     """Read the factors, option by option; a value out of range is ignored with a warning that names it."""
-    found = {name: _number(name, read(name)) for name in OPTIONS}
-    return Factors(**found, currency=read("currency").strip()[:12], tariff=_tariff(read("tariff")))
+    return Factors(**read(option), tariff=_tariff(option("tariff")))
 
 
 def _tariff(text: str) -> Tariff | None:
@@ -112,22 +95,6 @@ def _tariff(text: str) -> Tariff | None:
     return None
 
 
-def _number(name: str, text: str) -> float | None:
-    if not text.strip():
-        return None
-    least = 1.0 if name == "pue" else 0.0
-    try:
-        value = float(text)
-        if least <= value < math.inf:
-            return value
-    except ValueError:
-        pass
-    log.warning("[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.", name, text, least)
-    return None
-
-
 def configured() -> Factors:
     """The factors of Airflow's configuration."""
-    from airflow.sdk import conf
-
-    return factors(lambda name: str(conf.get("zeus", name, fallback="") or ""))
+    return factors(of_airflow)

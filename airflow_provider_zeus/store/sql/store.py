@@ -243,6 +243,9 @@ class _SqlTrialService:
     def limits_found(self) -> Mapping[str, tuple[float, float]]:
         return sql_trials.limits(self._connection, self._job_id, self.newest)
 
+    def spent(self, begin_s: float, source: str | None) -> tuple[float | None, float]:
+        return sql_trials.spent(self._connection, self._job_id, begin_s, source, self.newest)
+
     def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
         return sql_trials.left_a_model(self._connection, self._job_id, origin, run_types, most, self.newest)
 

@@ -91,6 +91,12 @@ _LEFT_A_MODEL = (
     .order_by(_T.c.number.desc())
     .limit(_last)
 )
+_SPENT = sa.select(sa.func.sum(_T.c.energy_j), sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1))).where(
+    _T.c.job_id == _job,
+    _T.c.number > _after,
+    _T.c.opened_at >= sa.bindparam("begin"),
+    sa.func.coalesce(_T.c.energy_source, "") == sa.bindparam("source"),
+)
 _LIMITS = (
     sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
@@ -199,6 +205,15 @@ def left_a_model(
     values["after"] = newest_number - SEARCHED
     run = {"dag": origin.dag_id, "run": origin.run_id}
     return only_trials(_found(connection.execute(_LEFT_A_MODEL, values | run)))
+
+
+def spent(
+    connection: sa.Connection, job_id: str, begin_s: float, source: str | None, newest_number: int
+) -> tuple[float | None, float]:
+    """Energy [J] and time of all devices [s] of a job's trials since a time, of the newest :data:`SEARCHED`."""
+    values = {"job": job_id, "after": newest_number - SEARCHED, "begin": begin_s, "source": source or ""}
+    energy_j, gpu_s = connection.execute(_SPENT, values).one()
+    return energy_j, gpu_s or 0.0
 
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:

@@ -174,6 +174,11 @@ class VariableTrialService:
         seen = ((t.state, t.observation) for t in self.log if t.observation.limit_found_w is not None)
         return rules.limits_left((o.gpu_uuid, state, o.limit_found_w, o.power_limit_w) for state, o in seen)
 
+    def spent(self, begin_s: float, source: str | None) -> tuple[float | None, float]:
+        here = [t.observation for t in self.log if t.opened_at >= begin_s and t.observation.energy_source == source]
+        energies = [o.energy_j for o in here if o.energy_j is not None]
+        return sum(energies) if energies else None, sum(rules.spent_by(o)[1] for o in here)
+
     def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
         found = [t for t in reversed(self.log) if rules.serves_as_previous(t, origin, run_types)]
         return found[:most]

@@ -1,0 +1,75 @@
+"""Budgets of a job on its tab: spent, forecast, what passed a share and when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile
+from airflow_provider_zeus.reports.budget_figures import BudgetFigures, budget_figures
+from airflow_provider_zeus.signals.prices import Prices
+
+BUDGET = "Budget"
+NO_FORECAST = "a forecast needs three runs whose figures are known"
+
+
+def budget_answers(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float) -> list[Answer]:
+    """One answer for each budget of the job.
+
+    :param trials: of the job in all DAGs, by number; ``now_s``: seconds since the epoch.
+    """
+    answers = []
+    for budget in job.budgets:
+        allowance = prices.allowance(budget, now_s)
+        if isinstance(allowance, str):
+            answers.append(Answer(question=BUDGET, about=budget.text, note=f"Not known: {allowance}."))
+            continue
+        until = f"{datetime.fromtimestamp(allowance.end_s, UTC):%Y-%m-%d} (UTC)"
+        found = budget_figures(trials, allowance, now_s)
+        if isinstance(found, str):
+            answers.append(Answer(question=BUDGET, about=f"{budget.text}, until {until}", note=f"Not known: {found}."))
+        else:
+            answers.append(_answer(found, job, until))
+    return answers
+
+
+def _answer(found: BudgetFigures, job: ZeusJob, until: str) -> Answer:
+    budget, used = found.use.allowance.budget, found.use
+    share = used.spent / budget.amount
+    running = f"open runs are expected to take {budget.amount_text(used.committed)}" if used.committed else ""
+    forecast = Figure(exact=NO_FORECAST)
+    if found.forecast is not None:
+        exact = "what is spent, and the mean of the newest runs until the period ends"
+        forecast = Figure(value=found.forecast, text=f"{budget.amount_text(found.forecast)}", exact=exact)
+    over = found.forecast is not None and found.forecast > budget.amount
+    days = [f"{datetime.fromtimestamp(p.trial.opened_at, UTC):%Y-%m-%d}" for p in found.passed]
+    events = [
+        f"{p.share:.0%} passed on {day} by run {p.trial.origin.run_id}."
+        for p, day in zip(found.passed, days, strict=True)
+    ]
+    if used.share >= 1 and job.on_budget == "incumbent":
+        events.append(f"No other batch size is tried until {until}.")
+    return Answer(
+        question=BUDGET,
+        about=f"{budget.text}, until {until}",
+        share=share,
+        figures=[
+            Tile(
+                name="Spent",
+                figure=Figure(
+                    value=used.spent, text=f"{budget.amount_text(used.spent)} ({share:.0%})", exact=budget.text
+                ),
+                note=running,
+                kind="bad" if share >= 1 else "",
+            ),
+            Tile(
+                name="Forecast",
+                figure=forecast,
+                note=NO_FORECAST if found.forecast is None else "more than the budget" if over else "",
+                kind="warn" if over else "",
+            ),
+        ],
+        note=" ".join(events),
+    )

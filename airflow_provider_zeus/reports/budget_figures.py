@@ -1,0 +1,89 @@
+"""How much of a job's budget is spent in the present period, what the rest is expected to take, what passed 80 %. Pure.
+
+Figures of one energy source are added: that of the newest trial that measured anything.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from airflow_provider_zeus.model.budget import WARN_AT, Allowance, BudgetUse, use
+from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.reports.slice_epochs import run_id
+
+USUAL = 8  # newest runs that say what a run takes, and how long after the one before it begins
+Spent = tuple[float | None, float]  # energy [J], time of all devices [s]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """The trial with which the sum of the period passed a share of the budget."""
+
+    share: float
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetFigures:
+    """``forecast``: what the whole period is expected to take, in the budget's unit; None: not known."""
+
+    use: BudgetUse
+    forecast: float | None
+    passed: tuple[Passed, ...]
+
+
+def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) -> BudgetFigures | str:
+    """The figures of one budget; where they are not known, the reason.
+
+    :param trials: of the job, by number; those of the period, and some before them.
+    :param now_s: seconds since the epoch, in the allowance's period.
+    """
+    measured = [t for t in trials if t.observation.time_s is not None]
+    source = measured[-1].observation.energy_source if measured else None
+    here = [t for t in measured if t.observation.energy_source == source]
+    inside = [t for t in here if allowance.begin_s <= t.opened_at < allowance.end_s]
+    open_runs = [_spent(t) for t in trials if t.state is State.RUNNING]
+    usual = _usual(here)
+    found = use(allowance, _sum(inside), open_runs, usual)
+    if found is None:
+        return "nothing measures energy there"
+    passed, so_far = [], 0.0
+    for trial in sorted(inside, key=lambda t: t.opened_at):
+        before, so_far = so_far, so_far + (allowance.of(*_spent(trial)) or 0.0)
+        passed += [
+            Passed(share=s, trial=trial) for s in (WARN_AT, 1.0) if before < s * allowance.budget.amount <= so_far
+        ]
+    each, gap_s = allowance.of(*usual), _gap_s(trials)
+    more = None if each is None or gap_s is None else each * max(allowance.end_s - now_s, 0.0) / gap_s
+    forecast = None if more is None else found.spent + found.committed + more
+    return BudgetFigures(use=found, forecast=forecast, passed=tuple(passed))
+
+
+def _spent(trial: Trial) -> Spent:
+    o = trial.observation
+    return o.energy_j, (o.time_s or 0.0) * (o.device_count or 1)
+
+
+def _sum(trials: Sequence[Trial]) -> Spent:
+    energies = [t.observation.energy_j for t in trials if t.observation.energy_j is not None]
+    return sum(energies) if energies else None, sum(_spent(t)[1] for t in trials)
+
+
+def _usual(trials: Sequence[Trial]) -> Spent:
+    """What a run takes: the mean of the newest that have ended, all their attempts."""
+    runs: dict[tuple[str, ...], list[Trial]] = {}
+    for trial in trials:
+        if trial.state is not State.RUNNING:
+            runs.setdefault(run_id(trial), []).append(trial)
+    sums = [_sum(run) for run in list(runs.values())[-USUAL:]]
+    energies = [energy_j for energy_j, _ in sums if energy_j is not None]
+    return statistics.fmean(energies) if energies else None, statistics.fmean(s for _, s in sums) if sums else 0.0
+
+
+def _gap_s(trials: Sequence[Trial]) -> float | None:
+    """Time between the begins of two runs: the median of the newest; None with fewer than three."""
+    begins = sorted({run_id(t): t.opened_at for t in reversed(trials)}.values())[-USUAL - 1 :]
+    return statistics.median(b - a for a, b in pairwise(begins)) or None if len(begins) >= 3 else None

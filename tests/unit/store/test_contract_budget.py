@@ -1,0 +1,73 @@
+"""Budgets at a question, on each store: what is spent in the period, open runs, nothing tried when it is used up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.budget import Allowance, Budget
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.store.base import AskAnswer, Store
+from tests.unit.store.store_kit import JOB, Clock, report, request
+
+DAY_S = 86400.0
+BUDGET = Budget.parse("10 kJ/day")
+
+
+def asking(n: int, clock: Clock, on_budget: str = "incumbent") -> Any:
+    begin_s, end_s = BUDGET.span(clock.t)
+    allowance = Allowance(budget=BUDGET, begin_s=begin_s, end_s=end_s, per_j=1.0, per_gpu_s=0.0)
+    job = replace(JOB, budget=BUDGET.text, on_budget=on_budget)
+    return replace(request(n, job=job), allowances=[allowance])
+
+
+def ran(store: Store, n: int, clock: Clock, joules: float, **asked: Any) -> AskAnswer:
+    answer = store.ask(asking(n, clock, **asked))
+    store.tell(answer.trial.key, State.CONVERGED, report(answer.trial.batch_size, energy_j=joules))
+    clock.t += 3600.0
+    return answer
+
+
+def test_what_is_spent_is_of_the_period_and_of_one_source(store: Store, clock: Clock) -> None:
+    assert ran(store, 1, clock, 4000.0).budgets[0].spent == 0.0
+    assert ran(store, 2, clock, 4000.0).budgets[0].spent == 4000.0
+    answer = store.ask(asking(3, clock))
+    store.tell(answer.trial.key, State.CONVERGED, report(32, energy_j=9e9, energy_source="estimate"))
+    assert ran(store, 4, clock, 1000.0).budgets[0].spent == 8000.0, "an estimate is not added"
+    clock.t += DAY_S
+    assert ran(store, 5, clock, 1000.0).budgets[0].spent == 0.0, "a new period"
+
+
+@pytest.mark.parametrize(("on_budget", "tries"), [("incumbent", False), ("warn", True)])
+def test_used_up_nothing_else_is_tried_until_the_period_ends(
+    store: Store, clock: Clock, on_budget: str, tries: bool
+) -> None:
+    ran(store, 1, clock, 11_000.0, on_budget=on_budget)
+    answer = ran(store, 2, clock, 100.0, on_budget=on_budget)
+    assert answer.budgets[0].share > 1
+    assert (len(answer.trial.decision.attempts) > 1) == tries
+    said = answer.trial.decision.attempts[-1].why
+    assert ("A budget is used up: 3.06 Wh of the budget 10 kJ/day" in said) == (not tries)
+    clock.t += DAY_S
+    assert len(ran(store, 3, clock, 100.0, on_budget=on_budget).trial.decision.attempts) > 1, "a new period"
+
+
+def test_without_budgets_nothing_is_summed(store: Store) -> None:
+    assert store.ask(request(1)).budgets == []
+
+
+def test_open_runs_count_as_whole_ones(opens: Any, clock: Clock) -> None:
+    """So runs that overlap overspend by one run at most."""
+    store = opens()
+    if "dict" in str(store.identity).lower() or "variable" in str(store.identity).lower():
+        pytest.skip("The Variable store refuses runs that overlap.")
+    for n in (1, 2):
+        ran(store, n, clock, 4000.0)
+    third = store.ask(asking(3, clock))
+    assert (third.budgets[0].spent, third.budgets[0].committed) == (8000.0, 0.0)
+    fourth = store.ask(asking(4, clock))
+    assert (fourth.budgets[0].spent, fourth.budgets[0].committed) == (8000.0, 4000.0)
+    assert len(fourth.trial.decision.attempts) == 1
+    assert "A budget is used up" in fourth.trial.planned.why
