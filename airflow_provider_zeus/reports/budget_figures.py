@@ -31,6 +31,7 @@ class BudgetFigures:
     """``forecast``: what the whole period is expected to take, in the budget's unit; None: not known."""
 
     use: BudgetUse
+    source: str | None  # energy source of the trials; None: nothing measured energy, or nothing ran
     forecast: float | None
     passed: tuple[Passed, ...]
 
@@ -59,7 +60,7 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
     each, gap_s = allowance.of(*usual), _gap_s(trials)
     more = None if each is None or gap_s is None else each * max(allowance.end_s - now_s, 0.0) / gap_s
     forecast = None if more is None else found.spent + found.committed + more
-    return BudgetFigures(use=found, forecast=forecast, passed=tuple(passed))
+    return BudgetFigures(use=found, source=source, forecast=forecast, passed=tuple(passed))
 
 
 def _spent(trial: Trial) -> Spent:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile
 from airflow_provider_zeus.reports.budget_figures import BudgetFigures, budget_figures
 from airflow_provider_zeus.signals.prices import Prices
@@ -35,9 +36,13 @@ def budget_answers(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s:
     return answers
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 def _answer(found: BudgetFigures, job: ZeusJob, until: str) -> Answer:
     budget, used = found.use.allowance.budget, found.use
-    share = used.spent / budget.amount
+    share, source = used.spent / budget.amount, words.badge([found.source])
     running = f"open runs are expected to take {budget.amount_text(used.committed)}" if used.committed else ""
     forecast = Figure(exact=NO_FORECAST)
     if found.forecast is not None:
@@ -46,7 +51,7 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str) -> Answer:
     over = found.forecast is not None and found.forecast > budget.amount
     days = [f"{datetime.fromtimestamp(p.trial.opened_at, UTC):%Y-%m-%d}" for p in found.passed]
     events = [
-        f"{p.share:.0%} passed on {day} by run {p.trial.origin.run_id}."
+        f"{_percent(p.share)} passed on {day} by run {p.trial.origin.run_id}."
         for p, day in zip(found.passed, days, strict=True)
     ]
     if used.share >= 1 and job.on_budget == "incumbent":
@@ -59,16 +64,18 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str) -> Answer:
             Tile(
                 name="Spent",
                 figure=Figure(
-                    value=used.spent, text=f"{budget.amount_text(used.spent)} ({share:.0%})", exact=budget.text
+                    value=used.spent, text=f"{budget.amount_text(used.spent)} ({_percent(share)})", exact=budget.text
                 ),
                 note=running,
                 kind="bad" if share >= 1 else "",
+                source=source,
             ),
             Tile(
                 name="Forecast",
                 figure=forecast,
                 note=NO_FORECAST if found.forecast is None else "more than the budget" if over else "",
                 kind="warn" if over else "",
+                source=source,
             ),
         ],
         note=" ".join(events),

@@ -297,3 +297,13 @@ def test_a_new_target_is_said(viewer: Any, store: Store) -> None:
     store.tell(asked.key, State.CONVERGED, report(32))
     (said,) = answer(viewer, "costs")["remarks"]
     assert "accuracy >= 0.9" in said
+
+
+def test_budgets_are_those_of_the_newest_job(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(store, 1)
+    assert answer(viewer, "costs")["budgets"] == []
+    asked = store.ask(request(2, job=replace(JOB, budget="1 MWh/day"), origin=replace(request(2).origin, dag_id="d")))
+    store.tell(asked.trial.key, State.CONVERGED, report(32, energy_j=3.6e6))
+    (budget,) = answer(viewer, "costs")["budgets"]
+    assert budget["question"] == "Budget"
+    assert budget["about"].startswith("1 MWh/day, until ")

@@ -84,11 +84,12 @@ def test_what_the_tab_says() -> None:
     (answer,) = answers(log(7000.0, 2000.0, 3000.0), "10 kJ/day", on_budget="incumbent")
     assert (answer.about, answer.share) == ("10 kJ/day, until 2026-11-26 (UTC)", pytest.approx(1.2))
     spent, forecast = answer.figures
-    assert (spent.figure.text, spent.kind) == ("3.33 Wh (120%)", "bad")
+    assert spent.source.text == forecast.source.text == "simulated"
+    assert (spent.figure.text, spent.kind) == ("3.33 Wh (120 %)", "bad")
     assert (forecast.note, forecast.kind) == ("more than the budget", "warn")
     assert answer.note.split(". ") == [
-        "80% passed on 2026-11-25 by run r2",
-        "100% passed on 2026-11-25 by run r3",
+        "80 % passed on 2026-11-25 by run r2",
+        "100 % passed on 2026-11-25 by run r3",
         "No other batch size is tried until 2026-11-26 (UTC).",
     ]
 
@@ -97,8 +98,8 @@ def test_money_and_carbon_by_the_prices_that_are_set() -> None:
     money, carbon = answers(
         log(3.6e6), "1 EUR/day", "1 kg CO2e/week", price_per_kwh=0.3, pue=1.5, currency="EUR", g_co2e_per_kwh=400.0
     )
-    assert money.figures[0].figure.text == "0.45 EUR (45%)"
-    assert carbon.figures[0].figure.text == "600 g CO2e (60%)"
+    assert money.figures[0].figure.text == "0.45 EUR (45 %)"
+    assert carbon.figures[0].figure.text == "600 g CO2e (60 %)"
     for missing in answers(log(3.6e6), "1 EUR/day", "1 kg/week", price_per_kwh=0.3, currency="USD"):
         assert missing.note.startswith("Not known: budget 1 ")
         assert "set [zeus]" in missing.note
