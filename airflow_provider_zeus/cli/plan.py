@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from argparse import Namespace
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,9 +13,11 @@ from typing import Any
 from airflow_provider_zeus.cli.shell import command, known, opened, print_json, say
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
+from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import energy_text, time_text
 
@@ -48,7 +51,8 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any]]:
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
     base = saving(log, job, rng=random.Random(0), profiles=profiles).base
-    found = upcoming(log.of_target(), base, profiles=profiles, trials=trials, settings=live)
+    spent = budget_spent(trials, job, Prices(**read(of_airflow)), time.time())
+    found = upcoming(log.of_target(), base, profiles=profiles, trials=trials, settings={**live, **spent})
     running = [t.number for t in trials if t.state is State.RUNNING]
     return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running}
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from airflow_provider_zeus.model.budget import WARN_AT, Allowance, BudgetUse, use
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.reports.slice_epochs import run_id
+from airflow_provider_zeus.signals.prices import Prices
 
 USUAL = 8  # newest runs that say what a run takes, and how long after the one before it begins
 Spent = tuple[float | None, float]  # energy [J], time of all devices [s]
@@ -61,6 +63,19 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
     more = None if each is None or gap_s is None else each * max(allowance.end_s - now_s, 0.0) / gap_s
     forecast = None if more is None else found.spent + found.committed + more
     return BudgetFigures(use=found, source=source, forecast=forecast, passed=tuple(passed))
+
+
+def budget_spent(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float) -> dict[str, str]:
+    """The setting of ``choose`` that stops exploration where a budget of the job is used up; else empty.
+
+    :param trials: of the job in all DAGs, by number.
+    """
+    for budget in job.budgets if job.on_budget == "incumbent" else ():
+        allowance = prices.allowance(budget, now_s)
+        found = allowance if isinstance(allowance, str) else budget_figures(trials, allowance, now_s)
+        if isinstance(found, BudgetFigures) and found.use.share >= 1:
+            return {"budget_spent": found.use.text}
+    return {}
 
 
 def _spent(trial: Trial) -> Spent:

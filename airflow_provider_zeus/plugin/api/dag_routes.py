@@ -19,7 +19,10 @@ from airflow_provider_zeus.plugin.views import dag_export, dag_view, dag_what_if
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts, WhatIfAnswer
 from airflow_provider_zeus.reports import job_remarks
+from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.store.base import Store
+
+DAY_S = 86400.0  # periods of budgets begin at midnight (UTC)
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
@@ -125,8 +128,8 @@ def _charts(dag_id: str, job_id: str | None) -> DagCharts:
 
     if version is None:
         return make()
-    live = json.dumps(store.settings(job_id), sort_keys=True)
-    return _chart_sets.get((store.identity, dag_id, job_id, version, live, factors), make)
+    live, today = json.dumps(store.settings(job_id), sort_keys=True), time.time() // DAY_S
+    return _chart_sets.get((store.identity, dag_id, job_id, version, live, today, factors), make)
 
 
 def _what_if(dag_id: str, job_id: str | None, wish: dag_what_if.Wish) -> WhatIfAnswer:
@@ -144,8 +147,8 @@ def _what_if(dag_id: str, job_id: str | None, wish: dag_what_if.Wish) -> WhatIfA
 
     if version is None:
         return make()
-    live = json.dumps(store.settings(job_id), sort_keys=True)
-    return _what_ifs.get((store.identity, dag_id, job_id, version, live, wish, factors), make)
+    live, today = json.dumps(store.settings(job_id), sort_keys=True), time.time() // DAY_S
+    return _what_ifs.get((store.identity, dag_id, job_id, version, live, today, wish, factors), make)
 
 
 def _export(
@@ -178,5 +181,9 @@ def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str 
 
 def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis:
     live = store.settings(job_id)
-    dataset, profiles = reading.learned(store, dag_id, job_of(trials, live), trials)
+    job = job_of(trials, live)
+    dataset, profiles = reading.learned(store, dag_id, job, trials)
+    if job.budget:  # of the job in all DAGs
+        of_job = store.trials(job_id, last=reading.MOST_RUNS)
+        live = {**live, **budget_spent(of_job, job, prices.configured(), time.time())}
     return JobAnalysis.of(trials, dataset, profiles, live)

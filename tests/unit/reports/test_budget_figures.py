@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_zeus.model.budget import Allowance, Budget
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.plugin.text.budget_text import budget_answers
-from airflow_provider_zeus.reports.budget_figures import BudgetFigures, budget_figures
+from airflow_provider_zeus.reports.budget_figures import BudgetFigures, budget_figures, budget_spent
 from airflow_provider_zeus.signals.prices import Prices
 from tests.unit.plugin.kit import JOB, trial
 
@@ -104,3 +104,12 @@ def test_money_and_carbon_by_the_prices_that_are_set() -> None:
         assert missing.note.startswith("Not known: budget 1 ")
         assert "set [zeus]" in missing.note
         assert missing.figures == []
+
+
+def test_a_plan_knows_that_nothing_else_is_tried() -> None:
+    job = replace(JOB, budget=["1 MWh/day", "10 kJ/day"], on_budget="incumbent")
+    now_s = BEGIN_S + 12 * HOUR_S
+    assert "of the budget 10 kJ/day are spent" in budget_spent(log(11_000.0), job, Prices(), now_s)["budget_spent"]
+    assert budget_spent(log(9_000.0), job, Prices(), now_s) == {}
+    assert budget_spent(log(11_000.0), replace(job, on_budget="warn"), Prices(), now_s) == {}
+    assert budget_spent(log(11_000.0), job, Prices(), now_s + 24 * HOUR_S) == {}, "a new period"
