@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial
 from airflow_provider_zeus.reports.levers import BATCH_SIZE, LIMIT, SKIPPING, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import ENERGY, TIME
@@ -122,8 +123,8 @@ def test_a_run_that_was_not_needed_saves_its_whole_baseline_by_itself() -> None:
     world = World(JOB, NEEDS)
     for _ in range(4):
         add(world, 32, 10.0, 225.0, time_s=80.0, energy_j=225 * 80.0, power_limit_w=250.0)
-    idle = dict.fromkeys(("epochs", "samples", "samples_per_epoch", "energy_j", "time_s", "device_model"))
-    world.add(64, State.NOT_NEEDED, 1.0, **{**idle, "epochs": None})
+    idle = world.add(64, State.NOT_NEEDED)
+    world.log[-1] = replace(idle, observation=Observation(metric=0.95))
     found = saving(world.log, world.job, rng=random.Random(1), profiles=PROFILES)
     *trained, skipped = found.steps
     assert [step.spent for step in found.steps] == pytest.approx([*(s.spent for s in trained), 0.0])
