@@ -39,6 +39,15 @@ class UnknownTrialError(StoreError):
     """The trial log does not hold this trial: the store was not asked for it, or the log was replaced."""
 
 
+class SignalError(ZeusError, RuntimeError):
+    """A price or a carbon intensity cannot be read; the training goes on without it."""
+
+    @classmethod
+    def of(cls, signal: str, problem: str) -> "SignalError":
+        """Build a message of signal, problem and remedy."""
+        return cls(f"Signal {signal!r}: {problem}. Correct or define its Connection (docs/signals.md).")
+
+
 class DeviceError(ZeusError, RuntimeError):
     """A device refuses a call or cannot be found; the training continues with what can be measured."""
 

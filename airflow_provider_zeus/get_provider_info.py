@@ -62,19 +62,44 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [f"airflow_provider_zeus.operators.{module}" for module in _OPERATORS],
             }
         ],
-        "hooks": [{"integration-name": name, "python-modules": ["airflow_provider_zeus.hooks.zeus"]}],
+        "hooks": [
+            {
+                "integration-name": name,
+                "python-modules": ["airflow_provider_zeus.hooks.zeus", "airflow_provider_zeus.hooks.zeus_signal"],
+            }
+        ],
         "connection-types": [
             {
                 "connection-type": "zeus",
                 "hook-class-name": "airflow_provider_zeus.hooks.zeus.ZeusHook",
                 "hook-name": "Zeus trial log",
                 **_connection_form(),
-            }
+            },
+            {
+                "connection-type": "zeus_signal",
+                "hook-class-name": "airflow_provider_zeus.hooks.zeus_signal.ZeusSignalHook",
+                "hook-name": "Zeus signal",
+                **_signal_form(),
+            },
         ],
         "task-decorators": [{"name": "zeus", "class-name": "airflow_provider_zeus.decorators.zeus.zeus_task"}],
         "cli": ["airflow_provider_zeus.cli.definition.get_zeus_cli_commands"],
         "extra-links": ["airflow_provider_zeus.links.zeus.ZeusCostLink"],
         "config": {"zeus": {"description": "Energy-aware retraining.", "options": {**_training(), **_display()}}},
+    }
+
+
+def _signal_form() -> dict[str, Any]:
+    """The form of a Connection of type "Zeus signal"."""
+    return {
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "login", "port"],
+            "relabeling": {"password": "Key of the service", "extra": "Signal (docs/signals.md)"},
+            "placeholders": {
+                "host": "instead of the preset's host, as https://mirror.example.com",
+                "extra": '{"preset": "energy-charts", "zone": "DE-LU"}',
+            },
+        },
     }
 
 

@@ -18,10 +18,12 @@ from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.mapped import warn_of_sharing
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import runs_left
+from airflow_provider_zeus.operators.signal_series import followed
 from airflow_provider_zeus.operators.xcoms import COST, DECISION
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
+from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
 from airflow_provider_zeus.store.patience import bounded
@@ -94,7 +96,7 @@ class Recurrence:
             left_s=left_s,
             reopen=reopen,
         )
-        plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device)
+        plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device, signal=followed(job))
         return cls(plan=plan, device=device, reporter=reporter, decision=decision)
 
     def run(self) -> ZeusRun:
@@ -214,11 +216,19 @@ def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
     }
 
 
-def plan_of(asked: AskAnswer, config: ZeusConfig, *, state_dir: str | None, device: Device | None = None) -> Plan:
+def plan_of(
+    asked: AskAnswer,
+    config: ZeusConfig,
+    *,
+    state_dir: str | None,
+    device: Device | None = None,
+    signal: Followed | None = None,
+) -> Plan:
     """Build the plan of the training process from the store's answer.
 
     :param state_dir: ``[zeus] state_dir`` of the host that trains; None: the default there.
     :param device: of the training, where this process has opened it.
+    :param signal: that its power limit follows.
     """
     simulated = device is not None and device.info.energy_source == "simulated"
     held = tuple(device.uuid.split(",")) if simulated and device and device.uuid else held_here()
@@ -238,6 +248,7 @@ def plan_of(asked: AskAnswer, config: ZeusConfig, *, state_dir: str | None, devi
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,
         previous=asked.previous,
+        signal=signal,
         heartbeat_s=config.heartbeat_s,
         state_dir=state_dir,
         attempt_root=config.attempt_root,

@@ -23,6 +23,7 @@ from airflow_provider_zeus.operators.recurrence import (
     say_shared,
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.operators.signal_series import followed
 from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import DEVICE
@@ -62,7 +63,7 @@ def ask_for_plan(
     if part is None:
         say_shared(asked)
     say_budgets(asked)
-    plan = plan_of(asked, config, state_dir=None)  # the training runs on another host
+    plan = plan_of(asked, config, state_dir=None, signal=followed(job))  # the training runs on another host
     log.info("Zeus: batch size %d. %s", asked.trial.batch_size, visible(asked.trial.planned.why))
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key

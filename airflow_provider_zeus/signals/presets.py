@@ -43,7 +43,7 @@ PRESETS = {
     ),
     "uk-carbon-intensity": Preset(
         host="https://api.carbonintensity.org.uk",
-        path="/intensity/{start}/fw48h",
+        path="/intensity/{start}/{end}",
         layout=Layout(times="$.data[*].from", values="$.data[*].intensity.forecast", ends="$.data[*].to", unit="g/kWh"),
     ),
     "electricity-maps": Preset(

@@ -70,9 +70,9 @@ def test_the_pieces_belong_to_the_one_integration() -> None:
     (integration,) = info["integrations"]
     groups = [group for kind in ("operators", "hooks") for group in info[kind]]
     assert {group["integration-name"] for group in groups} == {integration["integration-name"]}
-    (connection,) = info["connection-types"]
-    hook = connection["hook-class-name"].rpartition(".")
-    assert getattr(import_module(hook[0]), hook[2]).conn_type == connection["connection-type"]
+    for connection in info["connection-types"]:
+        hook = connection["hook-class-name"].rpartition(".")
+        assert getattr(import_module(hook[0]), hook[2]).conn_type == connection["connection-type"]
 
 
 def _options() -> list[tuple[str, dict[str, Any]]]:

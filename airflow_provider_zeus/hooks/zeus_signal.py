@@ -1,0 +1,47 @@
+"""``ZeusSignalHook``: a price or a carbon intensity behind an Airflow Connection."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.signals.series import Series
+
+
+class ZeusSignalHook(BaseHook):
+    """Reads the series of a Connection of type *Zeus signal* (docs/signals.md).
+
+    :param zeus_signal_conn_id: ``zeus_price``, ``zeus_carbon``, or another one.
+    """
+
+    conn_name_attr = "zeus_signal_conn_id"
+    default_conn_name = "zeus_price"
+    conn_type = "zeus_signal"
+    hook_name = "Zeus signal"
+
+    def __init__(self, zeus_signal_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.zeus_signal_conn_id = zeus_signal_conn_id
+
+    def series(self, start_s: float, end_s: float) -> Series:
+        """The series of a span [s since the epoch, UTC]. Raises SignalError."""
+        from airflow_provider_zeus.operators.signal_series import signal_series
+
+        return signal_series(self.zeus_signal_conn_id, start_s, end_s)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Return whether the last two days can be read, and a message."""
+        from airflow_provider_zeus.errors import SignalError
+
+        now_s = time.time()
+        try:
+            series = self.series(now_s - 2 * 86_400, now_s + 86_400)
+        except SignalError as error:
+            return False, str(error)
+        present = series.at(now_s)
+        if present is None:
+            return False, f"{len(series.steps)} values in {series.unit.name} can be read, none of them of now."
+        return True, f"{len(series.steps)} values can be read; at present {present.value:,.4g} {series.unit.name}."

@@ -1,0 +1,211 @@
+"""Series behind Connections: services that answer, that lie and that hang, files, tariffs; and what a run follows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from airflow_provider_zeus.errors import SignalError
+from airflow_provider_zeus.hooks.zeus_signal import ZeusSignalHook
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators import signal_series as module
+from airflow_provider_zeus.operators.signal_series import followed, signal_series
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+TARIFF = {"timezone": "UTC", "unit": "EUR/kWh", "default": 0.3, "rules": [{"hours": "22-06", "value": 0.2}]}
+
+
+class Service:
+    """A service on 127.0.0.1. ``answer``: what it says, or how it fails."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.answer: Any = self.hourly
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                service.asked.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
+                said = service.answer(self.path)
+                status, body = said if isinstance(said, tuple) else (200, said)
+                self.send_response(status)
+                if status in (301, 302):
+                    self.send_header("Location", body)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    @staticmethod
+    def hourly(path: str) -> str:
+        """As energy-charts answers: EUR/MWh by the hour, of the span that was asked for."""
+        asked = parse_qs(urlsplit(path).query)
+        from datetime import datetime
+
+        start, end = (datetime.fromisoformat(asked[k][0].replace("Z", "+00:00")).timestamp() for k in ("start", "end"))
+        times = [start + i * HOUR_S for i in range(round((end - start) / HOUR_S))]
+        return json.dumps({"unix_seconds": times, "price": [100.0 + i % 24 for i, _ in enumerate(times)]})
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    found = Service()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, host: str = "", password: str = "", **extra: Any) -> None:
+    conn = {"conn_type": "zeus_signal", "host": host, "password": password, "extra": extra}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(conn))
+
+
+def job(**changes: Any) -> ZeusJob:
+    given = {"batch_sizes": [32], "default_batch_size": 32, "target": "acc >= 0.9", "max_epochs": 3, "follow": "price"}
+    return ZeusJob(**{**given, **changes})
+
+
+NOW_S = time.time()
+
+
+def test_a_preset_is_asked_once_for_the_span_with_its_zone(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
+    series = signal_series("price", NOW_S - DAY_S, NOW_S)
+    ((path, _),) = service.asked
+    assert path.startswith("/price?bzn=DE-LU&start=2")
+    assert (len(series.steps), series.unit.name) == (24, "EUR/kWh")
+    assert series.steps[0].value == pytest.approx(0.1), "EUR/MWh became EUR/kWh"
+
+
+def test_a_key_is_sent_in_its_header_and_never_said(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    layout = {"times": "$.unix_seconds", "values": "$.price", "unit": "g/kWh", "key_header": "auth-token"}
+    url = service.url + "/{zone}?start={start}&end={end}&key=in-the-address"
+    define(monkeypatch, "my_signal", password="s3cret", url=url, zone="DE", **layout)
+    assert len(signal_series("my_signal", NOW_S - DAY_S, NOW_S).steps) == 24
+    assert service.asked[0][1]["auth-token"] == "s3cret"
+    service.answer = lambda path: (403, "no")
+    assert followed(job(follow="my_signal")) is None
+    assert "my_signal" in caplog.text
+    assert "docs/signals.md" in caplog.text
+    assert "s3cret" not in caplog.text
+    assert "in-the-address" not in caplog.text
+
+
+def test_a_redirect_takes_the_key_nowhere(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "zeus_carbon", service.url, "s3cret", preset="electricity-maps", zone="DE")
+    service.answer = lambda path: (302, service.url + "/elsewhere")
+    with pytest.raises(SignalError, match="gave no answer"):
+        signal_series("carbon", NOW_S - DAY_S, NOW_S)
+    assert len(service.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("<html>", "no JSON"),
+        ("{}", "leads nowhere"),
+        ('{"unix_seconds": [1, 2], "price": [1]}', "different lengths"),
+        ('{"unix_seconds": [], "price": []}', "has a gap"),
+        ("9" * 9_000_000, "too long"),
+    ],
+)
+def test_nonsense_is_named_and_the_run_trains_without(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: str, problem: str
+) -> None:
+    define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
+    service.answer = lambda path: answer
+    with caplog.at_level(logging.WARNING):
+        assert followed(job()) is None
+    assert problem in caplog.text
+    with pytest.raises(SignalError, match=problem):
+        followed(job(strict=True))
+
+
+def test_a_service_that_hangs_is_not_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
+    monkeypatch.setattr(module, "ALL_S", 0.3)
+    over = threading.Event()
+    service.answer = lambda path: "{}" if over.wait(60) else ""
+    begun_s = time.monotonic()
+    try:
+        assert followed(job()) is None
+    finally:
+        over.set()
+    assert time.monotonic() - begun_s < 30.0
+
+
+def test_what_a_run_follows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
+    found = followed(job())
+    assert found is not None
+    assert (found.signal, found.mean) == ("price", pytest.approx(0.1115, rel=0.01))
+    assert found.ratio(time.time()) == pytest.approx(1.0, rel=0.2)
+    assert followed(job(follow=None)) is None
+
+
+def test_the_tariff_serves_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", json.dumps(TARIFF))
+    found = followed(job())
+    assert found is not None
+    assert found.mean == pytest.approx((16 * 0.3 + 8 * 0.2) / 24)
+    assert followed(job(follow="carbon")) is None, "a tariff is a price"
+    monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", "{")
+    assert followed(job()) is None
+
+
+def test_a_file_and_a_tariff_of_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_s = NOW_S // HOUR_S * HOUR_S - 9 * DAY_S
+    rows = [f"{begin_s + i * HOUR_S},{300 + i % 24}" for i in range(9 * 24 + 4)]
+    file = tmp_path / "carbon.csv"
+    file.write_text("\n".join(["time,value", *rows]))
+    define(monkeypatch, "zeus_carbon", file=str(file), times="time", values="value", unit="g/kWh")
+    found = followed(job(follow="carbon"))
+    assert found is not None
+    assert found.mean == pytest.approx(311.5, rel=0.01)
+    file.unlink()
+    assert followed(job(follow="carbon")) is None
+    define(monkeypatch, "zeus_carbon", tariff={**TARIFF, "unit": "g/kWh"})
+    assert followed(job(follow="carbon")) is not None
+
+
+@pytest.mark.parametrize(
+    ("extra", "problem"),
+    [
+        ({}, "no signal"),
+        ({"preset": "weather"}, "use one of"),
+        ({"url": "file:///etc/passwd", "times": "$.t", "values": "$.v", "unit": "g/kWh"}, "not http"),
+        ({"url": "http://x", "times": "$.t", "values": "$.v"}, "unit = ''"),
+    ],
+)
+def test_a_connection_that_names_no_signal_is_corrected(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], problem: str
+) -> None:
+    define(monkeypatch, "zeus_price", **extra)
+    monkeypatch.setattr(module, "ANSWER_S", 0.2)
+    if "unit = ''" not in problem:
+        with pytest.raises(SignalError, match=problem):
+            signal_series("price", NOW_S - DAY_S, NOW_S)
+
+
+def test_the_button_of_the_connection_says_the_present_value(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
+    good, said = ZeusSignalHook("zeus_price").test_connection()
+    assert (good, "EUR/kWh" in said, "at present 0.1" in said) == (True, True, True)
+    good, said = ZeusSignalHook("no_such").test_connection()
+    assert (good, "there is no Connection 'no_such'" in said) == (False, True)
