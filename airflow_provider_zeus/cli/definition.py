@@ -102,6 +102,20 @@ def _commands() -> tuple[CLICommand, ...]:
             Arg(("--format",), help="csv or json (default: csv)", choices=("csv", "json"), default="csv"),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
+        _command(
+            "report",
+            "Write what all jobs spent and saved in a month",
+            "report.report",
+            Arg(("--month",), help="calendar month in UTC, as 2026-11 (default: the present one)", metavar="MONTH"),
+            Arg(
+                ("--out",),
+                help="folder for zeus-MONTH.html and zeus-MONTH.csv (default: .)",
+                default=".",
+                metavar="DIR",
+            ),
+            description="Write an HTML page, fit for a mail, and a CSV file: what each job spent and saved in a month, "
+            "by kind of source, beside the month before.",
+        ),
         _simulate(),
         _command(
             "close",

@@ -1,0 +1,113 @@
+"""``airflow zeus report``: a month as HTML and CSV, by kind of source, with what is not known left open."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airflow_provider_zeus.cli.month_report import as_html, as_record, month_report
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.reports.months import SavedDraws
+from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.store.base import PeriodSum, Store
+from tests.unit.cli.conftest import Zeus
+from tests.unit.store.store_kit import report, request
+
+KWH_J = 3.6e6
+
+
+def of(
+    job: str, period: int = 1, source: str | None = "nvml_counter", kwh: float | None = 2.0, **more: Any
+) -> PeriodSum:
+    known = {"dag_id": "d", "job_id": job, "source": source, "period": period, "runs": 3, "unknown": 0}
+    known |= {"energy_j": None if kwh is None else kwh * KWH_J, "time_s": 7200.0, "gpu_s": 14400.0}
+    return PeriodSum(**{**known, **more})
+
+
+def draws(kind: str, kwh: float, sd_kwh: float) -> SavedDraws:
+    noise = np.random.default_rng(1).standard_normal(1000)
+    return SavedDraws(kind, KWH_J * (kwh + sd_kwh * noise), 3600.0 + noise, 3600.0 + noise, 3)
+
+
+PRICES = Prices(price_per_kwh=0.5, pue=1.5, g_co2e_per_kwh=400.0, currency="EUR")
+
+
+def test_each_job_by_kind_with_what_it_saved() -> None:
+    sums = [of("a"), of("b", source="simulated", unknown=2), of("a", period=0, kwh=1.0)]
+    found = month_report("2026-11", sums, {("d", "a"): draws("measured", 1.0, 0.1), ("d", "b"): "no run"}, PRICES)
+    a, b = (as_record(row, found) for row in found.rows)
+    assert (a["job_id"], a["kind"], a["runs"], a["energy_kwh"], a["time_h"], a["gpu_h"]) == (
+        "a",
+        "measured",
+        3,
+        2.0,
+        2,
+        4,
+    )
+    assert (a["money"], a["currency"], a["co2e_kg"]) == (pytest.approx(1.5), "EUR", pytest.approx(1.2))
+    assert a["saved_energy_kwh"] == pytest.approx(1.0, rel=0.02)
+    assert a["saved_energy_low_kwh"] < a["saved_energy_kwh"] < a["saved_energy_high_kwh"]
+    assert (b["saved_energy_kwh"], b["saved_not_known"], b["attempts_without_figures"]) == (None, "no run", 2)
+    page = as_html(found)
+    assert page.count("<h2>") == 2
+    assert "Spent: 2 kWh, 2 h 00 min, 1.50 EUR, 1.2 kg CO₂e, in 3 runs of 1 job" in page
+    assert "The month before: 1 kWh" in page
+    assert "not known (no run)" in page
+
+
+def test_a_loss_and_what_is_undecided_are_said() -> None:
+    sums = [of("loses"), of("open")]
+    saved = {("d", "loses"): draws("measured", -1.0, 0.1), ("d", "open"): draws("measured", 0.1, 1.0)}
+    page = as_html(month_report("2026-11", sums, saved, Prices()))
+    assert " kWh lost (" in page
+    assert "undecided (" in page
+    assert "EUR" not in page
+    assert "CO₂e, in" not in page
+
+
+def test_names_are_escaped_and_nothing_comes_from_elsewhere() -> None:
+    page = as_html(month_report("2026-11", [of("<script>alert(1)</script>")], {}, Prices(currency="<b>")))
+    assert "<script>" not in page
+    assert "http" not in page
+    assert "No run began" in as_html(month_report("2026-11", [], {}, Prices()))
+
+
+def test_energy_that_nothing_measured_has_no_price() -> None:
+    found = month_report("2026-11", [of("a", source=None, kwh=None)], {}, PRICES)
+    (record,) = (as_record(row, found) for row in found.rows)
+    assert (record["kind"], record["energy_kwh"], record["money"], record["co2e_kg"]) == (
+        "time alone",
+        None,
+        None,
+        None,
+    )
+
+
+def test_the_files_of_a_real_log(zeus: Zeus, store: Store, tmp_path: Path) -> None:
+    for n in (1, 2, 3):
+        asked = store.ask(request(n))
+        store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size))
+    month = f"{datetime.now(UTC):%Y-%m}"
+    done = zeus("report", "--out", str(tmp_path / "reports"))
+    assert done.status == 0, done.err
+    page, table = (tmp_path / "reports" / f"zeus-{month}.{ending}" for ending in ("html", "csv"))
+    assert done.out.split() == [str(page), str(table)]
+    (row,) = csv.DictReader(table.read_text().splitlines())
+    assert (row["job_id"], row["kind"], row["runs"], row["money"]) == ("d.train", "simulated", "3", "")
+    assert "in 3 runs of 1 job" in page.read_text()
+    assert zeus("report", "--month", "2020-01", "--out", str(tmp_path)).status == 0
+    assert "No run began" in (tmp_path / "zeus-2020-01.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--month", "2026-13"), 'write it as "2026-11"'), (("--out", "/dev/null/x"), "name a folder")],
+)
+def test_bad_input_is_named(zeus: Zeus, store: Store, arguments: tuple[str, str], said: str) -> None:
+    done = zeus("report", *arguments)
+    assert (done.status, said in done.err) == (1, True), done.err
