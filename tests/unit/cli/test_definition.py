@@ -32,8 +32,8 @@ COMMANDS = dict(commands(get_zeus_cli_commands()))
 def test_what_there_is() -> None:
     jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset")]
     assert list(COMMANDS) == [
-        ("zeus", "doctor"), *jobs, ("zeus", "trials"), ("zeus", "plan"), ("zeus", "export"), ("zeus", "simulate"),
-        ("zeus", "close"), ("zeus", "reap"), ("zeus", "prune"), ("zeus", "db", "upgrade"),
+        ("zeus", "doctor"), *jobs, ("zeus", "trials"), ("zeus", "plan"), ("zeus", "export"), ("zeus", "report"),
+        ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"), ("zeus", "prune"), ("zeus", "db", "upgrade"),
     ]  # fmt: skip
 
 
