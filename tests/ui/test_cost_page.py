@@ -13,9 +13,9 @@ from urllib.parse import quote, urlsplit
 import pytest
 import sqlalchemy as sa
 
+from airflow_provider_zeus.plugin.views.dag_export import shown_row
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.open import embedded_path
-from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, came, drawn
@@ -257,7 +257,7 @@ def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
     job = f"{ZEUS_DAG}.train"
     assert re.fullmatch(rf"zeus-{job}-\d{{4}}-\d\d-\d\d\.{kind}", file.suggested_filename)
     text = Path(file.path()).read_text()
-    rows = [to_row(t) for t in open_store().trials(job)]
+    rows = [shown_row(t) for t in open_store().trials(job)]
     if kind == "json":
         assert json.loads(text)["trials"] == json.loads(json.dumps(rows))
     else:

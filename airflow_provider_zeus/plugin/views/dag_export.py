@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
+from typing import Any
 
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.printable import cell
@@ -25,7 +26,7 @@ def csv_of(pieces: Iterable[Sequence[Trial]]) -> Iterator[str]:
     out, head = io.StringIO(), True
     writer = csv.writer(out)
     for trials in pieces:
-        for row in map(to_row, trials):
+        for row in map(shown_row, trials):
             if head:
                 writer.writerow(row)
                 head = False
@@ -42,9 +43,14 @@ def json_of(pieces: Iterable[Sequence[Trial]], *, job_id: str, store: str, more:
     head = {"job_id": job_id, "store": store, "more": more}
     before = f'{json.dumps(head)[:-1]}, "trials": [\n'
     for trials in filter(None, pieces):
-        yield before + ",\n".join(json.dumps(to_row(trial)) for trial in trials)
+        yield before + ",\n".join(json.dumps(shown_row(trial)) for trial in trials)
         before = ",\n"
     yield "\n]}\n" if before == ",\n" else f"{before}]}}\n"
+
+
+def shown_row(trial: Trial) -> dict[str, Any]:
+    """The row of a trial without what its training returned, which only later runs of the job read."""
+    return {name: value for name, value in to_row(trial).items() if name != "returned"}
 
 
 def file_name(job_id: str, day: date, kind: str) -> str:

@@ -13,8 +13,8 @@ import pytest
 
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.plugin.views import dag_view
+from airflow_provider_zeus.plugin.views.dag_export import shown_row
 from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, ran
@@ -145,7 +145,7 @@ def test_the_csv_is_the_stores_rows(viewer: Any, store: Store) -> None:
         ran(store, n)
     got = viewer.get(path("export?kind=csv"))
     lines = list(csv.DictReader(io.StringIO(got.text)))
-    rows = [to_row(t) for t in store.trials("d.train")]
+    rows = [shown_row(t) for t in store.trials("d.train")]
     assert len(lines) == 3
     for line, row in zip(lines, rows, strict=True):
         assert list(line) == list(row)
@@ -164,7 +164,7 @@ def test_the_json_is_the_stores_rows(viewer: Any, store: Store) -> None:
     ran(store, 4, dag_id="other")  # another DAG's run in the same job is not for readers of this one
     found = answer(viewer, "export", kind="json")
     kept = [t for t in store.trials("d.train") if t.origin.dag_id == "d"]
-    assert found["trials"] == json.loads(json.dumps([to_row(t) for t in kept]))
+    assert found["trials"] == json.loads(json.dumps([shown_row(t) for t in kept]))
     assert (found["job_id"], found["more"]) == ("d.train", False)
     part = answer(viewer, "export", kind="json", limit=1, skip=1)
     assert ([t["run_id"] for t in part["trials"]], part["more"]) == (["run2"], True)
