@@ -86,7 +86,12 @@ def _texts(found: Upcoming) -> Mapping[str, str]:
     expected = f"not known: {found.epochs.reason}"
     if found.epochs.value is not None:
         expected = f"{_expected(found)}, of a run of {found.batch_size}{limit}"
-    return {"batch size": batch_size, "phase": first.phase.value, "why": first.why, "expected": expected}
+    lines = {"batch size": batch_size, "phase": first.phase.value, "why": first.why, "expected": expected}
+    if found.room_s is not None:
+        room = f"decided as if it had as long until its deadline as the newest run had, {time_text(found.room_s)}"
+        most = "" if found.time_95_s is None else f"; 95 % of such runs end within {time_text(found.time_95_s)}"
+        lines["deadline"] = f"{room}{most} at full power" if most else room
+    return lines
 
 
 def _expected(found: Upcoming) -> str:
@@ -115,4 +120,6 @@ def _as_json(found: Upcoming) -> dict[str, Any]:
         "epochs": figures(found.epochs),
         "energy_j": figures(found.energy_j),
         "time_s": figures(found.time_s),
+        "time_95_s": found.time_95_s,
+        "room_s": found.room_s,
     }

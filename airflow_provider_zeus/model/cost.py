@@ -16,12 +16,14 @@ class Weights(NamedTuple):
 
     ``time_alone``: nothing measures energy, or MAXPOWER is needed and unknown; eta counts as 0 and costs are seconds.
     ``objective``: what the best power limit minimises, the job's ``power_objective``; costs do not depend on it.
+    ``slowdown``: how many times as long as at the highest limit measured training may take at the best one.
     """
 
     eta: float
     max_power_w: float
     time_alone: bool = False
     objective: str = "cost"
+    slowdown: float | None = None  # None: as long as it takes
 
     @classmethod
     def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
@@ -29,7 +31,12 @@ class Weights(NamedTuple):
         max_power_w = job.max_power_w or (device.max_power_w if device else None)
         if device is None or device.energy_source is None or (max_power_w is None and job.eta < 1):
             return cls(0.0, 1.0, time_alone=True, objective="time")
-        return cls(job.eta, max_power_w or 1.0, objective=job.power_objective)  # at eta 1 MAXPOWER has no weight
+        objective, slowdown = job.power_objective, job.max_slowdown
+        return cls(job.eta, max_power_w or 1.0, objective=objective, slowdown=slowdown)  # at eta 1 MAXPOWER is unused
+
+    def hurried(self) -> Weights:
+        """The weights where time alone decides."""
+        return self if self.time_alone else self._replace(eta=0.0, objective="time", slowdown=None)
 
     @property
     def fastest(self) -> bool:
@@ -55,7 +62,7 @@ class Weights(NamedTuple):
 
         :param rates: power limit [W] -> (J, s) per sample.
         """
-        allowed = permitted(rates, self.objective)
+        allowed = permitted(rates, self.slowdown)
         return min(allowed, key=lambda limit_w: (self.value(*allowed[limit_w]), limit_w), default=None)
 
     def text(self, cost: float) -> str:

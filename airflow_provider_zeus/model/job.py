@@ -5,11 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields, replace
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.job_checks import CHECKS, bad, is_deferred
+from airflow_provider_zeus.model.objective import slowdown_of
 from airflow_provider_zeus.model.target import Target
 
 
@@ -39,6 +42,11 @@ class ZeusJob:
         without a run among them is tried again.
     :param retrain_every: train at least every so many runs, where ``run.still_good()`` lets runs keep an earlier model.
         Default: as long as that model is good.
+    :param finish_by: when a run has to end: a time of day (``"06:00"``, the next one after the run's ``run_after`` in
+        the DAG's time zone), a datetime, or a timedelta from ``run_after``. The cheapest batch size and power limit
+        that end in time with 95 % run. Backfills and tests have no deadline.
+    :param max_slowdown: how many times as long as the fastest known batch size at full power a run may take; at least
+        1. Default: as long as the cheapest run takes.
     :param budget: what the runs may spend in a day, week or month (UTC): ``"50 kWh/month"``, ``"20 EUR/week"``,
         ``"3 kg CO2e/day"``, or a list of such.
     :param on_budget: where a budget is used up, ``"warn"`` logs it; ``"incumbent"`` also tries no other batch size
@@ -55,8 +63,8 @@ class ZeusJob:
     :param gpu_lock: ``wait`` until no other training of this host uses the GPU, or ``share`` it: then no power limit is
         set, and the bandit does not learn energy and time.
     :param power_limits_w: power limits to try [W]; default every 25 W of the device's range.
-    :param power_objective: what the best power limit minimises: ``"cost"`` (Eq. 7), ``"energy"`` or ``"time"``; or
-        ``"max_slowdown=1.05"``: energy, among the limits that take at most 1.05 times as long as full power.
+    :param power_objective: what the best power limit minimises: ``"cost"`` (Eq. 7), ``"energy"`` or ``"time"``.
+        Deprecated: ``"max_slowdown=1.05"``, which is ``"energy"`` and ``max_slowdown=1.05``.
     :param follow: choose the power limit anew while the run trains, by the present price or carbon intensity:
         ``"carbon"``, ``"price"`` (Connections ``zeus_carbon``, ``zeus_price``) or the id of another *Zeus signal*. The
         energy term of Eq. 7 is multiplied by the present over the past week's mean.
@@ -80,6 +88,8 @@ class ZeusJob:
     window: int = 250
     expected_runs: int | None = None
     retrain_every: int | None = None
+    finish_by: str | datetime | timedelta | None = None  # text, once the job is made
+    max_slowdown: float | None = None
     budget: str | Sequence[str] | None = None
     on_budget: str = "warn"
     audit: float = 0.02
@@ -105,7 +115,13 @@ class ZeusJob:
     def __post_init__(self, peek: bool | None) -> None:
         if peek is not None:
             warnings.warn("ZeusJob(peek=...) has no effect any more: remove it.", DeprecationWarning, stacklevel=3)
+        object.__setattr__(self, "finish_by", deadline.as_text(self.finish_by))
         self.check()
+        if (alias := _of_alias(self.power_objective)) is not None:
+            object.__setattr__(self, "power_objective", "energy")
+            object.__setattr__(self, "max_slowdown", alias)
+            remedy = f"power_objective='energy' and max_slowdown={alias:g}"
+            warnings.warn(f"ZeusJob(power_objective='max_slowdown=...') is now {remedy}.", DeprecationWarning, 3)
         for name in _LISTS:  # copies: the caller may change its lists
             value = getattr(self, name)
             if value is not None and not is_deferred(value) and not isinstance(value, str):
@@ -164,7 +180,17 @@ class ZeusJob:
         for name in ("batch_sizes", "default_batch_size", "target"):
             if name not in spec:
                 raise bad(name, None, "is missing", "every job needs it")
+        if (alias := _of_alias(spec.get("power_objective"))) is not None:  # in old rows and mapped dicts
+            spec = {**spec, "power_objective": "energy", "max_slowdown": alias}
         return cls(**{name: _coerced(name, value) for name, value in spec.items()})
+
+
+def _of_alias(objective: Any) -> float | None:
+    """The factor of the deprecated ``"max_slowdown=1.05"``; None for anything else, a wrong factor among it."""
+    try:
+        return slowdown_of(objective) if isinstance(objective, str) and not is_deferred(objective) else None
+    except ValueError:
+        return None
 
 
 def _coerced(name: str, value: Any) -> Any:
@@ -180,7 +206,7 @@ def _coerced(name: str, value: Any) -> Any:
         return value
 
 
-_TEXTS = ("job_id", "job_version", "data_slice")
+_TEXTS = ("job_id", "job_version", "data_slice", "finish_by")
 _FLAGS = {"True": True, "true": True, "False": False, "false": False}
 _READ: dict[str, Callable[[str], Any]] = {
     "batch_sizes": int,
@@ -191,6 +217,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "window": int,
     "expected_runs": int,
     "retrain_every": int,
+    "max_slowdown": float,
     "audit": float,
     "gpus": int,
     "power_limits_w": float,
@@ -207,6 +234,8 @@ _RETIRED = ("peek",)
 _LATER = {
     "expected_runs": None,
     "retrain_every": None,
+    "finish_by": None,
+    "max_slowdown": None,
     "budget": None,
     "on_budget": "warn",
     "audit": 0.02,

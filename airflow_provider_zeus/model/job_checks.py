@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.objective import OBJECTIVES, slowdown_of
 from airflow_provider_zeus.model.target import Target
@@ -121,6 +122,14 @@ def _budget(sizes: Any, name: str, value: Any) -> None:
             raise JobSpecError(f"ZeusJob.{error}") from None
 
 
+def _finish_by(sizes: Any, name: str, value: Any) -> None:
+    try:
+        if value is not None:
+            deadline.parse(value)
+    except JobSpecError as error:
+        raise JobSpecError(f"ZeusJob.{error}") from None
+
+
 def _entries(name: str, value: Any) -> Any:
     _sequence(None, name, value)
     return value
@@ -137,11 +146,11 @@ def _limits(sizes: Any, name: str, value: Any) -> None:
 
 
 def _objective(sizes: Any, name: str, value: Any) -> None:
-    remedy = f"use one of {', '.join(OBJECTIVES)}, or 'max_slowdown=1.05' with a factor of at least 1"
+    remedy = f"use one of {', '.join(OBJECTIVES)}"
     try:
         known = isinstance(value, str) and (value in OBJECTIVES or slowdown_of(value) is not None)
     except ValueError:
-        raise bad(name, value, "not a factor of at least 1", remedy) from None
+        raise bad(name, value, "not a factor of at least 1", "use max_slowdown=1.05 in its place") from None
     if not known:
         raise bad(name, value, "not known", remedy)
 
@@ -175,6 +184,13 @@ CHECKS: dict[str, Check] = {
         lambda value: _whole(value) and value >= 1,
         "not a whole number of at least 1",
         "give a number of runs, as 7, or leave it out",
+        optional=True,
+    ),
+    "finish_by": _finish_by,
+    "max_slowdown": _must(
+        lambda value: _finite(value) and value >= 1,
+        "not a number of at least 1",
+        "1.2 lets a run take 1.2 times as long as the fastest known, or leave it out",
         optional=True,
     ),
     "expected_runs": _must(

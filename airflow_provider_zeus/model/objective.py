@@ -1,4 +1,4 @@
-"""What the best power limit minimises: the job's ``power_objective``. Standard library only."""
+"""What the best power limit minimises, and how much it may slow training. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rate = tuple[float, float]  # (J, s) per sample
 
 
 def slowdown_of(objective: str) -> float | None:
-    """The factor of ``"max_slowdown=1.05"``; None for any other objective. Raises ValueError below 1."""
+    """The factor of the deprecated ``"max_slowdown=1.05"``; None for any other objective. Raises ValueError below 1."""
     if not objective.startswith(_SLOWDOWN):
         return None
     factor = float(objective.removeprefix(_SLOWDOWN))
@@ -23,16 +23,15 @@ def slowdown_of(objective: str) -> float | None:
 
 
 def permitted(
-    rates: Mapping[float, Rate], objective: str, slack: Mapping[float, float] | None = None
+    rates: Mapping[float, Rate], slowdown: float | None, slack: Mapping[float, float] | None = None
 ) -> Mapping[float, Rate]:
-    """The rates of those limits [W] that do not slow training more than the objective allows.
+    """The rates of those limits [W] at which a sample takes at most ``slowdown`` times as long as at the highest one.
 
     :param slack: limit [W] -> how much more it may slow training [relative], where its time is uncertain.
     """
-    factor = slowdown_of(objective)
-    if factor is None or not rates:
+    if slowdown is None or not rates:
         return rates
-    most_s = factor * rates[max(rates)][1]  # against the highest limit measured
+    most_s = slowdown * rates[max(rates)][1]  # against the highest limit measured
     return {
         w: rate for w, rate in rates.items() if w == max(rates) or rate[1] <= most_s * (1 + (slack or {}).get(w, 0))
     }

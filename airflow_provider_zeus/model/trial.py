@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
+from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.wire import OMIT_EMPTY
 
@@ -262,6 +263,7 @@ class PlannedAttempt:
     max_epoch_cost: float | None = None  # EpochCost above which this batch size would not have been chosen
     bound_samples_per_epoch: float | None = None  # slice size that the cost bounds assume; they scale with the slice
     round: int | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
+    in_time: InTime | None = field(default=None, metadata=OMIT_EMPTY)  # of a job with finish_by or max_slowdown
 
     @property
     def bounded(self) -> bool:

@@ -147,7 +147,9 @@ def _default_trial(request: AskRequest, error: StoreError) -> Trial:
     reason = str(error) if isinstance(error, UndefinedConnectionError) else "The store could not be asked."
     live = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes)
     job = request.job.with_settings(live)  # the job version that the result will belong to
-    decision = fallback(job, why=f"{reason} This run takes {job.default_batch_size}, the default.")
+    decision = fallback(
+        job, why=f"{reason} This run takes {job.default_batch_size}, the default.", finish_by_s=request.finish_by_s
+    )
     return Trial(
         job_id=request.job_id,
         number=0,

@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
 from airflow_provider_zeus.operators.asking import ask
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.deadline import finish_by_s
 from airflow_provider_zeus.operators.mapped import warn_of_sharing
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import runs_left
@@ -171,6 +172,7 @@ def ask_request(
         ),
         device=device,
         lease_s=lease_s,
+        finish_by_s=finish_by_s(job, context),
         runs_left=None if job.expected_runs else runs_left(context),
         allowances=allowances(job),
     )

@@ -12,9 +12,10 @@ import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     Decision,
@@ -30,6 +31,9 @@ from airflow_provider_zeus.optimizer.learn import learn
 from airflow_provider_zeus.optimizer.thompson.arms import Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
 from airflow_provider_zeus.optimizer.thompson.pruning import next_exploration, next_return, start_at
 
+if TYPE_CHECKING:
+    from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
+
 __all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
 
 
@@ -39,10 +43,14 @@ def decision_seed(job_id: str, number: int, user_seed: int) -> int:
     return int.from_bytes(digest[:6], "big")  # 48 bits: exact in JSON everywhere
 
 
-def fallback(job: ZeusJob, batch_size: int | None = None, *, why: str, seed: int = 0) -> Decision:
+def fallback(
+    job: ZeusJob, batch_size: int | None = None, *, why: str, seed: int = 0, finish_by_s: float | None = None
+) -> Decision:
     """The decision where the log cannot be read: ``batch_size`` (default: the job's) without a bound."""
     b = job.default_batch_size if batch_size is None else batch_size
-    attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why)
+    bound = finish_by_s is not None or job.max_slowdown is not None
+    in_time = InTime(finish_by_s=finish_by_s, slowdown=job.max_slowdown) if bound else None
+    attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, in_time=in_time)
     return Decision(attempts=(attempt,), seed=seed, policy=job.policy, stand_in=_smaller(job, b))
 
 
@@ -57,6 +65,8 @@ def choose(
     settings: Mapping[str, Any] | None = None,
     run_type: str | None = None,
     runs_left: int | None = None,
+    finish_by_s: float | None = None,
+    now_s: float = 0.0,
 ) -> Decision:
     """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
 
@@ -71,15 +81,40 @@ def choose(
     :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
     :param runs_left: recurrences after this one, where the schedule says so; ``job.expected_runs`` comes first. None:
         many. The policy "zeus" does not use it.
+    :param finish_by_s: when the recurrence has to end [s since the epoch]; None: no deadline. The policy "zeus" does
+        not use it to choose a batch size; its power limit is chosen by it.
+    :param now_s: the present time, of the same clock.
     """
-    settings = settings or {}
+    times, bound = None, finish_by_s is not None or job.max_slowdown is not None
+    if bound:
+        from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes, in_time
+
+        room_s = math.inf if finish_by_s is None else finish_by_s - now_s
+        times = RunTimes.of(job, belief, device or belief.last_device(), profiles, room_s)
+    held = _held(job, running, settings or {}, run_type)
+    decision = _decided(job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times)
+    return in_time(decision, job, times, finish_by_s) if bound else decision
+
+
+def _decided(
+    job: ZeusJob,
+    belief: Belief,
+    profiles: Sequence[ProfileSample],
+    device: DeviceInfo | None,
+    running: Sequence[Trial],
+    seed: int,
+    settings: Mapping[str, Any],
+    held: str | None,
+    runs_left: int | None,
+    times: RunTimes | None,
+) -> Decision:
+    """The decision of :func:`choose`, whose attempts say nothing about time yet. ``held``: why none may be a try."""
     pinned = settings.get("pin_batch_size")
     if pinned is not None and pinned in job.batch_sizes:
         why = f"Batch size {pinned} is pinned by a live setting."
         attempt = PlannedAttempt(batch_size=pinned, phase=Phase.PINNED, why=why)
         return _sized(Decision(attempts=(attempt,), seed=seed, policy=job.policy), belief)
     device = device or belief.last_device()
-    held = _held(job, running, settings, run_type)
     if _audit_is_asked_for(settings, belief, running):
         return _sized(_audit(job, belief, device), belief)
     if job.policy != "zeus":
@@ -87,7 +122,7 @@ def choose(
 
         if job.expected_runs is not None:
             runs_left = max(job.expected_runs - belief.recurrences - 1, 0)
-        attempts, second = recommend(job, belief, device, profiles, held, runs_left)
+        attempts, second = recommend(job, belief, device, profiles, held, runs_left, times)
         decision = Decision(
             attempts=attempts,
             seed=seed,

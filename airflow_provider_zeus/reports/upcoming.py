@@ -31,6 +31,8 @@ class Upcoming:
     epochs: Estimate
     energy_j: Estimate
     time_s: Estimate
+    time_95_s: float | None = None  # that 95 % of such runs take at most, at full power; of a job with a deadline
+    room_s: float | None = None  # from the newest run's begin to its deadline: the next one is decided with as much
 
 
 def upcoming(
@@ -50,6 +52,7 @@ def upcoming(
     running = [t for t in trials if t.state is State.RUNNING]
     number = max((t.number for t in trials), default=0) + 1
     job_id = trials[0].job_id if trials else ""
+    room_s = _room(trials) if log.job.finish_by is not None else None
     decision = choose(
         log.job,
         log.belief(),
@@ -58,15 +61,26 @@ def upcoming(
         running=running,
         seed=decision_seed(job_id, number, log.job.seed),
         settings=settings,
+        finish_by_s=room_s,
     )
-    planned = decision.attempts
+    planned, known = decision.attempts, decision.attempts[-1].in_time
+    time_95_s = known.time_95_s if known else None
     b = (planned[0] if planned[0].phase is Phase.AUDIT else planned[-1]).batch_size
     weights = Weights.of(log.job, log.device)
     found = fixed(b, log, base, weights, LimitProfiles.of(profiles, log.job))
     if base.epochs is None or found is None:
         why = base.why_not if b == base.batch_size else None
         nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
-        return Upcoming(attempts=planned, batch_size=b, limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing)
+        return Upcoming(
+            attempts=planned,
+            batch_size=b,
+            limit_w=None,
+            epochs=nothing,
+            energy_j=nothing,
+            time_s=nothing,
+            time_95_s=time_95_s,
+            room_s=room_s,
+        )
     epochs = estimates(base.epochs.on_newest_slice(b)[:, None])[0]
     newest = log.belief().slice_size
     size = newest[1] if newest else None
@@ -77,4 +91,16 @@ def upcoming(
         epochs=epochs,
         energy_j=epochs.times(found.epoch_cost(size, ENERGY), "no energy was measured at this batch size"),
         time_s=epochs.times(found.epoch_cost(size, TIME), "no time was measured at this batch size"),
+        time_95_s=time_95_s,
+        room_s=room_s,
     )
+
+
+def _room(trials: Sequence[Trial]) -> float | None:
+    """Time from the begin of the newest run with a deadline until that deadline [s]; None without one."""
+    for trial in sorted(trials, key=lambda t: -t.number):
+        known = trial.planned.in_time
+        if known is not None and known.finish_by_s is not None:
+            begun = min(t.opened_at for t in trials if t.key.ti_id == trial.key.ti_id)
+            return known.finish_by_s - begun
+    return None

@@ -36,6 +36,7 @@ class AskRequest:
     device: DeviceInfo | None = None  # None: not known where the request is made (a pod)
     lease_s: float = 90.0
     allowances: Sequence[Allowance] = ()  # the job's budgets in the present periods
+    finish_by_s: float | None = None  # when the run has to end [s since the epoch]; None: no deadline
     runs_left: int | None = None  # runs after this one until the schedule ends; None: not known, or no end
 
 

@@ -116,6 +116,8 @@ def ask(log: TrialService, request: AskRequest, settings: Mapping[str, Any]) -> 
             settings={**settings, "budget_spent": spent_up.text} if spent_up else settings,
             run_type=request.origin.run_type,
             runs_left=request.runs_left,
+            finish_by_s=request.finish_by_s,
+            now_s=log.now,
         )
         attempt = log.next_attempt(request.ti_id)
         trial = rules.opened(request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now)

@@ -30,7 +30,7 @@ from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.training.batch_size_check import BatchSizeCheck
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.metering import AttemptMeter, DataWait
-from airflow_provider_zeus.training.profiling.profiler import Profiler, limits_to_measure
+from airflow_provider_zeus.training.profiling.profiler import Present, Profiler, limits_to_measure
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.signals import AttemptOver, raise_again
 
@@ -43,6 +43,7 @@ class LiveAttempt:
     :param known: profile samples of earlier runs and attempts on this device.
     :param last: this is the plan's last attempt. Its model is kept, so it is never stopped before ``max_epochs``.
     :param followed: the series that the power limit follows.
+    :param clock: seconds since the epoch, by the device's clock.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class LiveAttempt:
         *,
         last: bool,
         followed: Followed | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.planned, self.number, self.last = planned, number, last
         self.local_batch_size = planned.batch_size  # of this process [samples]
@@ -67,7 +69,8 @@ class LiveAttempt:
         self._device = device
         self._max_epochs = job.max_epochs or 1
         self._exhausted = f"max_epochs {self._max_epochs} done below the target"
-        self._weights = Weights.of(job, device.info)
+        self._followed, self._clock = followed, clock
+        self._weights = hurried(Weights.of(job, device.info), planned)
         profiler = Profiler(
             limits_to_measure(job, limits, self._weights),
             known,
@@ -77,8 +80,7 @@ class LiveAttempt:
             min_steps=job.profile_steps,
         )
         self._profiled = bool(profiler.limits_w)
-        ratio = _ratio(followed, device) if followed else lambda: 1.0
-        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", ratio=ratio)
+        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", present=self._present)
         self.measured: Sequence[ProfileSample] = self._sweep.measured
         self._meter = AttemptMeter(device, self._sweep, limits.found_w if limits else None)
         self._bound = None if last else Bound(planned, self._weights)
@@ -337,9 +339,36 @@ class LiveAttempt:
                 self.epochs_before,
             )
 
+    def _present(self) -> Present:
+        """What the best limit depends on now: the followed signal, and the time that is left."""
+        now_s, in_time = self._clock(), self.planned.in_time
+        ratio = self._followed.ratio(now_s) if self._followed else 1.0
+        if in_time is None or in_time.finish_by_s is None:
+            return Present(ratio)
+        done = (self._meter.epochs or 0.0) + self._resumed
+        return Present(ratio, in_time.slowdown_at(now_s, done, self._max_epochs, self._fastest_epoch_s))
+
+    @property
+    def _fastest_epoch_s(self) -> float | None:
+        """Time of an epoch at the highest limit measured, as far as it is known [s]."""
+        size = self._meter.samples_per_epoch or self.planned.bound_samples_per_epoch
+        sample_s = self._sweep.fastest_sample_s
+        done, rest_s = self._meter.epochs_done, self.snapshot.rest_s
+        return sample_s * size + (rest_s / done if done and rest_s else 0.0) if sample_s and size else None
+
+    @property
+    def _late(self) -> bool:
+        """Whether the attempt after this one needs all of the time that is left."""
+        in_time = self.planned.in_time
+        if in_time is None or in_time.finish_by_s is None or not in_time.reserve_s:
+            return False
+        return self._clock() > in_time.finish_by_s - in_time.reserve_s
+
     def _check_bound(self, *, at_end_of_epoch: bool) -> None:
         if self._bound is None:
             return
+        if self._late:
+            self._give_up(State.GIVEN_UP, "the attempt after it needs the time that is left until the deadline")
         epoch_cost = self._epoch_cost(at_end_of_epoch)
         reason = self._bound.passed(self.snapshot, epoch_cost=epoch_cost, at_end_of_epoch=at_end_of_epoch)
         if reason is not None:
@@ -358,7 +387,9 @@ class LiveAttempt:
         raise self.signal
 
 
-def _ratio(followed: Followed, device: Device) -> Callable[[], float]:
-    """The present ratio of the series, by the device's clock from now on: that of a simulated device is its own."""
-    offset_s = time.time() - device.now_s()
-    return lambda: followed.ratio(offset_s + device.now_s())
+def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:
+    """The weights with the slowdown that the decision allows; those of time alone where it is in a hurry."""
+    in_time = planned.in_time
+    if in_time is None or in_time.slowdown is None or weights.time_alone:
+        return weights
+    return weights.hurried() if in_time.hurry else weights._replace(slowdown=in_time.slowdown)

@@ -18,7 +18,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import PlannedAttempt, State
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
-from airflow_provider_zeus.training.attempt import LiveAttempt
+from airflow_provider_zeus.training.attempt import LiveAttempt, hurried
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.rank_report import (
     ENERGIES,
@@ -164,7 +164,7 @@ class DistributedAttempt(LiveAttempt):
         self._no_data = self.passes > 0 and first.epochs > 0 and not first.samples
         self._metric, self._target_value = from_nan(first.metric), from_nan(first.target_value)
         self._refresh()
-        self._weights = Weights.of(self._job, device_of(self._reports))
+        self._weights = hurried(Weights.of(self._job, device_of(self._reports)), self.planned)
         self._bound = None if self.last else Bound(self.planned, self._weights)
 
     def _own_report(self, *, left: bool) -> RankReport:
@@ -177,6 +177,7 @@ class DistributedAttempt(LiveAttempt):
             unreported=self._in_epoch and not self._adoptable,
             reached=self.reached,
             resumed=self._resumed,
+            late=super()._late,
             metric=or_nan(self._metric),
             target_value=or_nan(self._target_value),
             samples=or_nan(seen.samples),
@@ -194,6 +195,10 @@ class DistributedAttempt(LiveAttempt):
             rest_s=or_nan(seen.rest_s if clock_compares else None),
             excess_s=or_nan(seen.excess_s if ranks.rank == 0 else None),
         )
+
+    @property
+    def _late(self) -> bool:
+        return bool(self._reports and self._reports[0].late)  # one clock decides for all
 
     def _check_bound(self, *, at_end_of_epoch: bool) -> None:
         if at_end_of_epoch and self.epochs_done:

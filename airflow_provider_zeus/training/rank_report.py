@@ -22,6 +22,7 @@ class RankReport(NamedTuple):
     unreported: float  # its last epoch ended without a report
     reached: float
     resumed: float  # epochs that the checkpoint had trained
+    late: float  # the attempt after this one needs the time that is left until the deadline
     metric: float
     target_value: float
     samples: float

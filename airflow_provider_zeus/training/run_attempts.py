@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,7 @@ class RunAttempts:
         self._kept = False
         self._folder: AttemptDir | None = None  # of the present attempt, once it is used
         self._pid = os.getpid()
+        self._clock_offset_s = time.time() - device.now_s()  # a simulated device has a clock of its own
         self._sender = ResultSender(sink)
         self._send("start", try_number=try_number)
 
@@ -96,8 +98,17 @@ class RunAttempts:
         planned, number = self.plan.in_order[index], self.plan.first_attempt + index
         last = (loop_only and not self.plan.restarts) or not self.plan.followed(index)
         kind = partial(DistributedAttempt, ranks=self.ranks) if self.ranks.several else LiveAttempt
+        offset_s, now_s = self._clock_offset_s, self.device.now_s
         live = kind(
-            planned, number, self.job, self.device, self.limits, self.profile, last=last, followed=self.plan.signal
+            planned,
+            number,
+            self.job,
+            self.device,
+            self.limits,
+            self.profile,
+            last=last,
+            followed=self.plan.signal,
+            clock=lambda: offset_s + now_s(),
         )
         if self.live is not None:
             live.epochs_before = self.live.epochs_done

@@ -66,6 +66,7 @@ class Predictions(NamedTuple):
     beta: float  # no attempt may cost more than beta x the incumbent's cost (section 4.4)
     horizon: float  # recurrences that will use the answer of an experiment
     allowance: float  # expected cost [J] of the next recurrence above which a try counts as a loss
+    most_cost: Vector | None = None  # (size,) [J] at which a try is given up for want of time; None: no deadline
 
     @property
     def log_cost(self) -> Vector:
@@ -183,6 +184,8 @@ def net_value(
     incumbent_cost = np.exp(runs.log_cost[..., incumbent])
     value = value_if_given_up_at(predictions.horizon, success, gains, runs.cost, incumbent_cost[..., None])
     allowed = runs.cost <= predictions.beta * incumbent_cost[..., None]
+    if predictions.most_cost is not None:
+        allowed &= runs.cost <= predictions.most_cost.take(candidates)[:, None]
     allowed[:, 0] = True
     expected = -value_if_given_up_at(0.0, success, gains, runs.cost, incumbent_cost[..., None])
     over = np.maximum(expected - predictions.allowance, 0.0)

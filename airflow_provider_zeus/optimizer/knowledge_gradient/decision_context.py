@@ -18,11 +18,13 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import CAUTI
 from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import in_reach, log_factors_after
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
+from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 from airflow_provider_zeus.optimizer.thompson.arms import (
     epoch_cost_variance,
     epoch_costs,
     epoch_costs_elsewhere,
     loads,
+    profiled_epoch_costs,
 )
 from airflow_provider_zeus.optimizer.thompson.pruning import start_at
 
@@ -61,6 +63,7 @@ class DecisionContext(NamedTuple):
     missed: frozenset[int]  # sizes that have converged, and whose newest run was complete and missed the target
     horizon: float  # recurrences that will use the answer of a try
     rescues: float  # share of the newest runs that missed the target on whose slice another size reached it
+    times: RunTimes | None  # of a job with a deadline or a limit to its slowdown
 
     @classmethod
     def of(
@@ -70,12 +73,17 @@ class DecisionContext(NamedTuple):
         device: DeviceInfo | None,
         profiles: Sequence[ProfileSample],
         runs_left: int | None = None,
+        times: RunTimes | None = None,
     ) -> DecisionContext:
         """The context of the next decision of this job on this device.
 
         :param runs_left: recurrences after the next one; None: many.
+        :param times: of a job with a deadline or a limit to its slowdown: EpochCost is then that of the limits that
+            are fast enough.
         """
         weights, model = Weights.of(job, device), UNKNOWN if device is None else device.model
+        if times is not None and not times.fitting(belief.reached - belief.barred(model, job.batch_sizes)):
+            weights = weights.hurried()
         feasible = frozenset(job.batch_sizes) - belief.barred(model, job.batch_sizes)
         converged, sizes, newest = belief.reached & feasible, belief.gp.sizes, belief.newest_runs
         missed = converged & {
@@ -83,6 +91,10 @@ class DecisionContext(NamedTuple):
         }
         if converged <= missed:  # all that reached the target before miss it now: begin again
             converged = missed = frozenset[int]()
+        costs = epoch_costs(belief, device, profiles, weights)
+        if times is not None and not weights.fastest:
+            slowdowns = {b: max(times.slowdown(b), 1.0) for b in times.most_s}
+            costs |= profiled_epoch_costs(belief, device, profiles, weights, slowdowns)
         return cls(
             job=job,
             belief=belief,
@@ -91,7 +103,7 @@ class DecisionContext(NamedTuple):
             feasible=feasible,
             converged=converged,
             in_reach=in_reach(sizes, feasible, converged),
-            epoch_costs=epoch_costs(belief, device, profiles, weights),
+            epoch_costs=costs,
             epoch_costs_elsewhere=epoch_costs_elsewhere(belief, device, weights),
             epoch_cost_variance=epoch_cost_variance(belief, device, weights),
             loads=loads(belief, device),
@@ -99,7 +111,26 @@ class DecisionContext(NamedTuple):
             missed=missed,
             horizon=HORIZON if runs_left is None else min(HORIZON, float(runs_left)),
             rescues=_rescues(belief),
+            times=times,
         )
+
+    def with_room_after(self, incumbent: int, predictions: Predictions) -> tuple[DecisionContext, Predictions]:
+        """Context and predictions in which a try leaves time enough for the incumbent after it."""
+        times = self.times
+        if times is None:
+            return self, predictions
+        near = zip(self.all_sizes, self.in_reach, strict=True)
+        context = self._replace(in_reach=[ok and times.may_try(b, incumbent) for b, ok in near])
+        epochs = np.array([times.epochs_before(b, incumbent) for b in self.all_sizes])
+        return context, predictions._replace(most_cost=np.exp(predictions.log_epoch_cost) * epochs)
+
+    @property
+    def standing(self) -> str:
+        """Why the incumbent is the incumbent."""
+        if self.times is None:
+            return "the cheapest known to reach the target"
+        fit = self.times.fitting(self.converged)
+        return f"the {'cheapest known that is fast enough' if fit else 'fastest known to reach the target'}"
 
     def predictions(self) -> Predictions | None:
         """Predictions for all sizes; None where no EpochCost is known on any device."""
@@ -109,6 +140,8 @@ class DecisionContext(NamedTuple):
             return None
         noise = np.array([self.epoch_cost_variance.get(b, 0.0) for b in self.all_sizes])
         may_be_incumbent = self.converged - self.missed
+        if self.times is not None:
+            may_be_incumbent = self.times.fitting(may_be_incumbent) or may_be_incumbent
         trusted, success = _trusted_and_success(self.all_sizes, may_be_incumbent, self.belief.reached)
         return Predictions(
             gp=self.belief.gp,
@@ -157,6 +190,8 @@ class DecisionContext(NamedTuple):
         """
         since = sum(number > self.belief.audits[1] for number in self.belief.started)
         if self.job.default_batch_size not in self.converged or since < AUDIT_GAP:
+            return None
+        if self.times is not None and self.times.slowdown(self.job.default_batch_size) < 1:
             return None
         default, cost = self.all_sizes.index(self.job.default_batch_size), np.exp(predictions.log_cost)
         excess, sd = float(cost[default] - cost[incumbent]), float(self.belief.gp.difference_sd[incumbent])

@@ -20,6 +20,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
     dearest_epoch,
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
+from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
 HARD = 1.25  # x the usual epochs: a slice of the data that a decision calls hard
 
@@ -34,13 +35,15 @@ def recommend(
     profiles: Sequence[ProfileSample],
     held: str | None,
     runs_left: int | None = None,
+    times: RunTimes | None = None,
 ) -> Recommended:
     """(attempts of the next recurrence, the attempt that runs if the last of them misses the target).
 
     :param held: why no new batch size may be tried now; None where one may.
     :param runs_left: recurrences after this one; None: many.
+    :param times: of a job with a deadline or a limit to its slowdown.
     """
-    (first, *after), second = _attempts(DecisionContext.of(job, belief, device, profiles, runs_left), held)
+    (first, *after), second = _attempts(DecisionContext.of(job, belief, device, profiles, runs_left, times), held)
     if belief.changes and belief.age() <= SURPRISES:
         first = replace(first, why=f"{first.why} {_last_change(belief)}")
     return (first, *after), second
@@ -55,6 +58,7 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
         return (_without_epoch_costs(context),), None
     index, second_index = predictions.incumbent([b in context.converged for b in context.all_sizes])
     b, second = context.all_sizes[index], None
+    context, predictions = context.with_room_after(b, predictions)
     if second_index is not None and context.rescues > 0.5:
         why = f"Where {b} misses the target or does not fit: the next cheapest known to reach it."
         second = PlannedAttempt(batch_size=context.all_sizes[second_index], phase=Phase.INCUMBENT, why=why)
@@ -67,21 +71,21 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
     if held is None:
         choice = best(predictions, index, context.in_reach)
         if choice.index != index:
-            return _then_incumbent(_exploratory(context, predictions, choice, b), b), None
+            return _then_incumbent(context, _exploratory(context, predictions, choice, b), b), None
         choice_again = context.returning(predictions, index)
         if choice_again is not None:
-            return _then_incumbent(_returning(context, choice_again, b), b), None
+            return _then_incumbent(context, _returning(context, choice_again, b), b), None
         excess = context.audit_excess(predictions, index)
         if excess is not None:
             return (_audit(context, excess, b),), _second_after_audit(b)
         held = "Knowledge gradient: no other batch size is worth a try now"
-    why = f"{held}; {b}, the cheapest known to reach the target, runs."
+    why = f"{held}; {b}, {context.standing}, runs."
     return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),), second
 
 
-def _then_incumbent(attempt: PlannedAttempt, incumbent: int) -> Attempts:
+def _then_incumbent(context: DecisionContext, attempt: PlannedAttempt, incumbent: int) -> Attempts:
     """A bounded attempt, and the incumbent that runs where it is given up."""
-    why = f"{attempt.batch_size} was given up; {incumbent}, the cheapest known to reach the target, runs to the end."
+    why = f"{attempt.batch_size} was given up; {incumbent}, {context.standing}, runs to the end."
     return attempt, PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
 
 

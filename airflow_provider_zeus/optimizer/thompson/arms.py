@@ -108,6 +108,35 @@ def epoch_costs(
     return costs
 
 
+def profiled_epoch_costs(
+    belief: Belief,
+    device: DeviceInfo | None,
+    profiles: Sequence[ProfileSample],
+    weights: Weights,
+    slowdowns: Mapping[int, float],
+) -> dict[int, float]:
+    """EpochCost(b) [J] by the profile alone, at the newest slice's size: at the best limit that is fast enough.
+
+    Validation is that of the size's own runs, else that of the others. A size whose runs counted no samples is left
+    out, and all are before a run has reported the size of its slice.
+
+    :param slowdowns: how many times as long as at its highest limit a size may take; others as ``weights`` has it.
+    """
+    size, here = belief.slice_size[1] if belief.slice_size else None, _rates_here(belief, device)
+    if not size:
+        return {}
+    rests = {b: rest.mean for b, entries in here.items() if (rest := _measured(entries, 0.0, weights)) is not None}
+    usual = math.fsum(rests.values()) / max(len(rests), 1)
+    costs: dict[int, float] = {}
+    for b in {s.batch_size for s in profiles}:
+        if all(rates.s_per_sample for _, rates in here.get(b, ())):
+            permitted = weights._replace(slowdown=slowdowns.get(b, weights.slowdown))
+            best = best_limit((s for s in profiles if s.batch_size == b), permitted)
+            if best is not None:
+                costs[b] = best[1] * size + rests.get(b, usual)
+    return costs
+
+
 def epoch_cost_variance(belief: Belief, device: DeviceInfo | None, weights: Weights) -> dict[int, float]:
     """Variance of ln EpochCost(b) of every batch size that ran on this device. Eq. KG-18 of docs/knowledge-gradient.md.
 

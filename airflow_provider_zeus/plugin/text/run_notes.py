@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.trial import TELL_STEPS, Trial
+from airflow_provider_zeus.units import time_text
 
 
 def untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
@@ -49,6 +51,24 @@ def untaught_run(run_type: str, learn_from: Sequence[str]) -> str:
         f"When this run began, runs of type {run_type} did not teach (learn_from: {', '.join(learn_from)}): no batch "
         f"size was tried in it. {_remedy(learn_from, [run_type])}"
     )
+
+
+def deadline(trials: Sequence[Trial]) -> str:
+    """The deadline of a run, and by how much it was met or missed; empty where it had none.
+
+    The time of a simulated device runs on its own, so a run ends at the earliest when its figures say so.
+    """
+    due_s = next((k.finish_by_s for t in reversed(trials) if (k := t.planned.in_time) and k.finish_by_s), None)
+    if due_s is None:
+        return ""
+    by = f"Deadline: {datetime.fromtimestamp(due_s, UTC):%Y-%m-%d %H:%M} UTC"
+    if any(t.closed_at is None for t in trials):
+        return f"{by}. The run has not ended."
+    trained_s = sum(t.observation.time_s or 0.0 for t in trials)
+    ended_s = max(max(t.closed_at or 0.0 for t in trials), min(t.opened_at for t in trials) + trained_s)
+    if ended_s <= due_s:
+        return f"{by}. The run ended {time_text(due_s - ended_s)} before it."
+    return f"{by}. The run ended {time_text(ended_s - due_s)} after it."
 
 
 def _untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> Counter[str]:

@@ -83,6 +83,7 @@ def part(
         tiles=[*_tiles(row, trials, job), saved_text.run_tile(ended, row.source, why_not)],
         notes=[
             *filter(None, (run_notes.bypassed(trials), shared, run_notes.untaught_run(row.run_type, job.learn_from))),
+            *filter(None, [run_notes.deadline(trials)]),
             *_notes(trials, waiting),
         ],
         facts=words.facts(job, costs.weights_of(job, seen[-1]) if seen else None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
@@ -14,6 +15,15 @@ from airflow_provider_zeus.signals.follow import weighed
 from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 
+SPARE = 1.05  # by how much more a lower limit must be fast enough before it replaces a higher one
+
+
+class Present(NamedTuple):
+    """What the best limit depends on besides the profile, now."""
+
+    ratio: float = 1.0  # on the energy term of Eq. 7: of a followed signal's present value to its mean
+    slowdown: float | None = None  # times as long as at the highest limit that the rest of the attempt may take
+
 
 def limits_to_measure(job: ZeusJob, limits: LimitControl | None, weights: Weights) -> Sequence[float]:
     """Limits to profile [W], highest first. Where only time counts, the highest alone: no lower limit is faster.
@@ -23,7 +33,7 @@ def limits_to_measure(job: ZeusJob, limits: LimitControl | None, weights: Weight
     if limits is None or weights.time_alone or job.mode not in ("optimize", "observe"):
         return ()
     grid_w = limits.grid_w(job.power_limits_w)
-    if weights.fastest:
+    if weights.fastest or weights.slowdown == 1:
         return grid_w[:1]
     if job.mode == "observe" and limits.found_w is not None:  # training goes on at this limit: its rates are needed
         return sorted({*grid_w, limits.found_w}, reverse=True)
@@ -79,9 +89,27 @@ class Profiler:
         """The best limit of those measured so far [W]; None before the first sample."""
         return self._search.best_w(self._measured)
 
-    def best_w_at(self, ratio: float) -> float | None:
-        """The best limit with the energy term of Eq. 7 times ``ratio`` [W]; None before the first sample."""
-        return replace(self._search, weights=weighed(self.weights, ratio)).best_w(self._measured)
+    def best_w_at(self, present: Present, before_w: float | None = None) -> float | None:
+        """The best limit now [W]; None before the first sample.
+
+        :param before_w: the limit until now. It stays where it is still fast enough and a lower one only just is.
+        """
+        weights, slowdown = weighed(self.weights, present.ratio), present.slowdown
+        if slowdown is None:
+            return replace(self._search, weights=weights).best_w(self._measured)
+        lowest_w, safe_w = (
+            replace(self._search, weights=weights._replace(slowdown=max(most, 1.0))).best_w(self._measured)
+            for most in (slowdown, slowdown / SPARE)
+        )
+        if before_w is not None and lowest_w is not None and safe_w is not None and lowest_w <= before_w <= safe_w:
+            return before_w
+        return safe_w
+
+    @property
+    def fastest_sample_s(self) -> float | None:
+        """Time of a sample at the highest limit measured [s]; None before the first."""
+        rates = self.rates_at(max(self._measured, default=None))
+        return rates[1] if rates else None
 
     def rates_at(self, limit_w: float | None) -> Rate | None:
         """(J per sample, s per sample) at a limit; None where it was not measured."""

@@ -183,8 +183,8 @@ class Search:
             off = DOUBT * sd_s * math.sqrt(1 / one.time_s + 1 / whole[top_w].time_s)
             doubt[w] = off if off > ENOUGH else 0.0
         rates = {w: one.rate for w, one in whole.items()}
-        most = permitted(rates, self.weights.objective, doubt)
-        least = permitted(rates, self.weights.objective, {w: -d for w, d in doubt.items()})
+        most = permitted(rates, self.weights.slowdown, doubt)
+        least = permitted(rates, self.weights.slowdown, {w: -d for w, d in doubt.items()})
         rivals = {
             w
             for w in most

@@ -16,7 +16,7 @@ from airflow_provider_zeus.power.meter import Reading, Span
 from airflow_provider_zeus.training.profiling.measurement_windows import MeasurementWindows
 from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
 from airflow_provider_zeus.training.profiling.profile_drift import MAX_DIFFERENCE, DriftDetector
-from airflow_provider_zeus.training.profiling.profiler import Profiler
+from airflow_provider_zeus.training.profiling.profiler import Present, Profiler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class Sweep:
 
     :param limits: None where limits are not to be set; nothing is profiled then.
     :param observe: when the profile is complete, set the limit found instead of the best one.
-    :param ratio: of the followed signal's present value to its mean; 1 without a signal.
+    :param present: what the best limit depends on now besides the profile.
     """
 
     def __init__(
@@ -39,13 +39,14 @@ class Sweep:
         profiler: Profiler,
         *,
         observe: bool,
-        ratio: Callable[[], float] = lambda: 1.0,
+        present: Callable[[], Present] = Present,
     ) -> None:
         self.active = False  # profiling now
         self.measured: list[ProfileSample] = []
         self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
         self._device, self._limits, self._profiler, self._observe = device, limits, profiler, observe
-        self._read_ratio, self._ratio = ratio, 1.0
+        self._read_present, self._present = present, Present()
+        self._before_w: float | None = None  # the limit chosen before ``_present`` was read
         self._windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
         self._spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
@@ -171,6 +172,11 @@ class Sweep:
         """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
         return self._profiler.cost_at(self._usual_w) if self._profiler.walked and self._may_set else None
 
+    @property
+    def fastest_sample_s(self) -> float | None:
+        """Time of a sample at the highest limit measured [s]; None before the first."""
+        return self._profiler.fastest_sample_s
+
     def missed_savings(self, samples: int) -> dict[str, float]:
         """In mode ``observe``: what these samples would have saved at the best limit; empty where it is not known.
 
@@ -199,19 +205,26 @@ class Sweep:
     @property
     def _chosen_w(self) -> float | None:
         """The limit to train at now, where nothing is profiled."""
-        return self._usual_w if self._observe or self._ratio == 1 else self._profiler.best_w_at(self._ratio)
+        if self._observe or self._present == Present():
+            return self._usual_w
+        return self._profiler.best_w_at(self._present, self._before_w)
 
     @property
     def _missed(self) -> MissedSaving | None:
         return self._profiler.missed_saving(self._usual_w) if self._observe else None
 
     def _follow(self) -> None:
-        """Take the present ratio of the signal; where another limit is the best one now, set it."""
-        before_w, self._ratio = self._chosen_w, self._read_ratio()
-        if not self.active and self._chosen_w != before_w:
-            self._drift.restart()
-            self._set_chosen()
-            log.info("Zeus: at %.2f x the mean of the followed signal %g W is best.", self._ratio, self._chosen_w)
+        """Where another limit has become the best one, by a signal or for want of time, set it."""
+        before_w = self._before_w = self._chosen_w
+        self._present = self._read_present()
+        if self.active or self._chosen_w == before_w:
+            return
+        self._drift.restart()
+        self._set_chosen()
+        ratio, slowdown = self._present
+        time = "" if slowdown is None else f"; the rest may take {slowdown:.2f} x as long as at the highest limit"
+        signal = "" if ratio == 1 else f"; the followed signal is at {ratio:.2f} x its mean"
+        log.info("Zeus: %g W is the best limit now%s%s.", self._chosen_w, signal, time)
 
     def _in_force(self, limit_w: float | None) -> bool:
         present_w = self._device.limit_w()
@@ -242,7 +255,7 @@ class Sweep:
 
     def _set_chosen(self) -> None:
         """Set the best limit of a complete profile; to observe, or where energy cannot be measured, the limit found."""
-        self._ratio = self._read_ratio()
+        self._present = self._read_present()
         if self._limits is None:
             return
         if self._windows.failures >= _MAX_FAILURES:

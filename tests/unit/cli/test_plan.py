@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from airflow_provider_zeus.airflow_compat import DagModel, create_session
@@ -10,7 +12,7 @@ from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.cli.conftest import Zeus, recur
-from tests.unit.store.store_kit import request
+from tests.unit.store.store_kit import report, request
 
 
 def test_it_is_what_the_next_question_is_answered_and_asks_nothing(zeus: Zeus, store: Store) -> None:
@@ -70,3 +72,16 @@ def test_a_job_that_is_not_in_the_log(zeus: Zeus, store: Store) -> None:
     done = zeus("plan", "d.trian")
     assert done.status == 1
     assert "Did you mean d.train" in done.err
+
+
+def test_a_job_with_a_deadline_says_how_long_95_percent_of_its_runs_take(zeus: Zeus, store: Store) -> None:
+    job = replace(request(1).job, finish_by="2 h", policy="knowledge_gradient")
+    for n in range(1, 4):
+        asked = store.ask(request(n, ti_id=f"d.train-{n}", job=job, finish_by_s=time.time() + 7200.0)).trial
+        store.tell(asked.key, State.CONVERGED, report(asked.batch_size))
+    said = zeus("plan", "d.train").out
+    assert "deadline    decided as if it had as long until its deadline as the newest run had, 2 h 00 min" in said
+    assert "95 % of such runs end within" in said
+    found = json.loads(zeus("plan", "d.train", "-o", "json").out)
+    assert 7100 < found["room_s"] <= 7200
+    assert 0 < found["time_95_s"] < 7200

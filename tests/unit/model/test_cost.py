@@ -62,9 +62,6 @@ def test_of_two_equal_costs_the_lower_limit_wins() -> None:
         ("cost", 200),
         ("energy", 150),
         ("time", 250),
-        ("max_slowdown=1.2", 250),
-        ("max_slowdown=1.25", 200),
-        ("max_slowdown=2", 150),
     ],
 )
 def test_another_objective_finds_another_limit_and_its_cost_is_that_of_equation_2(
@@ -77,8 +74,18 @@ def test_another_objective_finds_another_limit_and_its_cost_is_that_of_equation_
     assert best_limit(profile, weights) == (limit_w, pytest.approx(cost))
 
 
+@pytest.mark.parametrize(("slowdown", "limit_w"), [(1.2, 250), (1.25, 200), (2.0, 150)])
+def test_a_limit_may_slow_training_so_much(slowdown: float, limit_w: float) -> None:
+    profile = [sample(250, 200.0, 0.8), sample(200, 150.0, 1.0), sample(150, 140.0, 1.5)]
+    weights = Weights.of(job_of(32, default=32, power_objective="energy", max_slowdown=slowdown), V100)
+    found = best_limit(profile, weights)
+    assert found is not None
+    assert found[0] == limit_w
+    assert best_limit(profile, weights.hurried()) == (250, pytest.approx(250.0 * 0.8 / 100))
+
+
 def test_a_slowdown_is_against_the_highest_limit_measured_which_is_always_permitted() -> None:
-    weights = Weights(0.5, 250.0, objective="max_slowdown=1.05")
+    weights = Weights(0.5, 250.0, objective="energy", slowdown=1.05)
     assert best_limit([sample(250, 200.0, 1.0), sample(200, 150.0, 0.9), sample(150, 1.0, 1.06)], weights) == (
         200,
         pytest.approx(HALF.cost(1.5, 0.009)),

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,13 @@ BAD = [
     ("power_objective", "max_slowdown=0.9"),
     ("power_objective", "max_slowdown=much"),
     ("power_objective", 1.05),
+    ("finish_by", "6"),
+    ("finish_by", "tomorrow"),
+    ("finish_by", "0 s"),
+    ("finish_by", "06:00+01:00"),
+    ("finish_by", 6.0),
+    ("max_slowdown", 0.9),
+    ("max_slowdown", "much"),
     ("profile_s", 0),
     ("profile_steps", 0),
     ("learn_from", ["weekly"]),
@@ -159,7 +167,10 @@ def test_a_bad_job_can_be_caught_as_ours_and_as_a_value_error() -> None:
         {"device": "none", "mode": "off"},
         {"device": "simulated:v100/shufflenet", "power_limits_w": [100, 150.5]},
         {"power_objective": "energy"},
-        {"power_objective": "max_slowdown=1.05"},
+        {"power_objective": "energy", "max_slowdown": 1.05},
+        {"finish_by": "06:00"},
+        {"finish_by": datetime(2027, 3, 1, 6, tzinfo=UTC)},
+        {"finish_by": timedelta(hours=2)},
         {"max_power_w": 300, "job_id": "daily", "data_slice": "2024-01", "learn_from": ["test"]},
     ],
 )
@@ -167,6 +178,17 @@ def test_good_jobs_pass_and_survive_json(fields: dict[str, Any]) -> None:
     job = ZeusJob(**{**GOOD, **fields})
     assert job.check(rendered=True) is job
     assert ZeusJob.from_dict(json.loads(json.dumps(job.to_dict(), allow_nan=False))) == job
+
+
+def test_the_old_objective_is_energy_and_a_slowdown() -> None:
+    with pytest.warns(DeprecationWarning, match=r"power_objective='energy' and max_slowdown=1\.05"):
+        old = ZeusJob(**{**GOOD, "power_objective": "max_slowdown=1.05"})
+    assert old == ZeusJob(**{**GOOD, "power_objective": "energy", "max_slowdown": 1.05})
+    with warnings.catch_warnings():  # rows of an older version are read without a word
+        warnings.simplefilter("error")
+        assert ZeusJob.from_dict({**GOOD, "power_objective": "max_slowdown=1.05"}) == old
+    template = ZeusJob.from_dict({**GOOD, "power_objective": "max_slowdown={{ params.most }}"})
+    assert template.power_objective == "max_slowdown={{ params.most }}"
 
 
 def test_a_job_keeps_its_own_copy_of_a_list() -> None:
@@ -203,6 +225,8 @@ RENDERED = {
     "audit": "0.05",
     "expected_runs": "12",
     "retrain_every": "7",
+    "finish_by": "06:00",
+    "max_slowdown": "1.2",
     "budget": "[50 kWh/month, 20 EUR/week]",
     "on_budget": "incumbent",
     "gpus": "2",
@@ -228,6 +252,8 @@ def test_rendered_text_becomes_what_the_field_holds() -> None:
             "audit": 0.05,
             "expected_runs": 12,
             "retrain_every": 7,
+            "finish_by": "06:00",
+            "max_slowdown": 1.2,
             "budget": ("50 kWh/month", "20 EUR/week"),
             "on_budget": "incumbent",
             "gpus": 2,

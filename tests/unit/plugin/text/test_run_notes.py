@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS
-from airflow_provider_zeus.plugin.text.run_notes import bypassed, shared_job, untaught, untaught_run
+from airflow_provider_zeus.plugin.text.run_notes import (
+    bypassed,
+    deadline,
+    shared_job,
+    untaught,
+    untaught_run,
+)
 from tests.unit.plugin.kit import JOB, trial
 
 DEFAULT = JOB.learn_from
@@ -48,3 +57,15 @@ def test_a_bypassed_loader_names_its_newest_reason_and_the_remedy() -> None:
     assert "reason 2" in said
     assert TELL_STEPS[1:] in said
     assert bypassed([trial(3, "r3")]) == ""
+
+
+def test_by_how_much_a_deadline_was_met_or_missed() -> None:
+    plain = trial(1, "run1", opened_at=1_000.0, time_s=60.0)
+    due = replace(plain, planned=replace(plain.planned, in_time=InTime(finish_by_s=4_660.0)), closed_at=1_100.0)
+    assert deadline([plain]) == ""
+    assert deadline([due]) == "Deadline: 1970-01-01 01:17 UTC. The run ended 59 min 20 s before it."
+    late = replace(due, observation=replace(due.observation, time_s=3_720.0))
+    assert deadline([late]) == "Deadline: 1970-01-01 01:17 UTC. The run ended 1 min 00 s after it.", "simulated time"
+    assert deadline([replace(due, closed_at=None)]).endswith("The run has not ended.")
+    slow = replace(trial(2, "run1", opened_at=1_000.0, time_s=60.0), planned=plain.planned, closed_at=4_720.0)
+    assert deadline([due, slow]).endswith("The run ended 1 min 00 s after it.")

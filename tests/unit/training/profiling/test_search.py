@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.cost import Weights, best_limit
+from airflow_provider_zeus.model.objective import slowdown_of
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark, summed
 from airflow_provider_zeus.training.profiling.search import MOST, NextLimit, Search, by_limit, coarse
 
@@ -51,7 +52,9 @@ def piece(limit_w: float, j: float, s: float, length_s: float = 1.0) -> ProfileS
 def search(
     limits_w: Sequence[float] = GRID_W, eta: float = 0.5, objective: str = "cost", window_s: float = 5.0
 ) -> Search:
-    return Search(tuple(limits_w), Weights(eta, 250.0, objective=objective), window_s * 0.8, 10)
+    slowdown = slowdown_of(objective)
+    weights = Weights(eta, 250.0, objective="energy" if slowdown else objective, slowdown=slowdown)
+    return Search(tuple(limits_w), weights, window_s * 0.8, 10)
 
 
 def walked(search: Search, curve: Curve, *, seed: int = 0, noise: float = 0.0) -> list[ProfileSample]:

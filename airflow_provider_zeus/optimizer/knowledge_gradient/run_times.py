@@ -1,0 +1,158 @@
+"""How long a run of each batch size takes, and how much a power limit may slow it. Pure; needs numpy.
+
+The time of a run is Epochs(b) times the time of an epoch at the highest power limit: both are believed to be lognormal.
+A run ends in time where the 95 % quantile of this product does (``finish_by``), and is fast enough where its median is
+within ``max_slowdown`` of the fastest known batch size's. A try either ends in time itself, or leaves time enough for
+the incumbent behind it. Where no known size ends in time, time alone decides, so that a faster size is found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.deadline import Z_SURE, InTime
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Decision, DeviceInfo, PlannedAttempt, ProfileSample
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.thompson.arms import (
+    epoch_cost_variance,
+    epoch_costs,
+    epoch_costs_elsewhere,
+    loads,
+    profiled_epoch_costs,
+)
+from airflow_provider_zeus.units import time_text
+
+_TIME = Weights(0.0, 1.0, time_alone=True, objective="time")  # a cost is a time [s]
+
+
+class RunTimes(NamedTuple):
+    """Predicted times of one run at the highest power limit, by batch size."""
+
+    log_epochs: Mapping[int, tuple[float, float]]  # mean and sd of ln Epochs
+    median_s: Mapping[int, float]
+    most_s: Mapping[int, float]  # that 95 % of the runs take at most
+    first_epoch_s: Mapping[int, float]  # that 95 % of its epochs take at most
+    room_s: float  # until the deadline; infinite where there is none
+    fast_s: float  # that the median run may take by ``max_slowdown``; infinite without it
+
+    @classmethod
+    def of(
+        cls,
+        job: ZeusJob,
+        belief: Belief,
+        device: DeviceInfo | None,
+        profiles: Sequence[ProfileSample],
+        room_s: float,
+    ) -> RunTimes | None:
+        """The times as the belief has them; None where no time of an epoch is known on any device."""
+        sizes = belief.gp.sizes
+        here = epoch_costs(belief, device, profiles, _TIME) | profiled_epoch_costs(belief, device, profiles, _TIME, {})
+        elsewhere = epoch_costs_elsewhere(belief, device, _TIME)
+        found = predicted(sizes, here, elsewhere, job.default_batch_size, loads(belief, device))
+        if found is None:
+            return None
+        noise = epoch_cost_variance(belief, device, _TIME)
+        variance = found[1] + np.array([noise.get(b, 0.0) for b in sizes])
+        log_s, epoch_sd = found[0] + belief.gp.mean, np.sqrt(variance)
+        longest = np.exp(found[0] + Z_SURE * epoch_sd) * belief.max_epochs  # no run has more epochs
+        most = np.minimum(np.exp(log_s + Z_SURE * np.sqrt(belief.gp.run_variance + variance)), longest)
+        median_s = dict(zip(sizes, np.exp(log_s).tolist(), strict=True))
+        sds = np.sqrt(belief.gp.run_variance).tolist()
+        known = belief.reached - belief.barred(UNKNOWN if device is None else device.model, job.batch_sizes)
+        fastest_s = min((median_s[b] for b in known if b in median_s), default=math.inf)
+        return cls(
+            log_epochs=dict(zip(sizes, zip(belief.gp.mean.tolist(), sds, strict=True), strict=True)),
+            median_s=median_s,
+            most_s=dict(zip(sizes, most.tolist(), strict=True)),
+            first_epoch_s=dict(zip(sizes, np.exp(found[0] + Z_SURE * epoch_sd).tolist(), strict=True)),
+            room_s=room_s,
+            fast_s=math.inf if job.max_slowdown is None else job.max_slowdown * fastest_s,
+        )
+
+    def slowdown(self, b: int, reserve_s: float = 0.0) -> float:
+        """How many times as long as at the highest limit a run of b may take; below 1: it does not end in time.
+
+        :param reserve_s: that has to be left when it ends.
+        """
+        return min((self.room_s - reserve_s) / self.most_s[b], self.fast_s / self.median_s[b])
+
+    def fitting(self, sizes: Iterable[int]) -> frozenset[int]:
+        """The sizes that end in time."""
+        return frozenset(b for b in sizes if self.slowdown(b) >= 1 - 1e-9)
+
+    def may_try(self, b: int, incumbent: int) -> bool:
+        """Whether an epoch of b may be tried before the incumbent, and its run is expected to be fast enough."""
+        if not self.fitting([incumbent]):
+            return True
+        begun_s = self.first_epoch_s[b] + self.reserve_s(b, incumbent)
+        return begun_s <= self.room_s and self.median_s[b] <= self.fast_s * (1 + 1e-9)
+
+    def reserve_s(self, b: int, incumbent: int) -> float:
+        """Time that a try of b leaves for the incumbent [s]: none where it ends in time itself, or nothing does."""
+        return 0.0 if self.fitting([b]) or not self.fitting([incumbent]) else self.most_s[incumbent]
+
+    def epochs_before(self, b: int, incumbent: int) -> float:
+        """Epochs of b, at the highest limit, that leave :meth:`reserve_s`; infinite where that is nothing."""
+        reserve_s = self.reserve_s(b, incumbent)
+        epoch_s = self.median_s[b] / math.exp(self.log_epochs[b][0])
+        return max(self.room_s - reserve_s, 0.0) / epoch_s if reserve_s else math.inf
+
+
+def in_time(decision: Decision, job: ZeusJob, times: RunTimes | None, finish_by_s: float | None) -> Decision:
+    """The decision with what is known of the time in each of its attempts, and a sentence about it.
+
+    :param times: None where nothing is known of the time that a run takes.
+    """
+    last = decision.attempts[-1].batch_size
+
+    def timed(attempt: PlannedAttempt) -> PlannedAttempt:
+        return _timed(attempt, last, job, times, finish_by_s)
+
+    *tries, model = map(timed, decision.attempts)
+    model = replace(model, why=f"{model.why} {_sentence(model, times)}".strip())
+    stand_in = decision.stand_in and timed(decision.stand_in)
+    return replace(decision, attempts=(*tries, model), stand_in=stand_in)
+
+
+def _timed(
+    attempt: PlannedAttempt, last: int, job: ZeusJob, times: RunTimes | None, finish_by_s: float | None
+) -> PlannedAttempt:
+    """The attempt with what is known of its time. ``last``: the batch size that ends with a model."""
+    b = attempt.batch_size
+    if times is None or b not in times.most_s or last not in times.most_s:
+        return replace(attempt, in_time=InTime(finish_by_s=finish_by_s, slowdown=job.max_slowdown))
+    hurry = not times.fitting([last])
+    reserve_s = times.reserve_s(b, last) if attempt.bounded and not math.isinf(times.room_s) else 0.0
+    slowdown = times.slowdown(b, reserve_s)
+    return replace(
+        attempt,
+        in_time=InTime(
+            finish_by_s=finish_by_s,
+            reserve_s=reserve_s,
+            slowdown=None if math.isinf(slowdown) else max(slowdown, 1.0),
+            hurry=hurry,
+            log_epochs=times.log_epochs[b],
+            time_95_s=times.most_s[b],
+        ),
+    )
+
+
+def _sentence(attempt: PlannedAttempt, times: RunTimes | None) -> str:
+    """What the deadline has to do with the attempt that ends with a model."""
+    if times is None or attempt.in_time is None or attempt.in_time.time_95_s is None:
+        return "It is not known yet how long a run takes."
+    if math.isinf(times.room_s):
+        return ""
+    ends = f"95 % of its runs end within {time_text(attempt.in_time.time_95_s)} at full power"
+    left = time_text(max(times.room_s, 0.0))
+    if not attempt.in_time.hurry:
+        return f"{ends}; until the deadline it is {left}."
+    return f"No known batch size ends in time: until the deadline it is {left}. {ends}; time alone decides."

@@ -1,0 +1,260 @@
+"""How often a job with ``finish_by`` is late, and what it saves: ``python -m benchmarks.deadlines --traces DIR``.
+
+Replays every workload of the folder on every GPU, ``--recurrences`` runs per seed, through the product's own ``learn``
+and ``choose``, and the limit of each epoch through the product's own :class:`InTime`. The deadline is ``--factors``
+times the expected time of the fastest training (the best fixed batch size at full power). Beside it: that training
+itself, which knows the answer; the same job without a deadline; and the paper's policy, which knows none. A run whose
+attempts end after the deadline is late. Energy is that of all attempts, profiling included. The first epoch of a batch
+size profiles: an equal part of it at every limit. Simulated from measured epochs, times and powers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.model.deadline import InTime
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
+from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
+from airflow_provider_zeus.simulation.driver import SLICE, Writer
+from airflow_provider_zeus.simulation.environment import NOTHING, Run
+from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
+from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
+from benchmarks.cores import on_all_cores
+from benchmarks.paper import add_selection, chosen_traces, table
+
+FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
+WHO = (FASTEST, OURS, FREE, PAPER)
+SETTLED = 10  # recurrences after which a job knows its batch sizes
+
+
+@dataclass
+class Host:
+    """Trainings of one scenario and seed. The k-th run of a batch size needs the same epochs under every policy."""
+
+    scenario: Scenario
+    seed: int
+    streams: dict[int, random.Random] = field(default_factory=dict)
+    profiles: dict[int, list[ProfileSample]] = field(default_factory=dict)  # by batch size
+
+    def epochs(self, b: int) -> float:
+        """Epochs that the next run of b needs; inf: it never reaches its target."""
+        stream = self.streams.setdefault(b, random.Random(f"{self.seed}/{b}"))
+        needed = self.scenario.arms[b].epochs
+        return needed[int(stream.random() * len(needed))]
+
+    def limit(self, b: int, slowdown: float | None) -> PowerMeasurement:
+        """The best limit of a known profile that is fast enough."""
+        points = self.scenario.pair.points[b]
+        most_s = math.inf if slowdown is None else max(slowdown, 1.0) * points[-1].time_s
+        allowed = [p for p in points if p.time_s <= most_s * (1 + 1e-9)] or [points[-1]]
+        return min(allowed, key=lambda p: (self.scenario.epoch(p).cost, p.limit_w))
+
+    def profile(self, b: int) -> Epoch:
+        """Measure the profile of b in one epoch; what that epoch took."""
+        points = self.scenario.pair.points[b]
+        part = SLICE // len(points)
+        self.profiles[b] = [
+            ProfileSample(
+                batch_size=b,
+                limit_w=p.limit_w,
+                samples=part,
+                energy_j=p.energy_j / len(points),
+                time_s=p.time_s / len(points),
+                steps=part,
+            )
+            for p in points
+        ]
+        return self.scenario.arms[b].profiling
+
+    def train(self, planned: PlannedAttempt, now_s: float) -> Run:
+        """Run one attempt from ``now_s`` on, epoch by epoch, as :class:`LiveAttempt` does."""
+        b, in_time = planned.batch_size, planned.in_time or InTime()
+        points, most = self.scenario.pair.points[b], float(self.scenario.pair.max_epochs)
+        needed, epochs = self.epochs(b), 0.0
+        energy_j = time_s = 0.0
+        excess, point = NOTHING, points[-1]
+        weights = self.scenario.weights.hurried() if in_time.hurry else self.scenario.weights
+        hurried = in_time.hurry or in_time.slowdown == 1
+        cost = 0.0
+        while epochs < min(needed, most) and not self._ends(planned, in_time, epochs, cost, now_s + time_s):
+            slowdown = in_time.slowdown_at(now_s + time_s, epochs, most, points[-1].time_s)
+            point = self.limit(b, slowdown)
+            part, epoch = min(1.0, min(needed, most) - epochs), self.scenario.epoch(point)
+            if b not in self.profiles and not hurried:
+                seen = self.profile(b)
+                excess = Epoch(seen.energy_j - epoch.energy_j, seen.time_s - epoch.time_s, seen.cost - epoch.cost)
+                energy_j, time_s = energy_j + excess.energy_j, time_s + excess.time_s
+            energy_j, time_s = energy_j + part * epoch.energy_j, time_s + part * epoch.time_s
+            epochs, cost = epochs + part, cost + part * weights.cost(epoch.energy_j, epoch.time_s)
+        return Run(
+            b,
+            point.limit_w,
+            epochs,
+            epochs >= needed,
+            energy_j,
+            time_s,
+            self.scenario.weights.cost(energy_j, time_s),
+            self.scenario.epoch(point).cost,
+            excess,
+            math.nan,
+            math.nan,
+        )
+
+    def _ends(self, planned: PlannedAttempt, in_time: InTime, epochs: float, cost: float, now_s: float) -> bool:
+        """Whether the attempt is given up before its next epoch (``training/bound.py``)."""
+        if not planned.bounded:
+            return False
+        if in_time.reserve_s and in_time.finish_by_s is not None and now_s > in_time.finish_by_s - in_time.reserve_s:
+            return True
+        dear = planned.max_epoch_cost is not None and epochs > 0 and cost / epochs > planned.max_epoch_cost
+        bound = math.inf if planned.bound_cost is None else planned.bound_cost
+        most = math.inf if planned.bound_epochs is None else planned.bound_epochs
+        return dear or epochs + 1 > most + 1e-9 or (epochs > 0 and cost + cost / epochs > bound)
+
+
+def fastest(scenario: Scenario) -> int:
+    """The batch size whose training at full power is the fastest in expectation."""
+    return min(scenario.arms, key=lambda b: scenario.success_epochs(b) * scenario.full_power(b).time_s)
+
+
+def play(task: tuple[Pair, float, float, str, int, int]) -> dict[str, Any]:
+    """Lateness, energy and time of one policy on one pair and seed."""
+    pair, eta, factor, who, recurrences, seed = task
+    scenario = Scenario(pair, eta)
+    b = fastest(scenario)
+    fastest_s = scenario.success_epochs(b) * scenario.full_power(b).time_s
+    ends_s = factor * fastest_s
+    host, late, energy_j, time_s, missed = Host(scenario, seed), list[bool](), list[float](), list[float](), 0
+    job = scenario.job(policy="zeus" if who == PAPER else "knowledge_gradient")
+    writer, belief = Writer(job, scenario), prior(job)
+    for t in range(recurrences):
+        runs = list[Run]()
+        if who == FASTEST:
+            while not runs or not (runs[-1].reached or len(runs) > 9):
+                planned = PlannedAttempt(batch_size=b, phase="incumbent", why="")  # type: ignore[arg-type]
+                runs.append(host.train(replace(planned, in_time=InTime(slowdown=1.0)), 0.0))
+        else:
+            decision = choose(
+                job,
+                belief,
+                profiles=[s for samples in host.profiles.values() for s in samples] if who != PAPER else (),
+                device=scenario.device,
+                seed=decision_seed(writer.job_id, writer.number + 1, seed),
+                finish_by_s=ends_s if who == OURS else None,
+            )
+            for attempt in decision.chances:
+                runs.append(host.train(attempt, math.fsum(r.time_s for r in runs)))
+                trial = writer.open(decision, attempt, len(runs), ti_id=f"{t}")
+                belief = learn(belief, writer.close(trial, runs[-1]))
+                if runs[-1].reached:
+                    break
+        spent_s = math.fsum(r.time_s for r in runs)
+        late.append(spent_s > ends_s)
+        energy_j.append(math.fsum(r.energy_j for r in runs))
+        time_s.append(spent_s / fastest_s)
+        missed += not runs[-1].reached
+    return {
+        "pair": pair.name,
+        "factor": factor,
+        "who": who,
+        "late": fmean(late),
+        "late_settled": fmean(late[SETTLED:]),
+        "energy_j": math.fsum(energy_j),
+        "energy_settled_j": math.fsum(energy_j[SETTLED:]),
+        "time": fmean(time_s),
+        "missed": missed,
+    }
+
+
+def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row per factor and policy: over pairs and seeds, and the worst pair's lateness."""
+    rows = []
+    for factor, who in dict.fromkeys((f["factor"], f["who"]) for f in found):
+        pairs = list(dict.fromkeys(f["pair"] for f in found))
+        mine = {p: [f for f in found if (f["pair"], f["factor"], f["who"]) == (p, factor, who)] for p in pairs}
+        base = {p: [f for f in found if (f["pair"], f["factor"], f["who"]) == (p, factor, FASTEST)] for p in pairs}
+
+        def ratio(p: str, name: str, mine: Any = mine, base: Any = base) -> float:
+            return math.fsum(f[name] for f in mine[p]) / math.fsum(f[name] for f in base[p])
+
+        late = {p: fmean(f["late_settled"] for f in mine[p]) for p in pairs}
+        worst = max(late, key=lambda p: late[p])
+        rows.append(
+            {
+                "factor": factor,
+                "who": who,
+                "late": fmean(f["late"] for p in pairs for f in mine[p]),
+                "late_settled": fmean(late.values()),
+                "worst_late_settled": late[worst],
+                "worst_pair": worst,
+                "energy": math.exp(fmean(math.log(ratio(p, "energy_j")) for p in pairs)),
+                "energy_settled": math.exp(fmean(math.log(ratio(p, "energy_settled_j")) for p in pairs)),
+                "time": fmean(f["time"] for p in pairs for f in mine[p]),
+                "below_target": sum(f["missed"] for p in pairs for f in mine[p]),
+            }
+        )
+    return rows
+
+
+def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of the docs."""
+    head = ["deadline", "", "late", f"late after {SETTLED} runs", "worst pair", "energy", "energy after them", "time"]
+    cells = [
+        [
+            f"{r['factor']:g} x",
+            r["who"],
+            f"{r['late']:.1%}",
+            f"{r['late_settled']:.1%}",
+            f"{r['worst_late_settled']:.1%} {r['worst_pair']}",
+            f"{r['energy'] - 1:+.1%}",
+            f"{r['energy_settled'] - 1:+.1%}",
+            f"{r['time']:.2f} x",
+        ]
+        for r in rows
+    ]
+    return "\n".join(table(head, cells)) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_selection(parser, "deadlines-report")
+    parser.add_argument("--factors", type=float, nargs="+", default=[1.1, 1.5, 2.0])
+    parser.add_argument("--recurrences", type=int, default=60)
+    parser.add_argument("--eta", type=float, default=1.0)
+    parser.set_defaults(seeds=8)
+    args, start = parser.parse_args(arguments), time.monotonic()
+    try:
+        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    tasks = [
+        (pair, args.eta, factor, who, args.recurrences, seed)
+        for factor in args.factors
+        for who in WHO
+        for pair in pairs
+        for seed in range(args.seeds)
+    ]
+    rows = report_of(list(on_all_cores(play, tasks, args.jobs)))
+    text = markdown_of(rows)
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "deadlines.json").write_text(json.dumps({"source": "simulated", "rows": rows}, indent=1) + "\n")
+    (args.out / "deadlines.md").write_text(text)
+    print(text, end="")
+    print(f"{len(pairs)} pairs, {args.seeds} seeds, eta {args.eta:g}: {time.monotonic() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Decisions of a job with a deadline or a limit to its slowdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.trial import Decision, Phase, ProfileSample
+from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
+from tests.unit.optimizer.world import SAMPLES, World, job_of
+
+NOW_S = 1e9
+EPOCHS = {16: 10.0, 32: 11.0, 64: 12.0, 128: 20.0}
+EPOCH_S = {16: 40.0, 32: 20.0, 64: 12.0, 128: 8.0}  # 400, 220, 144 and 160 s
+
+
+FRUGAL = {16: 50.0, 32: 60.0, 64: 200.0, 128: 200.0}  # [W]: 32 needs the least energy, 64 the least time
+
+
+def world(runs: int = 8, power_w: Mapping[int, float] = FRUGAL, **fields: Any) -> World:
+    """A job whose sizes are all known."""
+    made = World(job_of(*EPOCHS, default=32, policy="knowledge_gradient", max_epochs=60, eta=1.0, **fields), EPOCHS)
+    made.epoch_s = EPOCH_S
+    for _ in range(runs):
+        for b in EPOCHS:
+            made.add(b, energy_j=EPOCHS[b] * EPOCH_S[b] * power_w[b])
+    return made
+
+
+def profile(b: int, watts: dict[float, tuple[float, float]]) -> list[ProfileSample]:
+    """Samples of b: limit [W] -> (power [W] of a size that draws 200 W at full power, slowdown)."""
+    sample_s, share = EPOCH_S[b] / SAMPLES, FRUGAL[b] / 200.0
+    return [
+        ProfileSample(
+            batch_size=b,
+            limit_w=w,
+            samples=1000,
+            energy_j=1000 * sample_s * slower * power_w * share,
+            time_s=1000 * sample_s * slower,
+            steps=100,
+        )
+        for w, (power_w, slower) in watts.items()
+    ]
+
+
+LIMITS = {250.0: (200.0, 1.0), 150.0: (120.0, 1.2), 100.0: (80.0, 1.6)}
+PROFILES = [s for b in EPOCHS for s in profile(b, LIMITS)]
+
+
+def decide(made: World, room_s: float | None, **asked: Any) -> Decision:
+    finish_by_s = None if room_s is None else NOW_S + room_s
+    return made.decide(seed=1, finish_by_s=finish_by_s, now_s=NOW_S, profiles=PROFILES, **asked)
+
+
+def model_of(decision: Decision) -> int:
+    return decision.attempts[-1].batch_size
+
+
+def test_with_time_enough_the_deadline_changes_no_batch_size() -> None:
+    made = world()
+    free = made.decide(seed=1, profiles=PROFILES)
+    bound = decide(made, 1e6)
+    assert [a.batch_size for a in bound.attempts] == [a.batch_size for a in free.attempts]
+    assert all(a.in_time is None for a in free.attempts)
+    one = bound.attempts[-1].in_time
+    assert one is not None
+    assert one.finish_by_s == NOW_S + 1e6
+    assert not one.hurry
+
+
+def test_the_cheapest_that_ends_in_time_with_95_percent_runs() -> None:
+    made = world()
+    assert model_of(made.decide(seed=1)) == 32
+    times = RunTimes.of(made.job, made.belief, made.device, (), 0.0)
+    assert times is not None
+    assert min(times.most_s, key=lambda b: times.most_s[b]) == 64
+    room_s = (times.most_s[64] + times.most_s[32]) / 2
+    bound = made.decide(seed=1, finish_by_s=NOW_S + room_s, now_s=NOW_S)
+    assert model_of(bound) in {b for b in EPOCHS if times.most_s[b] <= room_s}
+    assert "95 % of its runs end within" in bound.attempts[-1].why
+
+
+def test_where_nothing_ends_in_time_the_fastest_runs_and_the_decision_says_so() -> None:
+    decision = decide(world(), 60.0)
+    last = decision.attempts[-1]
+    assert last.batch_size == 64
+    assert last.in_time is not None
+    assert last.in_time.hurry
+    assert last.in_time.slowdown == 1.0
+    assert "No known batch size ends in time: until the deadline it is 1 min 00 s." in last.why
+
+
+def test_a_deadline_that_is_past_is_no_error() -> None:
+    last = decide(world(), -5.0).attempts[-1]
+    assert "64, the fastest known to reach the target, runs." in last.why
+    assert last.batch_size == 64
+    assert "until the deadline it is 0" in last.why
+
+
+def test_the_limit_may_be_as_slow_as_the_room_allows() -> None:
+    made = world()
+    (one,) = {decide(made, 300.0).attempts[-1].in_time}
+    assert one is not None
+    assert one.time_95_s is not None
+    assert one.slowdown == pytest.approx(300.0 / one.time_95_s)
+
+
+def test_a_try_leaves_room_for_the_incumbent_or_ends_in_time_itself() -> None:
+    made = World(job_of(32, 64, default=32, policy="knowledge_gradient", max_epochs=60, eta=1.0), EPOCHS, EPOCH_S)
+    for _ in range(3):
+        made.add(32)
+    free = made.decide(seed=1)
+    assert [a.batch_size for a in free.attempts] == [64, 32]
+    times = RunTimes.of(made.job, made.belief, made.device, (), 0.0)
+    assert times is not None
+    roomy = made.decide(seed=1, finish_by_s=NOW_S + 3 * times.most_s[32], now_s=NOW_S)
+    assert [a.batch_size for a in roomy.attempts] == [64, 32]
+    tight = made.decide(seed=1, finish_by_s=NOW_S + 1.01 * times.most_s[32], now_s=NOW_S)
+    assert [a.batch_size for a in tight.attempts] == [32]
+    between = made.decide(seed=1, finish_by_s=NOW_S + 1.9 * times.most_s[32], now_s=NOW_S)
+    first = between.attempts[0].in_time
+    assert first is not None
+    if len(between.attempts) == 2 and times.most_s[64] > 1.9 * times.most_s[32]:
+        assert first.reserve_s == pytest.approx(times.most_s[32])
+
+
+def test_a_slowdown_is_against_the_fastest_known_size() -> None:
+    frugal = world(max_slowdown=1.2)
+    assert model_of(frugal.decide(seed=1)) in (64, 128), "32 takes 1.5 times as long as 64"
+    wide = world(max_slowdown=2.0)
+    last = wide.decide(seed=1).attempts[-1]
+    assert last.batch_size == 32
+    assert last.in_time is not None
+    assert last.in_time.finish_by_s is None
+    assert last.in_time.slowdown == pytest.approx(2.0 * 144 / 220, rel=0.1)
+
+
+def test_before_the_first_run_nothing_is_known() -> None:
+    made = World(job_of(32, 64, default=32, policy="knowledge_gradient"), EPOCHS, EPOCH_S)
+    (first,) = decide(made, 500.0).attempts
+    assert first.batch_size == 32
+    assert first.why.endswith("It is not known yet how long a run takes.")
+    assert first.in_time is not None
+    assert (first.in_time.finish_by_s, first.in_time.slowdown) == (NOW_S + 500.0, None)
+
+
+def test_the_paper_s_policy_chooses_as_ever_and_its_limit_knows_the_deadline() -> None:
+    made = World(job_of(32, 64, default=32, policy="zeus"), EPOCHS, EPOCH_S)
+    made.runs(12)
+    free, bound = made.decide(seed=3), made.decide(seed=3, finish_by_s=NOW_S + 50.0, now_s=NOW_S)
+    assert [a.batch_size for a in free.attempts] == [a.batch_size for a in bound.attempts]
+    assert bound.attempts[-1].in_time is not None
+    assert bound.attempts[-1].in_time.hurry
+
+
+def test_no_audit_where_the_default_is_too_slow() -> None:
+    made = world()
+    made.job = replace(made.job, audit=1.0)
+    phases = {decide(made, room).attempts[0].phase for room in (150.0, 190.0)}
+    assert Phase.AUDIT not in phases
