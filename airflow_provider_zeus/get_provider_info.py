@@ -62,6 +62,9 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [f"airflow_provider_zeus.operators.{module}" for module in _OPERATORS],
             }
         ],
+        "triggers": [
+            {"integration-name": name, "python-modules": ["airflow_provider_zeus.operators.start_trigger"]},
+        ],
         "hooks": [
             {
                 "integration-name": name,

@@ -42,6 +42,10 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
             **kwargs,
         )
 
+    def resume(self, context: Any, event: Any = None) -> Any:
+        """Train after the wait, and hand the value on as :meth:`execute` does."""
+        return self._handle_output(return_value=super().resume(context, event))
+
 
 def zeus_task(
     job: ZeusJob | Mapping[str, Any] | None = None,

@@ -45,6 +45,9 @@ class ZeusJob:
     :param finish_by: when a run has to end: a time of day (``"06:00"``, the next one after the run's ``run_after`` in
         the DAG's time zone), a datetime, or a timedelta from ``run_after``. The cheapest batch size and power limit
         that end in time with 95 % run. Backfills and tests have no deadline.
+    :param start_within: how long after its ``run_after`` a run may begin: the task waits for the start that is cheapest
+        by ``start_signal``, without a worker. A timedelta. Default: it starts at once.
+    :param start_signal: what the start goes by: ``"carbon"``, ``"price"`` or the id of a *Zeus signal*, as ``follow``.
     :param max_slowdown: how many times as long as the fastest known batch size at full power a run may take; at least
         1. Default: as long as the cheapest run takes.
     :param budget: what the runs may spend in a day, week or month (UTC): ``"50 kWh/month"``, ``"20 EUR/week"``,
@@ -89,6 +92,8 @@ class ZeusJob:
     expected_runs: int | None = None
     retrain_every: int | None = None
     finish_by: str | datetime | timedelta | None = None  # text, once the job is made
+    start_within: str | timedelta | None = None  # text, once the job is made
+    start_signal: str | None = None
     max_slowdown: float | None = None
     budget: str | Sequence[str] | None = None
     on_budget: str = "warn"
@@ -115,7 +120,8 @@ class ZeusJob:
     def __post_init__(self, peek: bool | None) -> None:
         if peek is not None:
             warnings.warn("ZeusJob(peek=...) has no effect any more: remove it.", DeprecationWarning, stacklevel=3)
-        object.__setattr__(self, "finish_by", deadline.as_text(self.finish_by))
+        for name in ("finish_by", "start_within"):
+            object.__setattr__(self, name, deadline.as_text(getattr(self, name)))
         self.check()
         if (alias := _of_alias(self.power_objective)) is not None:
             object.__setattr__(self, "power_objective", "energy")
@@ -136,6 +142,9 @@ class ZeusJob:
             elif rendered:
                 remedy = "use it in a templated field of the operator"
                 raise bad(name, value, "a template that was not rendered", remedy)
+        if self.start_within is not None and self.start_signal is None:
+            remedy = 'name what the start goes by: start_signal="carbon" or "price"'
+            raise bad("start_within", self.start_within, "says not what to wait for", remedy)
         return self
 
     @property
@@ -206,7 +215,7 @@ def _coerced(name: str, value: Any) -> Any:
         return value
 
 
-_TEXTS = ("job_id", "job_version", "data_slice", "finish_by")
+_TEXTS = ("job_id", "job_version", "data_slice", "finish_by", "start_within")
 _FLAGS = {"True": True, "true": True, "False": False, "false": False}
 _READ: dict[str, Callable[[str], Any]] = {
     "batch_sizes": int,
@@ -235,6 +244,8 @@ _LATER = {
     "expected_runs": None,
     "retrain_every": None,
     "finish_by": None,
+    "start_within": None,
+    "start_signal": None,
     "max_slowdown": None,
     "budget": None,
     "on_budget": "warn",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -130,6 +131,15 @@ def _finish_by(sizes: Any, name: str, value: Any) -> None:
         raise JobSpecError(f"ZeusJob.{error}") from None
 
 
+def _start_within(sizes: Any, name: str, value: Any) -> None:
+    try:
+        length = value is None or isinstance(deadline.parse(value), timedelta)
+    except JobSpecError:
+        length = False
+    if not length:
+        raise bad(name, value, "no length of time", "give timedelta(hours=8), or '8 h'")
+
+
 def _entries(name: str, value: Any) -> Any:
     _sequence(None, name, value)
     return value
@@ -164,6 +174,12 @@ def _learn_from(sizes: Any, name: str, value: Any) -> None:
 _ETA = "0 weighs time alone, 1 energy alone, 0.5 both"
 _MAX_POWER_W = "set it to the device's highest power limit in watts, or leave it out"
 _TEXT = ("not a text", "give a text of at least one character")
+_signal = _must(
+    lambda value: isinstance(value, str) and value != "",
+    "no name of a signal",
+    'use "carbon", "price" or the id of a Connection of type Zeus signal',
+    optional=True,
+)
 _FLAG = _must(lambda value: isinstance(value, bool), "neither True nor False", "set it to True or False")
 CHECKS: dict[str, Check] = {
     "batch_sizes": _batch_sizes,
@@ -187,6 +203,8 @@ CHECKS: dict[str, Check] = {
         optional=True,
     ),
     "finish_by": _finish_by,
+    "start_within": _start_within,
+    "start_signal": _signal,
     "max_slowdown": _must(
         lambda value: _finite(value) and value >= 1,
         "not a number of at least 1",
@@ -218,12 +236,7 @@ CHECKS: dict[str, Check] = {
     "gpu_lock": _one_of(GPU_LOCKS),
     "power_limits_w": _limits,
     "power_objective": _objective,
-    "follow": _must(
-        lambda value: isinstance(value, str) and value != "",
-        "no name of a signal",
-        'use "carbon", "price" or the id of a Connection of type Zeus signal',
-        optional=True,
-    ),
+    "follow": _signal,
     "max_power_w": _must(
         lambda value: _finite(value) and value > 0, "not a positive number of watts", _MAX_POWER_W, optional=True
     ),

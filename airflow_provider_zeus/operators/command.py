@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
 from airflow_provider_zeus.operators.launcher_args import processes_of
 from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.starts_later import StartsLater
 from airflow_provider_zeus.training.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _BASIC_VARIABLES = re.compile(
 )
 
 
-class ZeusCommandOperator(BaseOperator):
+class ZeusCommandOperator(StartsLater, BaseOperator):
     """Runs a command with a batch size from the store, and reports to the store what it cost.
 
     The command finds its plan by ``ZeusRun.from_env()``. With ``run.train(fn)`` it runs both attempts of a recurrence
@@ -87,6 +88,14 @@ class ZeusCommandOperator(BaseOperator):
             check_divisible(arguments(command), job)
 
     def execute(self, context: Context) -> str:
+        """Wait for a cheaper start where the job does, ask the store, run the command, report."""
+        self.wait_for_start(context, part=self._part())
+        return self.train_now(context)
+
+    def _part(self) -> str | None:
+        return job_part(self.job_id_by, {"command": self.command, "cwd": self.cwd, **(self.env or {})})
+
+    def train_now(self, context: Context) -> str:
         """Ask the store, run the command once or once per attempt, report; return the last line of its output."""
         from airflow_provider_zeus.operators.recurrence import Recurrence
         from airflow_provider_zeus.operators.supervise import supervise
@@ -100,8 +109,7 @@ class ZeusCommandOperator(BaseOperator):
         check_divisible(command, job)
         folder = os.path.dirname(getattr(context["dag"], "fileloc", "") or "")
         cwd = self.cwd or (folder if os.path.isdir(folder) else None)
-        part = job_part(self.job_id_by, {"command": self.command, "cwd": self.cwd, **(self.env or {})})
-        recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id, part=part)
+        recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id, part=self._part())
         try:
             return supervise(recurrence, command, environ, cwd)
         finally:

@@ -134,6 +134,12 @@ def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most
         log.warning("Zeus could not push XCom %s; the trial log holds the same figures.", key, exc_info=True)
 
 
+def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str:
+    """Name of the job of a task instance; the parameters are those of :func:`ask_request`."""
+    whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
+    return whole if part is None else f"{whole}.{part}"
+
+
 def ask_request(
     job: ZeusJob,
     context: Mapping[str, Any],
@@ -156,10 +162,9 @@ def ask_request(
     data_slice = job.data_slice or context.get("partition_key") or (interval_end.isoformat() if interval_end else None)
     if data_slice is not None:  # databases take neither NUL nor surrogates as text
         data_slice = data_slice.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
-    whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
     return AskRequest(
         job=job,
-        job_id=whole if part is None else f"{whole}.{part}",
+        job_id=job_id_of(job, ti, task_id=task_id, part=part),
         ti_id=str(ti.id),
         origin=Origin(
             dag_id=ti.dag_id,

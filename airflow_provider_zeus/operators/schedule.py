@@ -32,6 +32,16 @@ def runs_left(context: Mapping[str, Any]) -> int | None:
         return None
 
 
+def interval_s(context: Mapping[str, Any]) -> float | None:
+    """Time from this run to the next one by the schedule [s]; None without a schedule of known dates."""
+    timetable, run_after = getattr(context.get("dag"), "timetable", None), context["dag_run"].run_after
+    try:
+        dates = None if timetable is None else _dates(timetable, run_after)
+        return None if dates is None else (next(dates) - run_after).total_seconds()
+    except Exception:  # of a timetable that somebody else has written
+        return None
+
+
 def _dates(timetable: Any, after: datetime) -> Iterator[datetime] | None:
     """The dates of a timetable that Airflow compares with ``end_date``."""
     expression, delta = getattr(timetable, "expression", None), getattr(timetable, "delta", None)

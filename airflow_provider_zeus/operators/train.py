@@ -13,6 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.starts_later import StartsLater
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 RUN = "run"  # the function's parameter for the run handle
 
 
-class ZeusTrainOperator(BaseOperator):
+class ZeusTrainOperator(StartsLater, BaseOperator):
     """Calls ``python_callable(run, ...)`` with a batch size from the store, and reports to the store what it cost.
 
     The function gets the run handle as ``run``, and Airflow context keys by the names of its other parameters. It is
@@ -68,6 +69,11 @@ class ZeusTrainOperator(BaseOperator):
         self._run: ZeusRun | None = None
 
     def execute(self, context: Context) -> Any:
+        """Wait for a cheaper start where the job does, ask the store, train, report."""
+        self.wait_for_start(context, part=job_part(self.job_id_by, self._arguments()))
+        return self.train_now(context)
+
+    def train_now(self, context: Context) -> Any:
         """Ask the store, train, report."""
         from airflow_provider_zeus.operators.recurrence import Recurrence
 

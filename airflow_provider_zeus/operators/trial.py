@@ -13,6 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.starts_later import StartsLater
 from airflow_provider_zeus.operators.xcoms import DECISION, HANDED_OVER, PLAN
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class ZeusTrial:
         return names[0]
 
 
-class ZeusAskOperator(BaseOperator):
+class ZeusAskOperator(StartsLater, BaseOperator):
     """Asks the store for a batch size and pushes the plan as XCom ``zeus_plan``. Made by :class:`ZeusTrial`."""
 
     template_fields: Sequence[str] = ("job", "result_path", "mapped")
@@ -178,6 +179,11 @@ class ZeusAskOperator(BaseOperator):
         return argument
 
     def execute(self, context: Context) -> None:
+        """Wait for a cheaper start where the job does, and ask the store."""
+        self.wait_for_start(context, part=job_part(self.job_id_by, self.mapped), task_id=self.trains)
+        self.train_now(context)
+
+    def train_now(self, context: Context) -> None:
         """Ask the store. Where it cannot be asked the default batch size runs, unless the job is ``strict``."""
         from airflow_provider_zeus.operators.trial_tasks import ask_for_plan
 

@@ -21,6 +21,7 @@ PARTS = {
     "dag-processor": ["dag-processor"],
     "scheduler": ["scheduler", "--skip-serve-logs"],  # the log server would listen on all addresses
 }
+TRIGGERER = "triggerer"  # where tasks defer
 AIRFLOW = [sys.executable, "-m", "airflow"]
 START_TIMEOUT_S = 120.0
 
@@ -36,7 +37,7 @@ class Site:
         """Start one of its servers."""
         with (self.home / f"{name}.log").open("ab") as out:
             self._running[name] = subprocess.Popen(
-                [*AIRFLOW, *PARTS[name]],
+                [*AIRFLOW, *PARTS.get(name, [name, "--skip-serve-logs"])],
                 env=self._env,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,

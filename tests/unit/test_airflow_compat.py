@@ -23,6 +23,8 @@ PUBLIC_NAMES = {
     "airflow.sdk.bases.decorator.task_decorator_factory",
     "airflow.sdk.log.mask_secret",  # "Masking sensitive data"
     "airflow.sdk.types.TaskInstanceKey",
+    "airflow.triggers.base.BaseTrigger",  # "Deferrable Operators & Triggers"
+    "airflow.triggers.base.TriggerEvent",
 }
 PLANTED = [
     "import airflow.models",

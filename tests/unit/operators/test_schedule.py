@@ -13,7 +13,7 @@ from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.timetables.base import DagRunInfo, TimeRestriction
 from pendulum import instance
 
-from airflow_provider_zeus.operators.schedule import MOST, runs_left
+from airflow_provider_zeus.operators.schedule import MOST, interval_s, runs_left
 
 START, DAY = datetime(2026, 3, 20, tzinfo=UTC), timedelta(days=1)
 
@@ -96,3 +96,24 @@ def test_a_timetable_that_breaks_fails_nothing(caplog: pytest.LogCaptureFixture)
     dag.timetable = SimpleNamespace(expression="no cron", timezone="Nowhere/At_all")
     assert left(dag, run) is None
     assert "could not count" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("schedule", "hours"),
+    [
+        ("@daily", 24.0),
+        ("0 */6 * * *", 6.0),
+        (timedelta(hours=36), 36.0),
+        (CronTriggerTimetable("0 2 * * *", timezone="UTC"), 2.0),
+    ],
+)
+def test_how_long_until_the_next_run(schedule: Any, hours: float) -> None:
+    context = {"dag": dag_of(schedule, None), "dag_run": SimpleNamespace(run_after=START)}
+    assert interval_s(context) == hours * 3600
+
+
+def test_without_a_schedule_of_known_dates_no_interval_is_known() -> None:
+    run = SimpleNamespace(run_after=START)
+    assert interval_s({"dag": dag_of(None, None), "dag_run": run}) is None
+    assert interval_s({"dag": SimpleNamespace(timetable=object()), "dag_run": run}) is None
+    assert interval_s({"dag_run": run}) is None

@@ -1,0 +1,64 @@
+"""The trigger of a task that waits for a cheaper start. It runs in Airflow's triggerer, beside everybody's triggers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_zeus.operators.start_time import planned
+
+REPLAN_S = 900.0  # between two looks at the forecast
+FIRST_S = 60.0  # it does not fire before: Airflow fails tasks whose wait ends while they still defer
+
+
+class ZeusStartTrigger(BaseTrigger):
+    """Fires at the cheapest start by the newest forecast, and never after ``latest_s``.
+
+    A forecast that cannot be read changes nothing: the start that is planned holds. Times are seconds since the epoch.
+
+    :param start_s: the start as planned when the task deferred.
+    :param latest_s: the latest start.
+    :param duration_s: believed duration of the run [s].
+    :param signal: what the start goes by, as ``ZeusJob.start_signal``.
+    """
+
+    def __init__(self, start_s: float, latest_s: float, duration_s: float, signal: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.start_s, self.latest_s, self.duration_s, self.signal = start_s, latest_s, duration_s, signal
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "start_s": self.start_s,
+            "latest_s": self.latest_s,
+            "duration_s": self.duration_s,
+            "signal": self.signal,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Sleep until the start, and look at the forecast anew now and then."""
+        first_s = time.time() + FIRST_S
+        while True:
+            await self._replan()
+            left_s = max(min(self.start_s, self.latest_s), first_s) - time.time()
+            if left_s <= 0:
+                break
+            await asyncio.sleep(min(left_s, REPLAN_S))
+        yield TriggerEvent({"start_s": self.start_s})  # type: ignore[no-untyped-call]
+
+    async def _replan(self) -> None:
+        """Move the start where the forecast has changed."""
+        if time.time() >= min(self.start_s, self.latest_s):
+            return
+        try:
+            start = await asyncio.to_thread(planned, self.signal, time.time(), self.latest_s, self.duration_s)
+        except Exception as error:  # of any kind: raised, it would fail the task
+            self.log.warning("Zeus: %s. The start stays as it was planned.", error)
+            return
+        if start.at_s != self.start_s:
+            self.log.info("Zeus: the forecast changed; the start moves by %+.0f s.", start.at_s - self.start_s)
+            self.start_s = start.at_s

@@ -1,0 +1,137 @@
+"""Whether a task waits for a cheaper start: how long its run takes, until when it may wait, and why."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Any
+
+from airflow_provider_zeus.airflow_compat import is_test_run
+from airflow_provider_zeus.errors import SignalError
+from airflow_provider_zeus.model.deadline import parse
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.operators.deadline import finish_by_s
+from airflow_provider_zeus.operators.schedule import interval_s
+from airflow_provider_zeus.operators.start_time import planned
+from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start
+from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.patience import bounded
+from airflow_provider_zeus.units import time_text
+
+USUAL = 8  # newest runs that say how long a run takes
+LOG_S = 8.0  # limit of reading them
+
+_WHY = {
+    NOW_IS_BEST: "now is the cheapest start",
+    NOT_WORTH_IT: "waiting would save less than 5 %",
+    TOO_LATE: "the latest start has come",
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Until when a task waits [s since the epoch], and why. ``until_s`` is None where it starts at once."""
+
+    signal: str
+    why: str
+    until_s: float | None = None
+    latest_s: float | None = None
+    duration_s: float | None = None  # believed
+    saves: float | None = None  # expected, as a share of starting at once; None: nothing, or not known
+
+    def xcom(self) -> dict[str, Any]:
+        """Value of XCom ``zeus_wait``: plain JSON."""
+        return {
+            "until": None if self.until_s is None else datetime.fromtimestamp(self.until_s, UTC).isoformat(),
+            "latest": None if self.latest_s is None else datetime.fromtimestamp(self.latest_s, UTC).isoformat(),
+            "signal": self.signal,
+            "why": self.why,
+            "saves": self.saves,
+            "duration_s": self.duration_s,
+        }
+
+
+def wait_of(
+    job: ZeusJob, context: Mapping[str, Any], *, job_id: str, conn_id: str, now_s: float | None = None
+) -> Wait | None:
+    """Whether a task waits, and until when; None for a job that never does, and for backfills and tests.
+
+    Raises nothing: any fault of a signal, or of the log, means to start at once.
+    """
+    dag_run = context["dag_run"]
+    run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
+    if job.start_within is None or run_type == "backfill" or is_test_run():
+        return None
+    signal, now_s = str(job.start_signal), time.time() if now_s is None else now_s
+    _warn_of_a_long_window(job, context)
+    try:
+        trials = bounded(lambda: open_store(conn_id).trials(job_id, last=8 * USUAL), LOG_S)
+        took = durations(trials)
+        if took is None:
+            return Wait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
+        usual_s, most_s = took
+        latest_s = _latest(job, context, most_s)
+        start = planned(signal, now_s, latest_s, usual_s)
+    except SignalError as error:
+        return Wait(signal=signal, why=f"It starts at once. {error}")
+    except Exception as error:  # of the store, or of what the DAG gives
+        return Wait(signal=signal, why=f"It starts at once: the trial log cannot be read ({type(error).__name__}).")
+    why, until_s, share = f"It starts at once: {_WHY.get(start.reason, start.reason)}.", None, None
+    if start.reason == WAITS:
+        share = start.saving / abs(start.mean_at_once) if start.mean_at_once else None
+        why, until_s = _sentence(signal, start, usual_s, share), start.at_s
+    return Wait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
+
+
+def _warn_of_a_long_window(job: ZeusJob, context: Mapping[str, Any]) -> None:
+    """Log that a run may wait for longer than until the next one."""
+    within, next_s = parse(job.start_within), interval_s(context)
+    if next_s is None or not isinstance(within, timedelta) or within.total_seconds() <= next_s:
+        return
+    log.warning(
+        "Zeus: ZeusJob.start_within = %r: longer than the %s until the next run, so two runs may wait at once, or the "
+        "next one begins late (max_active_runs). Remedy: a window shorter than the schedule's interval.",
+        job.start_within,
+        time_text(next_s),
+    )
+
+
+def _sentence(signal: str, start: Start, usual_s: float, share: float | None) -> str:
+    less = "" if share is None else f", {100 * share:.0f} % less than at once"
+    until = datetime.fromtimestamp(start.at_s, UTC)
+    return (
+        f"It waits until {until:%Y-%m-%d %H:%M} UTC: over the {time_text(usual_s)} of a run the mean of {signal} is "
+        f"expected to be {start.mean_then:.4g} instead of {start.mean_at_once:.4g}{less}."
+    )
+
+
+def _latest(job: ZeusJob, context: Mapping[str, Any], most_s: float) -> float:
+    """The latest start: the end of the window, and early enough for ``finish_by``."""
+    run_after: datetime = context["dag_run"].run_after
+    within = parse(job.start_within)
+    assert isinstance(within, timedelta)  # checked with the job
+    ends_s = (run_after + within).timestamp()
+    due_s = finish_by_s(job, context)
+    return ends_s if due_s is None else min(ends_s, due_s - most_s)
+
+
+def durations(trials: Iterable[Trial]) -> tuple[float, float] | None:
+    """(usual time of a run, time that nearly all take) [s], by the newest runs; None where none has ended."""
+    runs: dict[tuple[str, str, int], list[Trial]] = {}
+    for trial in trials:
+        runs.setdefault((trial.origin.run_id, trial.origin.task_id, trial.origin.map_index), []).append(trial)
+    ended = [each for each in runs.values() if each[-1].state.kept_model]
+    took = [sum(t.observation.time_s or 0.0 for t in each) for each in ended]
+    found = [s for s in took if s > 0][-USUAL:]
+    if not found:
+        return None
+    known = ended[-1][-1].decision.attempts[-1].in_time
+    most_s = known.time_95_s if known and known.time_95_s else 0.0
+    return median(found), max(most_s, *found)

@@ -1,0 +1,225 @@
+"""Whether a task waits for a cheaper start: by the log and the signal; every fault means to start at once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
+from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.operators import start_time, start_trigger, waiting
+from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
+from airflow_provider_zeus.operators.waiting import Wait, durations
+from airflow_provider_zeus.signals.series import Series, Step
+from airflow_provider_zeus.signals.start import WAITS, Start
+from tests.strategies import make_trial
+from tests.unit.optimizer.world import job_of
+
+HOUR_S = 3600.0
+NOW_S = datetime(2127, 1, 10, 20, tzinfo=UTC).timestamp()
+JOB = job_of(32, default=32)
+
+
+def ran(n: int, run_id: str, time_s: float | None, state: State = State.CONVERGED) -> Trial:
+    trial = make_trial(n, 32, state, job=JOB, time_s=time_s)
+    return replace(trial, origin=replace(trial.origin, run_id=run_id))
+
+
+LOG = [ran(n, f"r{n}", 1800.0 + n) for n in range(1, 4)]
+
+
+def hourly(*values: float) -> Series:
+    steps = [Step(NOW_S + i * HOUR_S, NOW_S + (i + 1) * HOUR_S, v) for i, v in enumerate(values)]
+    return Series.of("g/kWh", steps)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What is behind the borders: the log, and the signal."""
+    behind = SimpleNamespace(log=LOG, series=hourly(*[300.0] * 4, *[100.0] * 20))
+
+    def opened(*_: Any, **__: Any) -> Any:
+        if isinstance(behind.log, Exception):
+            raise behind.log
+        return SimpleNamespace(trials=lambda job_id, last: behind.log)
+
+    def read(*_: Any) -> Series:
+        if isinstance(behind.series, Exception):
+            raise behind.series
+        return behind.series
+
+    monkeypatch.setattr(waiting, "open_store", opened)
+    monkeypatch.setattr(start_time, "signal_series", read)
+    return behind
+
+
+def wait(run_type: str = "scheduled", now_s: float = NOW_S, **fields: Any) -> Wait | None:
+    job = job_of(32, default=32, **{"start_within": "8 h", "start_signal": "carbon", **fields})
+    dag_run = SimpleNamespace(run_type=run_type, run_after=datetime.fromtimestamp(NOW_S, UTC))
+    context = {"dag_run": dag_run, "dag": SimpleNamespace(timezone=UTC)}
+    return waiting.wait_of(job, context, job_id="d.train", conn_id="zeus_default", now_s=now_s)
+
+
+def test_it_waits_for_the_cheapest_hour_and_says_until_when_and_why(world: SimpleNamespace) -> None:
+    found = wait()
+    assert found is not None
+    assert found.until_s == NOW_S + 4 * HOUR_S
+    assert found.latest_s == NOW_S + 8 * HOUR_S
+    assert found.duration_s == 1802.0
+    assert found.why == (
+        "It waits until 2127-01-11 00:00 UTC: over the 30 min 02 s of a run the mean of carbon is expected to be 100 "
+        "instead of 300, 67 % less than at once."
+    )
+    assert found.xcom()["until"] == "2127-01-11T00:00:00+00:00"
+
+
+def test_never_later_than_the_deadline_allows(world: SimpleNamespace) -> None:
+    assert wait(finish_by="5 h").until_s == NOW_S + 4 * HOUR_S  # type: ignore[union-attr]
+    early = wait(finish_by="4 h")
+    assert early is not None
+    assert early.until_s is None
+    assert early.latest_s == pytest.approx(NOW_S + 4 * HOUR_S - 1803.0)
+
+
+def test_the_window_begins_with_the_run_so_a_retry_has_what_is_left_of_it(world: SimpleNamespace) -> None:
+    early = wait(start_within="5 h", now_s=NOW_S + 1 * HOUR_S)
+    late = wait(start_within="5 h", now_s=NOW_S + 6 * HOUR_S)
+    assert early is not None
+    assert late is not None
+    assert early.until_s == NOW_S + 4 * HOUR_S
+    assert late.why == "It starts at once: the latest start has come."
+
+
+@pytest.mark.parametrize(
+    ("series", "why"),
+    [
+        (hourly(*[300.0] * 4, *[290.0] * 20), "waiting would save less than 5 %"),
+        (hourly(*[100.0] * 4, *[290.0] * 20), "now is the cheapest start"),
+        (SignalError.of("carbon", "no answer"), "Signal 'carbon': no answer"),
+        (TimeoutError(), "Signal 'carbon': TimeoutError"),
+        (Series.of("g/kWh", []), "Signal 'carbon': no value for now"),
+        (hourly(300.0), "Signal 'carbon': no forecast for later"),
+    ],
+)
+def test_any_other_case_starts_at_once_and_says_why(world: SimpleNamespace, series: Any, why: str) -> None:
+    world.series = series
+    found = wait()
+    assert found is not None
+    assert found.until_s is None
+    assert found.why.startswith("It starts at once")
+    assert why in found.why
+
+
+@pytest.mark.parametrize("log", [[], StoreError("gone"), RuntimeError("odd")])
+def test_without_a_log_it_starts_at_once(world: SimpleNamespace, log: Any) -> None:
+    world.log = log
+    found = wait()
+    assert found is not None
+    assert found.until_s is None
+    assert ("no run has shown yet" if log == [] else "the trial log cannot be read") in found.why
+
+
+def test_backfills_tests_and_jobs_that_never_wait_do_not(
+    world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert wait(run_type="backfill") is None
+    assert wait(start_within=None) is None
+    monkeypatch.setattr(waiting, "is_test_run", lambda: True)
+    assert wait() is None
+
+
+def test_a_window_that_is_longer_than_the_schedule_s_interval_is_named(
+    world: SimpleNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "interval_s", lambda _: 8 * HOUR_S)
+    wait()
+    assert not caplog.messages
+    monkeypatch.setattr(waiting, "interval_s", lambda _: HOUR_S)
+    wait()
+    (said,) = caplog.messages
+    assert said.startswith("Zeus: ZeusJob.start_within = '8 h': longer than the 1 h 00 min until the next run")
+    assert "Remedy:" in said
+
+
+def test_how_long_a_run_takes_counts_all_of_its_attempts() -> None:
+    log = [ran(1, "a", 10.0, State.GIVEN_UP), ran(2, "a", 100.0), ran(3, "b", 50.0), ran(4, "c", None, State.RUNNING)]
+    assert durations(log) == (80.0, 110.0)
+    assert durations(log[3:]) is None
+    assert durations([]) is None
+
+
+def test_what_is_waited_for_has_to_be_named() -> None:
+    with pytest.raises(JobSpecError, match=r"ZeusJob\.start_within = '28800 s': says not what to wait for\. name what"):
+        job_of(32, default=32, start_within=timedelta(hours=8))
+
+
+class Clock:
+    """Time that passes when something sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s, self.slept = NOW_S, list[float]()
+
+    def time(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_s += seconds
+
+
+def fired(monkeypatch: pytest.MonkeyPatch, plans: Any, start_s: float, latest_s: float) -> tuple[float, Any, Clock]:
+    """(when the trigger fired, its event, the clock); ``plans``: seconds -> the start planned then, or an error."""
+    clock = Clock()
+
+    def planned(signal: str, now_s: float, latest_s: float, duration_s: float) -> Start:
+        found = plans(now_s)
+        if isinstance(found, Exception):
+            raise found
+        return Start(found, WAITS, 300.0, 100.0)
+
+    monkeypatch.setattr(start_trigger, "planned", planned)
+    monkeypatch.setattr(start_trigger, "time", SimpleNamespace(time=clock.time))
+    monkeypatch.setattr(start_trigger.asyncio, "sleep", clock.sleep)
+    trigger = ZeusStartTrigger(start_s, latest_s, 1800.0, "carbon")
+
+    async def first() -> Any:
+        return await anext(trigger.run())
+
+    event = asyncio.run(first())
+    return clock.now_s - NOW_S, event.payload, clock
+
+
+def test_the_trigger_fires_at_the_start_and_looks_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_s, event, clock = fired(monkeypatch, lambda _: NOW_S + 7200.0, NOW_S + 7200.0, NOW_S + 9000.0)
+    assert (at_s, event) == (7200.0, {"start_s": NOW_S + 7200.0})
+    assert max(clock.slept) == start_trigger.REPLAN_S
+
+
+def test_a_forecast_that_changes_moves_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier, _, _ = fired(monkeypatch, lambda now_s: max(now_s, NOW_S + 3600.0), NOW_S + 7200.0, NOW_S + 9000.0)
+    assert earlier == 3600.0
+    later, _, _ = fired(monkeypatch, lambda _: NOW_S + 8000.0, NOW_S + 7200.0, NOW_S + 9000.0)
+    assert later == 8000.0
+
+
+def test_it_never_fires_after_the_latest_start_nor_within_the_first_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    latest, _, _ = fired(monkeypatch, lambda _: NOW_S + 1e6, NOW_S + 7200.0, NOW_S + 9000.0)
+    assert latest == 9000.0
+    at_once, _, _ = fired(monkeypatch, lambda now_s: now_s, NOW_S + 7200.0, NOW_S + 9000.0)
+    assert at_once == start_trigger.FIRST_S
+
+
+def test_a_signal_that_fails_leaves_the_start_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_s, _, _ = fired(monkeypatch, lambda _: SignalError.of("carbon", "no answer"), NOW_S + 7200.0, NOW_S + 9000.0)
+    assert at_s == 7200.0
+
+
+def test_a_trigger_that_is_taken_over_goes_on_from_what_it_was_given() -> None:
+    path, arguments = ZeusStartTrigger(1.0, 2.0, 3.0, "carbon").serialize()
+    assert path == "airflow_provider_zeus.operators.start_trigger.ZeusStartTrigger"
+    assert ZeusStartTrigger(**arguments).serialize() == (path, arguments)
