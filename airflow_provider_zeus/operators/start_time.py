@@ -8,8 +8,10 @@ from airflow_provider_zeus.signals.start import NO_FORECAST, NO_VALUES, Start, p
 from airflow_provider_zeus.store.patience import bounded
 
 
-def planned(signal: str, now_s: float, latest_s: float, duration_s: float) -> Start:
-    """The cheapest start up to ``latest_s`` of a run of that length. Raises SignalError where the signal cannot tell.
+def planned(signal: str, now_s: float, latest_s: float, duration_s: float) -> tuple[Start, str]:
+    """(the cheapest start up to ``latest_s`` of a run of that length, unit of the signal).
+
+    Raises SignalError where the signal cannot tell.
 
     :param signal: ``"carbon"``, ``"price"`` or the id of a Connection of type *Zeus signal*.
     """
@@ -22,4 +24,4 @@ def planned(signal: str, now_s: float, latest_s: float, duration_s: float) -> St
     start = plan_start(series, series, now_s=now_s, latest_s=latest_s, duration_s=duration_s)
     if start.reason in (NO_VALUES, NO_FORECAST):
         raise SignalError.of(signal, start.reason)
-    return start
+    return start, series.unit

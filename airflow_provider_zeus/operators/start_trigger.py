@@ -55,7 +55,7 @@ class ZeusStartTrigger(BaseTrigger):
         if time.time() >= min(self.start_s, self.latest_s):
             return
         try:
-            start = await asyncio.to_thread(planned, self.signal, time.time(), self.latest_s, self.duration_s)
+            start, _ = await asyncio.to_thread(planned, self.signal, time.time(), self.latest_s, self.duration_s)
         except Exception as error:  # of any kind: raised, it would fail the task
             self.log.warning("Zeus: %s. The start stays as it was planned.", error)
             return

@@ -78,7 +78,7 @@ def wait_of(
             return Wait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
         usual_s, most_s = took
         latest_s = _latest(job, context, most_s)
-        start = planned(signal, now_s, latest_s, usual_s)
+        start, unit = planned(signal, now_s, latest_s, usual_s)
     except SignalError as error:
         return Wait(signal=signal, why=f"It starts at once. {error}")
     except Exception as error:  # of the store, or of what the DAG gives
@@ -86,7 +86,7 @@ def wait_of(
     why, until_s, share = f"It starts at once: {_WHY.get(start.reason, start.reason)}.", None, None
     if start.reason == WAITS:
         share = start.saving / abs(start.mean_at_once) if start.mean_at_once else None
-        why, until_s = _sentence(signal, start, usual_s, share), start.at_s
+        why, until_s = _sentence(signal, start, unit, usual_s, share), start.at_s
     return Wait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
 
 
@@ -103,12 +103,12 @@ def _warn_of_a_long_window(job: ZeusJob, context: Mapping[str, Any]) -> None:
     )
 
 
-def _sentence(signal: str, start: Start, usual_s: float, share: float | None) -> str:
+def _sentence(signal: str, start: Start, unit: str, usual_s: float, share: float | None) -> str:
     less = "" if share is None else f", {100 * share:.0f} % less than at once"
     until = datetime.fromtimestamp(start.at_s, UTC)
     return (
         f"It waits until {until:%Y-%m-%d %H:%M} UTC: over the {time_text(usual_s)} of a run the mean of {signal} is "
-        f"expected to be {start.mean_then:.4g} instead of {start.mean_at_once:.4g}{less}."
+        f"expected to be {start.mean_then:.4g} instead of {start.mean_at_once:.4g} {unit}{less}."
     )
 
 

@@ -73,7 +73,7 @@ def test_it_waits_for_the_cheapest_hour_and_says_until_when_and_why(world: Simpl
     assert found.duration_s == 1802.0
     assert found.why == (
         "It waits until 2127-01-11 00:00 UTC: over the 30 min 02 s of a run the mean of carbon is expected to be 100 "
-        "instead of 300, 67 % less than at once."
+        "instead of 300 g/kWh, 67 % less than at once."
     )
     assert found.xcom()["until"] == "2127-01-11T00:00:00+00:00"
 
@@ -176,11 +176,11 @@ def fired(monkeypatch: pytest.MonkeyPatch, plans: Any, start_s: float, latest_s:
     """(when the trigger fired, its event, the clock); ``plans``: seconds -> the start planned then, or an error."""
     clock = Clock()
 
-    def planned(signal: str, now_s: float, latest_s: float, duration_s: float) -> Start:
+    def planned(signal: str, now_s: float, latest_s: float, duration_s: float) -> tuple[Start, str]:
         found = plans(now_s)
         if isinstance(found, Exception):
             raise found
-        return Start(found, WAITS, 300.0, 100.0)
+        return Start(found, WAITS, 300.0, 100.0), "g/kWh"
 
     monkeypatch.setattr(start_trigger, "planned", planned)
     monkeypatch.setattr(start_trigger, "time", SimpleNamespace(time=clock.time))
