@@ -24,4 +24,4 @@ def planned(signal: str, now_s: float, latest_s: float, duration_s: float) -> tu
     start = plan_start(series, series, now_s=now_s, latest_s=latest_s, duration_s=duration_s)
     if start.reason in (NO_VALUES, NO_FORECAST):
         raise SignalError.of(signal, start.reason)
-    return start, series.unit
+    return start, series.unit.name

@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators import start_time, start_trigger, waiting
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
 from airflow_provider_zeus.operators.waiting import Wait, durations
-from airflow_provider_zeus.signals.series import Series, Step
+from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.start import WAITS, Start
 from tests.strategies import make_trial
 from tests.unit.optimizer.world import job_of
@@ -35,7 +35,7 @@ LOG = [ran(n, f"r{n}", 1800.0 + n) for n in range(1, 4)]
 
 def hourly(*values: float) -> Series:
     steps = [Step(NOW_S + i * HOUR_S, NOW_S + (i + 1) * HOUR_S, v) for i, v in enumerate(values)]
-    return Series.of("g/kWh", steps)
+    return Series.of(Unit.parse("g/kWh"), steps)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_the_window_begins_with_the_run_so_a_retry_has_what_is_left_of_it(world:
         (hourly(*[100.0] * 4, *[290.0] * 20), "now is the cheapest start"),
         (SignalError.of("carbon", "no answer"), "Signal 'carbon': no answer"),
         (TimeoutError(), "Signal 'carbon': TimeoutError"),
-        (Series.of("g/kWh", []), "Signal 'carbon': no value for now"),
+        (Series.of(Unit.parse("g/kWh"), []), "Signal 'carbon': no value for now"),
         (hourly(300.0), "Signal 'carbon': no forecast for later"),
     ],
 )
