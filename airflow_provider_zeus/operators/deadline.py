@@ -15,17 +15,21 @@ from airflow_provider_zeus.model.job import ZeusJob
 log = logging.getLogger(__name__)
 
 
+def of_another_time(context: Mapping[str, Any]) -> bool:
+    """Whether a run has data of another time: a backfill, or a test. It has no deadline and waits for nothing."""
+    run_type = context["dag_run"].run_type
+    return str(getattr(run_type, "value", run_type)) == "backfill" or is_test_run()
+
+
 def finish_by_s(job: ZeusJob, context: Mapping[str, Any]) -> float | None:
     """The deadline [s since the epoch], the same for all tries of a run; None for a run that has none.
 
-    Backfills and tests have no deadline, as their data are of another time. A deadline that is past is warned of.
+    A deadline that is past is warned of.
     """
-    dag_run = context["dag_run"]
-    run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
-    if not isinstance(job.finish_by, str) or run_type == "backfill" or is_test_run():
+    if not isinstance(job.finish_by, str) or of_another_time(context):
         return None
     zone = getattr(context.get("dag"), "timezone", None) or ZoneInfo("UTC")
-    at = deadline_of(job.finish_by, dag_run.run_after, zone)
+    at = deadline_of(job.finish_by, context["dag_run"].run_after, zone)
     if at.timestamp() <= time.time():
         log.warning(
             "Zeus: ZeusJob.finish_by = %r: %s is past, so the fastest known batch size runs at full power. Remedy: a "

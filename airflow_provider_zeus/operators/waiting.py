@@ -10,12 +10,11 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any
 
-from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.deadline import parse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.operators.deadline import finish_by_s
+from airflow_provider_zeus.operators.deadline import finish_by_s, of_another_time
 from airflow_provider_zeus.operators.schedule import interval_s
 from airflow_provider_zeus.operators.start_time import planned
 from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start
@@ -65,9 +64,7 @@ def wait_of(
 
     Raises nothing: any fault of a signal, or of the log, means to start at once.
     """
-    dag_run = context["dag_run"]
-    run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
-    if job.start_within is None or run_type == "backfill" or is_test_run():
+    if job.start_within is None or of_another_time(context):
         return None
     signal, now_s = str(job.start_signal), time.time() if now_s is None else now_s
     _warn_of_a_long_window(job, context)
@@ -90,10 +87,16 @@ def wait_of(
     return Wait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
 
 
+def _window(job: ZeusJob) -> timedelta:
+    within = parse(job.start_within)
+    assert isinstance(within, timedelta)  # checked with the job
+    return within
+
+
 def _warn_of_a_long_window(job: ZeusJob, context: Mapping[str, Any]) -> None:
     """Log that a run may wait for longer than until the next one."""
-    within, next_s = parse(job.start_within), interval_s(context)
-    if next_s is None or not isinstance(within, timedelta) or within.total_seconds() <= next_s:
+    next_s = interval_s(context)
+    if next_s is None or _window(job).total_seconds() <= next_s:
         return
     log.warning(
         "Zeus: ZeusJob.start_within = %r: longer than the %s until the next run, so two runs may wait at once, or the "
@@ -115,9 +118,7 @@ def _sentence(signal: str, start: Start, unit: str, usual_s: float, share: float
 def _latest(job: ZeusJob, context: Mapping[str, Any], most_s: float) -> float:
     """The latest start: the end of the window, and early enough for ``finish_by``."""
     run_after: datetime = context["dag_run"].run_after
-    within = parse(job.start_within)
-    assert isinstance(within, timedelta)  # checked with the job
-    ends_s = (run_after + within).timestamp()
+    ends_s = (run_after + _window(job)).timestamp()
     due_s = finish_by_s(job, context)
     return ends_s if due_s is None else min(ends_s, due_s - most_s)
 

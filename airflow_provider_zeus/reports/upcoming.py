@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
@@ -31,8 +32,13 @@ class Upcoming:
     epochs: Estimate
     energy_j: Estimate
     time_s: Estimate
-    time_95_s: float | None = None  # that 95 % of such runs take at most, at full power; of a job with a deadline
     room_s: float | None = None  # from the newest run's begin to its deadline: the next one is decided with as much
+
+    @property
+    def time_95_s(self) -> float | None:
+        """Time that 95 % of such runs take at most, at full power; None for a job without a deadline."""
+        known = self.attempts[-1].in_time
+        return known.time_95_s if known else None
 
 
 def upcoming(
@@ -63,36 +69,23 @@ def upcoming(
         settings=settings,
         finish_by_s=room_s,
     )
-    planned, known = decision.attempts, decision.attempts[-1].in_time
-    time_95_s = known.time_95_s if known else None
+    planned = decision.attempts
     b = (planned[0] if planned[0].phase is Phase.AUDIT else planned[-1]).batch_size
+    decided = partial(Upcoming, attempts=planned, batch_size=b, room_s=room_s)
     weights = Weights.of(log.job, log.device)
     found = fixed(b, log, base, weights, LimitProfiles.of(profiles, log.job))
     if base.epochs is None or found is None:
         why = base.why_not if b == base.batch_size else None
         nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
-        return Upcoming(
-            attempts=planned,
-            batch_size=b,
-            limit_w=None,
-            epochs=nothing,
-            energy_j=nothing,
-            time_s=nothing,
-            time_95_s=time_95_s,
-            room_s=room_s,
-        )
+        return decided(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing)
     epochs = estimates(base.epochs.on_newest_slice(b)[:, None])[0]
     newest = log.belief().slice_size
     size = newest[1] if newest else None
-    return Upcoming(
-        attempts=planned,
-        batch_size=b,
+    return decided(
         limit_w=found.limit_w,
         epochs=epochs,
         energy_j=epochs.times(found.epoch_cost(size, ENERGY), "no energy was measured at this batch size"),
         time_s=epochs.times(found.epoch_cost(size, TIME), "no time was measured at this batch size"),
-        time_95_s=time_95_s,
-        room_s=room_s,
     )
 
 

@@ -68,3 +68,15 @@ def log_of(job_id: str) -> list[Trial]:
     from airflow_provider_zeus.store import open_store
 
     return open_store().trials(job_id)
+
+
+# A script that trains as any host can, and reaches its target in the fourth epoch.
+SCRIPT = """
+from airflow_provider_zeus.training.run import ZeusRun
+def train(run):
+    for epoch in run.epochs():
+        for _ in range(5000 // run.batch_size):
+            run.step()
+        run.report(accuracy=0.9 * (epoch + 1) / 4)
+ZeusRun.from_env().train(train)
+"""

@@ -16,20 +16,10 @@ from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators import deadline
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.trial import ZeusTrial
-from tests.integration.jobs import job, log_of, zeus_dag
+from tests.integration.jobs import SCRIPT, job, log_of, zeus_dag
 
 START, ROOT = datetime(2026, 1, 1, tzinfo=UTC), Path(__file__).parents[2]
 SPEC = {"policy": "knowledge_gradient", "finish_by": timedelta(hours=2), "eta": 1.0}
-
-SCRIPT = """
-from airflow_provider_zeus.training.run import ZeusRun
-def train(run):
-    for epoch in run.epochs():
-        for _ in range(5000 // run.batch_size):
-            run.step()
-        run.report(accuracy=0.9 * (epoch + 1) / 4)
-ZeusRun.from_env().train(train)
-"""
 
 
 @pytest.fixture(autouse=True)

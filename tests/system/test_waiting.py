@@ -14,21 +14,13 @@ import pytest
 
 from airflow_provider_zeus.store.sql.store import SqlStore
 from demo.api import part
+from tests.integration.jobs import SCRIPT
 from tests.system.servers import TRIGGERER, Site, airflow, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DAGS = {"wait_function": "train", "wait_command": "train", "wait_trial": "zeus_ask"}  # DAG -> the task that waits
 STEP_S = 60
-SCRIPT = """
-from airflow_provider_zeus.training.run import ZeusRun
-def train(run):
-    for epoch in run.epochs():
-        for _ in range(5000 // run.batch_size):
-            run.step()
-        run.report(accuracy=0.9 * (epoch + 1) / 4)
-ZeusRun.from_env().train(train)
-"""
 
 
 @pytest.fixture(scope="module")

@@ -120,11 +120,11 @@ def test_a_try_leaves_room_for_the_incumbent_or_ends_in_time_itself() -> None:
     assert [a.batch_size for a in roomy.attempts] == [64, 32]
     tight = made.decide(seed=1, finish_by_s=NOW_S + 1.01 * times.most_s[32], now_s=NOW_S)
     assert [a.batch_size for a in tight.attempts] == [32]
-    between = made.decide(seed=1, finish_by_s=NOW_S + 1.9 * times.most_s[32], now_s=NOW_S)
-    first = between.attempts[0].in_time
-    assert first is not None
-    if len(between.attempts) == 2 and times.most_s[64] > 1.9 * times.most_s[32]:
-        assert first.reserve_s == pytest.approx(times.most_s[32])
+    assert times.most_s[64] > times.most_s[32], "less is known of 64"
+    between = times._replace(room_s=(times.most_s[32] + times.most_s[64]) / 2)
+    assert between.reserve_s(64, 32) == times.most_s[32]
+    assert times._replace(room_s=times.most_s[64]).reserve_s(64, 32) == 0, "it ends in time itself"
+    assert times._replace(room_s=times.most_s[32] / 2).reserve_s(64, 32) == 0, "nothing does"
 
 
 def test_a_slowdown_is_against_the_fastest_known_size() -> None:
