@@ -37,7 +37,11 @@ os.environ.update(
 (_HOME / "dags").mkdir()
 
 
-settings.register_profile("any host", deadline=None)  # how long an example takes says how busy the host is
+# How long an example takes says how busy the host is. Each run draws other examples; more of them at once:
+# pytest --hypothesis-profile thorough
+settings.register_profile("thorough", deadline=None, max_examples=1000)
+settings.register_profile("few", deadline=None, max_examples=15)
+settings.register_profile("any host", deadline=None, max_examples=50)
 settings.load_profile("any host")
 
 gc.disable()  # while all tests are imported

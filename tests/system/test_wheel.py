@@ -182,7 +182,7 @@ def site(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Site:
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv/bin/python"
     constraints = ROOT / "constraints" / f"constraints-{version('apache-airflow')}.txt"
-    _run(python, "-m", "pip", "install", "-q", "-c", constraints, built.wheel)
+    _run(python, "-m", "pip", "install", "-q", "--no-compile", "-c", constraints, built.wheel)
     settings = {
         "AIRFLOW_HOME": str(folder / "home"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "True",
