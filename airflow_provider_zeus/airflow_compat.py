@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow.models.dag import DagModel as DagModel
     from airflow.models.dag import DagTag as DagTag
     from airflow.models.log import Log as Log
+    from airflow.models.xcom import XComModel as XComModel
     from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
     from airflow.sdk.bases.decorator import get_unique_task_id as get_unique_task_id
     from airflow.sdk.definitions._internal.contextmanager import DagContext as DagContext
@@ -68,6 +69,7 @@ INTERNALS = {
     "MetastoreBackend": "airflow.secrets.metastore",
     **dict.fromkeys(("DagModel", "DagTag"), "airflow.models.dag"),  # public way: GET /api/v2/dags, which needs a token
     "Log": "airflow.models.log",  # public way: none yet for a plugin's audit lines
+    "XComModel": "airflow.models.xcom",  # public way: none yet for a plugin
     "create_session": "airflow.utils.session",
     # Tasks and DAGs.
     "determine_kwargs": _DECORATOR,  # public way: an export of airflow.sdk

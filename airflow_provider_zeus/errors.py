@@ -48,6 +48,10 @@ class SignalError(ZeusError, RuntimeError):
         return cls(f"Signal {signal!r}: {problem}. Correct or define its Connection (docs/signals.md).")
 
 
+class NoSignalError(SignalError):
+    """No Connection of a signal is defined."""
+
+
 class DeviceError(ZeusError, RuntimeError):
     """A device refuses a call or cannot be found; the training continues with what can be measured."""
 

@@ -42,9 +42,9 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
             **kwargs,
         )
 
-    def resume(self, context: Any, event: Any = None) -> Any:
+    def resume(self, context: Any, event: Any = None, since_s: float | None = None) -> Any:
         """Train after the wait, and hand the value on as :meth:`execute` does."""
-        return self._handle_output(return_value=super().resume(context, event))
+        return self._handle_output(return_value=super().resume(context, event, since_s))
 
 
 def zeus_task(

@@ -14,7 +14,14 @@ MOST_RETURNED = 4096  # characters of the JSON that a training function returned
 MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
 _MOST_GPUS = 1000
 _MOST_PHASE = 50  # characters
-_TEXTS = {"device_model": MOST_TEXT, "energy_source": MOST_TEXT, "gpu_uuid": 10_000}  # of all GPUs, joined
+_TEXTS = {
+    "device_model": MOST_TEXT,
+    "energy_source": MOST_TEXT,
+    "gpu_uuid": 10_000,  # of all GPUs, joined
+    "price_currency": 12,
+    "price_source": 200,
+    "g_co2e_source": 200,
+}
 _FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE})
 
 

@@ -226,6 +226,14 @@ class Observation:
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
     returned: str | None = field(default=None, metadata=OMIT_EMPTY)
     # JSON of what the training function returned, for ``run.previous``; on no page
+    price_per_kwh: float | None = field(default=None, metadata=OMIT_EMPTY)
+    # mean over the hours in which the energy was drawn, as known when the attempt ended: a later price changes no cost
+    price_currency: str | None = field(default=None, metadata=OMIT_EMPTY)
+    price_source: str | None = field(default=None, metadata=OMIT_EMPTY)
+    price_at_once: float | None = field(default=None, metadata=OMIT_EMPTY)  # the same, had the run not waited
+    g_co2e_per_kwh: float | None = field(default=None, metadata=OMIT_EMPTY)  # as the price
+    g_co2e_source: str | None = field(default=None, metadata=OMIT_EMPTY)
+    g_co2e_at_once: float | None = field(default=None, metadata=OMIT_EMPTY)
     reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None; BATCH_SIZE -> bypassed
 
     @property

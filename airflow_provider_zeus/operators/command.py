@@ -109,7 +109,9 @@ class ZeusCommandOperator(StartsLater, BaseOperator):
         check_divisible(command, job)
         folder = os.path.dirname(getattr(context["dag"], "fileloc", "") or "")
         cwd = self.cwd or (folder if os.path.isdir(folder) else None)
-        recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id, part=self._part())
+        recurrence = Recurrence.open(
+            job, context, conn_id=self.zeus_conn_id, part=self._part(), waited_since_s=self.waited_since_s
+        )
         try:
             return supervise(recurrence, command, environ, cwd)
         finally:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
@@ -16,6 +17,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
 from airflow_provider_zeus.operators.asking import ask
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.deadline import finish_by_s
+from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
 from airflow_provider_zeus.operators.mapped import warn_of_sharing
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import runs_left
@@ -48,7 +50,15 @@ class Recurrence:
     decision: Mapping[str, Any]  # XCom ``zeus_decision``
 
     @classmethod
-    def open(cls, job: ZeusJob, context: Mapping[str, Any], *, conn_id: str, part: str | None = None) -> Recurrence:
+    def open(
+        cls,
+        job: ZeusJob,
+        context: Mapping[str, Any],
+        *,
+        conn_id: str,
+        part: str | None = None,
+        waited_since_s: float | None = None,
+    ) -> Recurrence:
         """Open the device and ask the store for a batch size.
 
         Where the store cannot be asked, the job's default batch size runs and its cost is stored later; a ``strict``
@@ -56,6 +66,7 @@ class Recurrence:
         would keep the GPU.
 
         :param part: end of the job's id, by the mapped value (``job_id_by``).
+        :param waited_since_s: since when the task waited for a cheaper start [s since the epoch]; None: it did not.
         """
         if supervisor() is not None and not is_test_run():  # in dag.test() the parent is the user's own process
             die_with_parent()
@@ -96,8 +107,13 @@ class Recurrence:
             state_dir=config.state_dir,
             left_s=left_s,
             reopen=reopen,
+            prices=HourPrices(
+                began_s=asked.trial.opened_at or time.time(),
+                waited_since_s=waited_since_s,
+                read=partial(read_signal, keeper=store),
+            ),
         )
-        plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device, signal=followed(job))
+        plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device, signal=followed(job, store))
         return cls(plan=plan, device=device, reporter=reporter, decision=decision)
 
     def run(self) -> ZeusRun:

@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial
+from airflow_provider_zeus.operators.hour_prices import PRICED_S, HourPrices
 from airflow_provider_zeus.operators.run_rows import RunRows, planned_of
 from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
 from airflow_provider_zeus.printable import visible
@@ -41,6 +42,7 @@ class ResultReporter:
     :param first: trial of the plan's first attempt.
     :param left_s: seconds that this run may still wait.
     :param reopen: opens the store, or raises StoreError.
+    :param prices: puts the prices of its hours into the end of an attempt; None: no hours are priced.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class ResultReporter:
         state_dir: Path,
         left_s: float = RUN_S,
         reopen: Callable[[], Store] | None = None,
+        prices: HourPrices | None = None,
     ) -> None:
+        self._prices = prices
         self._port, self._first, self._state_dir = port, first, state_dir
         self._rows = RunRows(store, first, lease_s=lease_s, reopen=reopen)
         self._thread = StoreThread(self._take)
@@ -72,7 +76,8 @@ class ResultReporter:
         if stops_the_task(sys.exc_info()[1]):
             self.hurry()
         if line.kind == "end":
-            self._ends.append((line, self._end(line.attempt, line)))
+            line = self._priced(line)
+            self._ends.append((line, self._end(line.attempt or 0, line)))
         elif all((end.start_id, end.attempt) != (line.start_id, line.attempt) for end, _ in self._ends):
             queued = self._thread.put(line)
             if line.kind == "attempt":
@@ -94,6 +99,19 @@ class ResultReporter:
                 log.log(level, "Zeus could not write to its store: %s It is tried again.", error)
             self._failing = True
             raise
+
+    def _priced(self, line: ResultLine) -> ResultLine:
+        """The end with the prices of its hours; asks no signal while the task is being stopped."""
+        if self._prices is None:
+            return line
+        begun_s = time.monotonic()
+        try:
+            return self._prices.priced(line, 0.0 if self.stopped else min(PRICED_S, self._left_s / 4))
+        except BaseException:  # raised by a signal handler
+            self.hurry()
+            raise
+        finally:
+            self._left_s = max(self._left_s - (time.monotonic() - begun_s), 0.0)
 
     def _end(self, attempt: int, line: ResultLine) -> str | None:
         """Store an attempt's end. Where the store does not take it in time, return the place where it is kept."""

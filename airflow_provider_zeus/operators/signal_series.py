@@ -13,6 +13,7 @@ key is the Connection's password, and ``host`` replaces its host, for a mirror. 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -22,8 +23,9 @@ from dataclasses import fields
 from functools import reduce
 from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError, SignalError
+from airflow_provider_zeus.errors import JobSpecError, NoSignalError, SignalError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.kept_series import Keeper, kept_series
 from airflow_provider_zeus.signals.follow import AHEAD_S, Followed
 from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed
 from airflow_provider_zeus.signals.presets import Preset, preset
@@ -42,16 +44,18 @@ _LAYOUT = frozenset(f.name for f in fields(Layout))
 log = logging.getLogger(__name__)
 
 
-def followed(job: ZeusJob) -> Followed | None:
+def followed(job: ZeusJob, keeper: Keeper | None = None) -> Followed | None:
     """The series that the power limit of a run follows; None where the job follows none, or none can be read.
 
     That is logged with the remedy; a ``strict`` job raises SignalError.
+
+    :param keeper: keeps the series of services, as for :func:`signal_series`.
     """
     if job.follow is None:
         return None
     now_s = time.time()
     try:
-        series = bounded(lambda: signal_series(str(job.follow), now_s - BACK_S, now_s + AHEAD_S), ALL_S)
+        series = bounded(lambda: signal_series(str(job.follow), now_s - BACK_S, now_s + AHEAD_S, keeper), ALL_S)
         found = Followed.of(str(job.follow), series, now_s)
         if found is None:
             raise SignalError.of(str(job.follow), "the week before now has a gap, or its mean is not above 0")
@@ -64,11 +68,13 @@ def followed(job: ZeusJob) -> Followed | None:
         return None
 
 
-def signal_series(signal: str, start_s: float, end_s: float) -> Series:
+def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | None = None) -> Series:
     """The series of a signal for a span [s since the epoch]: ``"price"``, ``"carbon"``, or the id of a Connection.
 
     ``"price"`` without a Connection ``zeus_price`` is ``[zeus] tariff``. Raises SignalError that names the remedy, and
     never what the Connection holds.
+
+    :param keeper: keeps the series of services, so that one task asks for all, and the past is remembered.
     """
     from airflow.sdk import BaseHook
 
@@ -79,12 +85,16 @@ def signal_series(signal: str, start_s: float, end_s: float) -> Series:
         except Exception:  # Airflow's errors of a Connection that is not there differ by version
             tariff = of_airflow("tariff") if signal == "price" else ""
             if not tariff.strip():
-                raise SignalError.of(signal, f"there is no Connection {conn_id!r} of type 'Zeus signal'") from None
+                raise NoSignalError.of(signal, f"there is no Connection {conn_id!r} of type 'Zeus signal'") from None
             return Tariff.parse(json.loads(tariff)).series(start_s, end_s)
-        return _series(conn.extra_dejson, conn.host or "", conn.password or "", start_s, end_s)
+        extra, host, key = conn.extra_dejson, conn.host or "", conn.password or ""
+        if "tariff" in extra or "file" in extra:
+            return _series(extra, host, key, start_s, end_s)
+        what = hashlib.sha256(json.dumps([extra, host], sort_keys=True).encode()).hexdigest()[:16]
+        return kept_series(keeper, f"{conn_id}.{what}", lambda: _series(extra, host, key, start_s, end_s))
     except JobSpecError as error:
         raise SignalError.of(signal, f"Connection {conn_id!r}: {error}") from None
-    except (OSError, ValueError) as error:  # an address may hold a key: it is not repeated
+    except (OSError, ValueError) as error:  # TimeoutError too; an address may hold a key: it is not repeated
         raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({type(error).__name__})") from None
 
 

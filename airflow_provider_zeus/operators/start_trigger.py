@@ -10,8 +10,12 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_zeus.operators.start_time import planned
+from airflow_provider_zeus.signals.start import Start
+from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.patience import bounded
 
 REPLAN_S = 900.0  # between two looks at the forecast
+LOG_S = 8.0  # limit of opening the trial log
 FIRST_S = 60.0  # it does not fire before: Airflow fails tasks whose wait ends while they still defer
 
 
@@ -24,11 +28,13 @@ class ZeusStartTrigger(BaseTrigger):
     :param latest_s: the latest start.
     :param duration_s: believed duration of the run [s].
     :param signal: what the start goes by, as ``ZeusJob.start_signal``.
+    :param zeus_conn_id: of the trial log, which keeps the series of services.
     """
 
-    def __init__(self, start_s: float, latest_s: float, duration_s: float, signal: str) -> None:
+    def __init__(self, start_s: float, latest_s: float, duration_s: float, signal: str, zeus_conn_id: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.start_s, self.latest_s, self.duration_s, self.signal = start_s, latest_s, duration_s, signal
+        self.start_s, self.latest_s, self.duration_s = start_s, latest_s, duration_s
+        self.signal, self.zeus_conn_id = signal, zeus_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and arguments."""
@@ -37,6 +43,7 @@ class ZeusStartTrigger(BaseTrigger):
             "latest_s": self.latest_s,
             "duration_s": self.duration_s,
             "signal": self.signal,
+            "zeus_conn_id": self.zeus_conn_id,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -50,12 +57,19 @@ class ZeusStartTrigger(BaseTrigger):
             await asyncio.sleep(min(left_s, REPLAN_S))
         yield TriggerEvent({"start_s": self.start_s})  # type: ignore[no-untyped-call]
 
+    def _planned(self) -> tuple[Start, str]:
+        try:
+            keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), LOG_S)
+        except Exception:  # then the service is asked, and nothing is kept
+            keeper = None
+        return planned(self.signal, time.time(), self.latest_s, self.duration_s, keeper)
+
     async def _replan(self) -> None:
         """Move the start where the forecast has changed."""
         if time.time() >= min(self.start_s, self.latest_s):
             return
         try:
-            start, _ = await asyncio.to_thread(planned, self.signal, time.time(), self.latest_s, self.duration_s)
+            start, _ = await asyncio.to_thread(self._planned)
         except Exception as error:  # of any kind: raised, it would fail the task
             self.log.warning("Zeus: %s. The start stays as it was planned.", error)
             return

@@ -29,6 +29,7 @@ class StartsLater:
 
     job: Mapping[str, Any]
     zeus_conn_id: str
+    waited_since_s: float | None = None  # set by the wait; None: there was none
 
     def wait_for_start(self, context: Any, *, part: str | None, task_id: str | None = None) -> None:
         """Return where the training begins now; else defer the task: raises TaskDeferred.
@@ -47,7 +48,7 @@ class StartsLater:
         if wait is None:
             return
         log.info("Zeus: %s", wait.why)
-        push(context, WAIT, wait.xcom())
+        push(context, WAIT, wait.xcom() | {"trains": task_id or context["ti"].task_id})
         left_s = 0.0 if wait.until_s is None else wait.until_s - time.time()
         if left_s < SHORT_S:
             time.sleep(max(left_s, 0.0))
@@ -60,12 +61,14 @@ class StartsLater:
         assert wait.until_s is not None
         assert wait.latest_s is not None
         assert wait.duration_s is not None
-        trigger = ZeusStartTrigger(wait.until_s, wait.latest_s, wait.duration_s, wait.signal)
+        trigger = ZeusStartTrigger(wait.until_s, wait.latest_s, wait.duration_s, wait.signal, self.zeus_conn_id)
         net = timedelta(seconds=max(wait.latest_s - time.time(), 0.0) + NET_S)
-        self.defer(trigger=trigger, method_name="resume", timeout=net)  # type: ignore[attr-defined]
+        since = {"since_s": time.time()}
+        self.defer(trigger=trigger, method_name="resume", kwargs=since, timeout=net)  # type: ignore[attr-defined]
 
-    def resume(self, context: Any, event: Any = None) -> Any:
-        """Train, after the wait."""
+    def resume(self, context: Any, event: Any = None, since_s: float | None = None) -> Any:
+        """Train, after a wait that began at ``since_s`` [s since the epoch]."""
+        self.waited_since_s = since_s
         return self.train_now(context)  # type: ignore[attr-defined]
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:

@@ -78,7 +78,9 @@ class ZeusTrainOperator(StartsLater, BaseOperator):
         from airflow_provider_zeus.operators.recurrence import Recurrence
 
         job, part = ZeusJob.from_dict(self.job), job_part(self.job_id_by, self._arguments())
-        self._recurrence = recurrence = Recurrence.open(job, context, conn_id=self.zeus_conn_id, part=part)
+        self._recurrence = recurrence = Recurrence.open(
+            job, context, conn_id=self.zeus_conn_id, part=part, waited_since_s=self.waited_since_s
+        )
         self._run = recurrence.run()
         try:
             return self._run.train(lambda run: self._call(run, context))

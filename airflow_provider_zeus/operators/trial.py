@@ -195,6 +195,7 @@ class ZeusAskOperator(StartsLater, BaseOperator):
             result_path=self.result_path,
             conn_id=self.zeus_conn_id,
             part=job_part(self.job_id_by, self.mapped),
+            waited_since_s=self.waited_since_s,
         )
         context["ti"].xcom_push(key=PLAN, value=plan.to_json())
         context["ti"].xcom_push(key=HANDED_OVER, value=handed_over)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import BelowTargetError
+from airflow_provider_zeus.errors import BelowTargetError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.asking import ask, log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
 from airflow_provider_zeus.operators.recurrence import (
     ask_request,
     decision_xcom,
@@ -27,6 +29,7 @@ from airflow_provider_zeus.operators.signal_series import followed
 from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import DEVICE
+from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
@@ -46,12 +49,14 @@ def ask_for_plan(
     result_path: str | None,
     conn_id: str,
     part: str | None = None,
+    waited_since_s: float | None = None,
 ) -> tuple[Plan, dict[str, Any]]:
     """Return the plan of the training and the data for the teardown task. Raises JobSpecError; StoreError if strict.
 
     :param trains: task id of the operator that trains.
     :param result_path: folder for result files, shared with the host that trains; None: the result comes by XCom.
     :param part: end of the job's id, by the mapped value.
+    :param waited_since_s: since when the task waited for a cheaper start [s since the epoch]; None: it did not.
     """
     config = ZeusConfig.read()
     job = ZeusJob.from_dict(job_spec).check(rendered=True)
@@ -63,12 +68,12 @@ def ask_for_plan(
     if part is None:
         say_shared(asked)
     say_budgets(asked)
-    plan = plan_of(asked, config, state_dir=None, signal=followed(job))  # the training runs on another host
+    plan = plan_of(asked, config, state_dir=None, signal=followed(job, store))  # the training runs on another host
     log.info("Zeus: batch size %d. %s", asked.trial.batch_size, visible(asked.trial.planned.why))
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key
     folder = f"{result_path.rstrip('/')}/{key.ti_id}-{key.attempt}" if result_path else None
-    return plan, {"trial": trial_to_dict(asked.trial), "result_path": folder}
+    return plan, {"trial": trial_to_dict(asked.trial), "result_path": folder, "waited_since_s": waited_since_s}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +137,25 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     def reopen() -> Store:
         return open_store(training.conn_id, create=False)
 
+    def read(signal: str, start_s: float, end_s: float) -> Series | str | None:
+        try:
+            return read_signal(signal, start_s, end_s, reopen())
+        except StoreError:
+            return read_signal(signal, start_s, end_s, None)
+
     reporter = ResultReporter(
-        None, AirflowVariables(), first, lease_s=config.lease_s, state_dir=config.state_dir, reopen=reopen
+        None,
+        AirflowVariables(),
+        first,
+        lease_s=config.lease_s,
+        state_dir=config.state_dir,
+        reopen=reopen,
+        prices=HourPrices(
+            began_s=first.opened_at or time.time(),
+            waited_since_s=handed_over.get("waited_since_s"),
+            live=False,
+            read=read,
+        ),
     )
     folder = handed_over["result_path"] or None
     starts = starts_in_folder(Path(folder)) if folder else []

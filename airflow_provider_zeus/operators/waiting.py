@@ -18,6 +18,7 @@ from airflow_provider_zeus.operators.deadline import finish_by_s, of_another_tim
 from airflow_provider_zeus.operators.schedule import interval_s
 from airflow_provider_zeus.operators.start_time import planned
 from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start
+from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.units import time_text
@@ -69,13 +70,13 @@ def wait_of(
     signal, now_s = str(job.start_signal), time.time() if now_s is None else now_s
     _warn_of_a_long_window(job, context)
     try:
-        trials = bounded(lambda: open_store(conn_id).trials(job_id, last=8 * USUAL), LOG_S)
+        store, trials = bounded(lambda: _read(conn_id, job_id), LOG_S)
         took = durations(trials)
         if took is None:
             return Wait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
         usual_s, most_s = took
         latest_s = _latest(job, context, most_s)
-        start, unit = planned(signal, now_s, latest_s, usual_s)
+        start, unit = planned(signal, now_s, latest_s, usual_s, store)
     except SignalError as error:
         return Wait(signal=signal, why=f"It starts at once. {error}")
     except Exception as error:  # of the store, or of what the DAG gives
@@ -85,6 +86,11 @@ def wait_of(
         share = start.saving / abs(start.mean_at_once) if start.mean_at_once else None
         why, until_s = _sentence(signal, start, unit, usual_s, share), start.at_s
     return Wait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
+
+
+def _read(conn_id: str, job_id: str) -> tuple[Store, list[Trial]]:
+    store = open_store(conn_id)
+    return store, store.trials(job_id, last=8 * USUAL)
 
 
 def _window(job: ZeusJob) -> timedelta:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from airflow_provider_zeus.model.budget import Allowance, Budget, Kind
+from airflow_provider_zeus.model.trial import Observation
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +27,91 @@ class Prices:
     pue: float | None = None
     g_co2e_per_kwh: float | None = None
     currency: str = ""
+    price_from: str = ""  # who priced the hours of the runs; empty: the configuration
+    g_co2e_from: str = ""
+    unpriced: str = ""  # why money is not known though hours are priced
 
     @property
     def priced(self) -> bool:
         """Whether money is known."""
+        return not self.unpriced and self._has_price
+
+    @property
+    def _has_price(self) -> bool:
         return self.price_per_kwh is not None or self.price_per_gpu_hour is not None
+
+    @property
+    def g_per_j(self) -> float:
+        """Grams of CO2e of a joule; 0 where it is not set."""
+        return (self.g_co2e_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
 
     def per_j_and_s(self, gpus: int) -> tuple[float, float]:
         """Price of a joule, and of a second of so many GPUs; 0 where it is not set."""
         per_j = (self.price_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
         return per_j, (self.price_per_gpu_hour or 0.0) * gpus / S_PER_H
+
+    def at_the_time(self, seen: Iterable[Observation]) -> Self:
+        """The factors of attempts whose hours were priced when they ended: means over their energy.
+
+        An attempt whose hours were not priced counts with the factor that is set. Without one, or where currencies
+        differ, money is not known of their sum.
+        """
+        drawn = [o for o in seen if o.energy_j]
+        found: Self = replace(self, **self._carbon_of(drawn))
+        priced = [o for o in drawn if o.price_per_kwh is not None]
+        if not priced:
+            return found
+        currencies = {o.price_currency or "" for o in priced}
+        is_set = len(priced) < len(drawn) and self.price_per_kwh is not None
+        if self.currency and (is_set or self.price_per_gpu_hour is not None):
+            currencies.add(self.currency)
+        if len(currencies) > 1:
+            named = " and ".join(sorted(c or "(none)" for c in currencies))
+            return replace(found, unpriced=f"prices are in {named}, which cannot be added")
+        if len(priced) < len(drawn) and self.price_per_kwh is None:
+            missing = f"the hours of {len(drawn) - len(priced)} of {len(drawn)} attempts were not priced"
+            return replace(found, unpriced=f"{missing}, and [zeus] price_per_kwh is not set")
+        return replace(
+            found,
+            price_per_kwh=_mean([(o.energy_j, _or(o.price_per_kwh, self.price_per_kwh)) for o in drawn]),
+            price_from=_from([o.price_source for o in priced], len(drawn) - len(priced), "price_per_kwh"),
+            currency=currencies.pop(),
+        )
+
+    def start_saved(self, seen: Iterable[Observation]) -> tuple[float, float]:
+        """What waiting for a cheaper start saved of the energy drawn: (money, grams of CO2e); below 0: lost."""
+        money, grams = [], []
+        for o in seen:
+            kwh = (o.energy_j or 0.0) / J_PER_KWH * (self.pue or 1.0)
+            if o.price_at_once is not None and o.price_per_kwh is not None:
+                money.append(kwh * (o.price_at_once - o.price_per_kwh))
+            if o.g_co2e_at_once is not None and o.g_co2e_per_kwh is not None:
+                grams.append(kwh * (o.g_co2e_at_once - o.g_co2e_per_kwh))
+        return math.fsum(money), math.fsum(grams)
+
+    def at_once(self, seen: Sequence[Observation]) -> Self:
+        """The factors of :meth:`at_the_time` had no run waited for a cheaper start."""
+        found, kwh = self.at_the_time(seen), math.fsum(o.energy_j or 0.0 for o in seen) / J_PER_KWH * (self.pue or 1.0)
+        money, grams = self.start_saved(seen)
+        if not kwh:
+            return found
+        price, intensity = found.price_per_kwh, found.g_co2e_per_kwh
+        return replace(
+            found,
+            price_per_kwh=None if price is None else price + money / kwh,
+            g_co2e_per_kwh=None if intensity is None else intensity + grams / kwh,
+        )
+
+    def _carbon_of(self, drawn: Sequence[Observation]) -> dict[str, Any]:
+        known = [o for o in drawn if o.g_co2e_per_kwh is not None]
+        if not known:
+            return {}
+        if len(known) < len(drawn) and self.g_co2e_per_kwh is None:
+            return {}
+        return {
+            "g_co2e_per_kwh": _mean([(o.energy_j, _or(o.g_co2e_per_kwh, self.g_co2e_per_kwh)) for o in drawn]),
+            "g_co2e_from": _from([o.g_co2e_source for o in known], len(drawn) - len(known), "g_co2e_per_kwh"),
+        }
 
     def allowance(self, budget: Budget, now_s: float) -> Allowance | str:
         """The budget in the period of a time [s since the epoch]; where it cannot be converted, why."""
@@ -44,7 +120,7 @@ class Prices:
         if budget.kind is Kind.CARBON:
             if self.g_co2e_per_kwh is None:
                 return f"budget {budget.text}: set [zeus] g_co2e_per_kwh, which says what a kilowatt hour emits"
-            per_j = self.g_co2e_per_kwh * (self.pue or 1.0) / J_PER_KWH
+            per_j = self.g_per_j
         elif budget.kind is Kind.MONEY:
             if not self.priced or self.currency != budget.unit:
                 known = f"they are in {self.currency}" if self.priced and self.currency else "none is set"
@@ -64,6 +140,21 @@ def of_airflow(name: str) -> str:
     from airflow.sdk import conf
 
     return str(conf.get("zeus", name, fallback="") or "")
+
+
+def _or(value: float | None, other: float | None) -> float:
+    return value if value is not None else other or 0.0
+
+
+def _mean(drawn: Sequence[tuple[float | None, float]]) -> float:
+    return math.fsum((j or 0.0) * value for j, value in drawn) / math.fsum(j or 0.0 for j, _ in drawn)
+
+
+def _from(sources: Iterable[str | None], others: int, option: str) -> str:
+    """Who says so: "the hours it ran in (api.example.org); 3 attempts by [zeus] price_per_kwh"."""
+    names = sorted({source for source in sources if source})
+    by = f"mean of the hours in which it was drawn ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
+    return f"{by}; of {others} {'attempt' if others == 1 else 'attempts'} [zeus] {option}" if others else by
 
 
 def _number(name: str, text: str) -> float | None:

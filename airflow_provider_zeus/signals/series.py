@@ -5,11 +5,13 @@ A gap stays a gap, and what is no number is a gap: a mean over it is not known. 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import median_low
 from typing import NamedTuple, Self
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -127,9 +129,30 @@ class Series:
             found.append(step._replace(start_s=at_s))
         return found
 
+    def since(self, start_s: float) -> Self:
+        """This series without the steps that end before ``start_s``."""
+        return replace(self, steps=tuple(step for step in self.steps if step.end_s > start_s))
+
+    def to_json(self) -> str:
+        """Text to be kept; :meth:`from_json` reads it."""
+        return json.dumps([self.unit.name, self.source, self.zone, self.steps], separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote. Raises ValueError for anything else."""
+        try:
+            unit, source, zone, steps = json.loads(text)
+            read = [Step(*step) for step in steps]
+            if not all(_is_number(v) for step in read for v in step[:3]):
+                raise ValueError("a step without numbers")
+            return cls.of(Unit.parse(unit), read, source=str(source), zone=str(zone))
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError("not a series that was kept") from None
+
     def step_s(self) -> float | None:
-        """Length of the shortest step [s]; None without any."""
-        return min((s.end_s - s.start_s for s in self.steps), default=None)
+        """Usual length of a step [s], the shorter one of two; None without any. Where series meet, pieces are left."""
+        lengths = [s.end_s - s.start_s for s in self.steps]
+        return median_low(lengths) if lengths else None
 
 
 def _is_number(value: object) -> bool:

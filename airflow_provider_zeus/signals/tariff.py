@@ -72,18 +72,22 @@ class Tariff:
         return next((rule.value for rule in self.rules if rule.holds(local)), self.default)
 
     def series(self, start_s: float, end_s: float) -> Series:
-        """The prices from ``start_s`` to ``end_s``, a step for each local hour.
+        """The prices of the local hours that lie in ``start_s`` to ``end_s``, whole or in part: a step for each.
 
         Raises JobSpecError where that is too long.
         """
-        steps, at_s = [], start_s
+        steps, at_s = [], start_s - _into_hour_s(start_s, self.zone)
         while at_s < end_s:
-            local = datetime.fromtimestamp(at_s, self.zone)
-            rest_s = HOUR_S - (local.minute * 60 + local.second + local.microsecond / 1e6)
-            until_s = min(at_s + rest_s, end_s)
+            until_s = at_s + HOUR_S - _into_hour_s(at_s, self.zone)
             steps.append(Step(at_s, until_s, self.at(at_s)))
             at_s = until_s
         return Series.of(self.unit, steps, source="tariff", zone=str(self.zone))
+
+
+def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:
+    """How far into its local hour a time is [s]; the clocks of some zones are half an hour off."""
+    local = datetime.fromtimestamp(math.floor(time_s), zone)
+    return local.minute * 60 + local.second + time_s - math.floor(time_s)
 
 
 def _known(where: str, spec: Mapping[str, Any], fields: set[str]) -> None:

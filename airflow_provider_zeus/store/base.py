@@ -22,6 +22,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.wire import OMIT_EMPTY
 
+FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
 UPGRADE = "airflow zeus db upgrade"  # creates or migrates the tables of a Connection's database
 
 
@@ -207,6 +208,15 @@ class Store(Protocol):
 
     def settings(self, job_id: str) -> dict[str, Any]:
         """Live settings of a job: eta, job_version, pause_exploration, pin_batch_size; empty when none are set."""
+
+    def signal(self, name: str) -> tuple[str | None, bool]:
+        """(The series kept under a name, whether the caller is to ask the service now).
+
+        In each :data:`FRESH_S` one caller is to ask; the others take what is kept.
+        """
+
+    def keep_signal(self, name: str, series: str | None) -> None:
+        """Keep a series; None: there was no answer, so that a caller asks again after :data:`RETRY_S`."""
 
     def close(self) -> None:
         """Release connections."""

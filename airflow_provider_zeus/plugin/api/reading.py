@@ -8,11 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_provider_zeus.airflow_compat import DagModel, DagTag, create_session
+from airflow_provider_zeus.airflow_compat import DagModel, DagTag, XComModel, create_session
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, Trial, TrialKey
+from airflow_provider_zeus.operators.xcoms import WAIT
 from airflow_provider_zeus.plugin.api.caches import BeliefCache
+from airflow_provider_zeus.plugin.text.waits import Wait
 from airflow_provider_zeus.plugin.views.overview_view import DagAbout
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.store.base import Store
@@ -23,6 +25,7 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 log = logging.getLogger(__name__)
 
 MOST_PENDING = 200  # pending results read for one answer
+MOST_WAITS = 1000  # of one run
 MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
 
 _beliefs = BeliefCache()
@@ -71,6 +74,22 @@ def about_dags(dag_ids: Collection[str]) -> dict[str, DagAbout]:
         for dag_id, names in owners
         if dag_id in dag_ids
     }
+
+
+def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], Wait]:
+    """The waits for a cheaper start in a run, by the task that trains and its map index; empty where none is known."""
+    import sqlalchemy as sa
+
+    which = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == WAIT)
+    try:
+        with create_session() as session:
+            query = sa.select(XComModel.task_id, XComModel.map_index, XComModel.value).where(*which).limit(MOST_WAITS)
+            rows = session.execute(query).all()
+    except sa.exc.SQLAlchemyError:
+        log.warning("The waits of a run cannot be read.", exc_info=True)
+        return {}
+    found = ((task_id, index, Wait.read(value)) for task_id, index, value in rows)
+    return {(wait.trains or task_id, index): wait for task_id, index, wait in found if wait is not None}
 
 
 def has_older(store: Store, dag_id: str, job_id: str) -> bool:

@@ -15,6 +15,7 @@ from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.charts import run_charts as power_charts
 from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.waits import waiting
 from airflow_provider_zeus.plugin.views import costs, prices, run_view
 from airflow_provider_zeus.plugin.views.run_models import RunAnswer, RunCharts
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
@@ -45,13 +46,14 @@ def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunA
     jobs = sorted({t.job_id for t in trials})
     answer = RunAnswer(store=auth.store_name(user, store), jobs=jobs, job_id=job_id)
     if not trials:
-        note = words.left_out(store.unreadable if store else []) or run_view.NO_TRIAL
+        waits = waiting(reading.waits(dag_id, run_id))
+        note = words.left_out(store.unreadable if store else []) or waits or run_view.NO_TRIAL
         return answer.model_copy(update={"note": note, "refresh_s": reading.heartbeat_s()})
     if job_id is not None and job_id not in jobs:
         return answer.model_copy(update={"note": f"This run has no trial of a job {job_id!r}."})
     chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])
     live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
-    factors = prices.configured()
+    factors, waits_of = prices.configured(), reading.waits(dag_id, run_id)
     answer.parts = [
         run_view.part(
             own,
@@ -60,6 +62,7 @@ def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunA
             _saving(store, own, live[key[0]], pending),
             factors,
             shared=run_view.shared_job(chosen, key),
+            wait=waits_of.get(key[1:]),
         )
         for key, own in chosen.items()
     ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import Phase
+from airflow_provider_zeus.model.trial import Observation, Phase
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
-from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.runs import RunTrials
@@ -35,18 +36,24 @@ def of_job(
     count = "1 run" if savings.runs == 1 else f"{savings.runs:,} runs"
     runs = [step.run for step in savings.steps]
     about = f"of {'' if all_of else 'the newest '}{count}"
+    spent = factors.at_the_time(seen_in(runs))
     if not runs:
         return [Answer(question=COST, note=NO_RUN), _next(upcoming, source, factors, _gpus(savings))]
     return [
-        _cost(about, savings.energy.spent, savings.time.spent, source, factors, _gpus(savings)),
+        _cost(about, savings.energy.spent, savings.time.spent, source, spent, _gpus(savings)),
         _saved(savings, runs, source, factors, _gpus(savings)),
-        _next(upcoming, source, factors, _gpus(savings)),
+        _next(upcoming, source, spent, _gpus(savings)),
     ]
 
 
 def of_run(saving: RunSaving, source: Source, factors: Factors) -> Answer:
     """What a run saved."""
     return _saved(saving, saving.runs, source, factors, saving.where[1])
+
+
+def seen_in(runs: Sequence[RunTrials]) -> list[Observation]:
+    """What the attempts of runs observed."""
+    return [t.observation for run in runs for t in run.trials]
 
 
 def _gpus(savings: Savings) -> int:
@@ -85,24 +92,33 @@ def _saved(
     about = f"against batch size {found.default_batch_size}, the default, at {power}"
     if found.cost.saved.value is None:
         return Answer(question=SAVED, about=about, note=f"not known: {found.cost.saved.reason}")
-    if found.cost.saved.low == found.cost.saved.high == 0:
+    at_once, (by_start, grams) = factors.at_once(seen_in(runs)), factors.start_saved(seen_in(runs))
+    if found.cost.saved.low == found.cost.saved.high == by_start == grams == 0:
         return Answer(question=SAVED, about=about, note=ALONE)
     tiles = [
         _outcome("Energy", found.energy, words.energy, source),
         _outcome("Time", found.time, words.duration, source),
     ]
-    money = _money(found.base, runs, factors, gpus)
+    money = saved_money(found.base, runs, at_once, gpus)
     if money is not None:
-        tiles.append(_outcome("Money", money, factors.paid, source))
-    if factors.g_co2e_per_kwh is not None:
-        tiles.append(_outcome("CO₂e", found.energy, factors.emitted, source))
+        tiles.append(_outcome("Money", more(money, by_start), at_once.paid, source))
+    if at_once.g_co2e_per_kwh is not None:
+        carbon = found.energy.times(at_once.g_per_j)
+        tiles.append(_outcome("CO₂e", more(carbon, grams), grams_of, source))
     return Answer(question=SAVED, about=about, figures=tiles)
 
 
-def _money(base: Baseline, runs: Sequence[RunTrials], factors: Factors, gpus: int) -> Saved | None:
+def more(saved: Saved, by_start: float) -> Saved:
+    """What was saved with what waiting for a cheaper start saved besides."""
+    if saved.spent is None:
+        return saved
+    return replace(saved, spent=saved.spent - by_start, saved=saved.saved.plus(by_start))
+
+
+def saved_money(base: Baseline, runs: Sequence[RunTrials], factors: Factors, gpus: int) -> Saved | None:
     """What was saved in money: a sum of energy and time, as a cost is (Eq. 2). None: no price is set."""
     per_j, per_s = factors.per_j_and_s(gpus)
-    if not factors.priced or per_j + per_s == 0:
+    if not factors.priced or per_j < 0 or per_j + per_s == 0:
         return None
     found = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "")
     return found.times(per_j + per_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
@@ -11,22 +12,49 @@ from airflow_provider_zeus.reports.levers import Lever
 from airflow_provider_zeus.units import costs_as, energy_text, time_text
 
 CAPTION = "What saved it"
-TOGETHER = "Together"
+TOGETHER, START = "Together", "Start"
 
 
-def lever_table(levers: Mapping[str, Sequence[Lever]], totals: Mapping[str, Estimate], unit: str) -> Table | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """What the levers saved in money or CO2e, of which waiting for a cheaper start is one."""
+
+    name: str
+    levers: Sequence[Lever]
+    start: float  # exact: it is of the energy that was drawn
+    total: Estimate  # ``start`` counts in it
+    text: Callable[[float], str]
+
+
+def lever_table(
+    levers: Mapping[str, Sequence[Lever]],
+    totals: Mapping[str, Estimate],
+    unit: str,
+    priced: Sequence[Priced] = (),
+) -> Table | None:
     """A row for each lever and one for their sum; None where nothing was saved or lost, or none of it is known.
 
     :param levers: by "energy" [J], "time" [s] and "cost" [``unit``]; ``totals``: their sums.
+    :param priced: further columns.
     """
-    if not any(lever.saved.value for each in levers.values() for lever in each):
+    if not any(lever.saved.value for each in levers.values() for lever in each) and not any(p.start for p in priced):
         return None
     texts: dict[str, Callable[[float], str]] = {"energy": energy_text, "time": time_text, "cost": costs_as(unit)}
     names = [lever.name for lever in levers["cost"]]
-    rows = [[name, *(_cell(levers[c][i].saved, text) for c, text in texts.items())] for i, name in enumerate(names)]
-    rows.append([TOGETHER, *(_cell(totals[c], text) for c, text in texts.items())])
-    columns = ["", *(c.capitalize() for c in texts)]
-    return Table(caption=CAPTION, columns=columns, numeric=[False, True, True, True], rows=rows)
+    rows = [
+        [name, *(_cell(levers[c][i].saved, text) for c, text in texts.items())]
+        + [_cell(p.levers[i].saved, p.text) for p in priced]
+        for i, name in enumerate(names)
+    ]
+    if any(p.start for p in priced):
+        rows.append([START, *("0" for _ in texts), *(_cell(_exact(p.start), p.text) for p in priced)])
+    rows.append([TOGETHER, *(_cell(totals[c], t) for c, t in texts.items()), *(_cell(p.total, p.text) for p in priced)])
+    columns = ["", *(c.capitalize() for c in texts), *(p.name for p in priced)]
+    return Table(caption=CAPTION, columns=columns, numeric=[False, *(True for _ in columns[1:])], rows=rows)
+
+
+def _exact(value: float) -> Estimate:
+    return Estimate(value, value, value)
 
 
 def _cell(saved: Estimate, text: Callable[[float], str]) -> str:

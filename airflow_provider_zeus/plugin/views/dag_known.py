@@ -73,6 +73,13 @@ class JobAnalysis:
             marks=[*_changepoints(log), *_restarts(trials)],
         )
 
+    def levers_by(self, weights: Weights) -> Sequence[Lever]:
+        """What each lever saved, in the unit of other weights."""
+        import numpy as np
+
+        runs = [step.run for step in self.saving.steps]
+        return levers(runs, self.saving.base, LimitProfiles.of(self.profiles), weights, np.random.default_rng(0))
+
     @property
     def unit(self) -> str:
         """Of costs: J, or s where time alone counts."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import dag_charts
@@ -13,12 +15,12 @@ from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
-from airflow_provider_zeus.plugin.text.lever_text import lever_table
+from airflow_provider_zeus.plugin.text.lever_text import Priced, lever_table
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of, left_out, run_key
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts
 from airflow_provider_zeus.plugin.views.models import RunRow
-from airflow_provider_zeus.plugin.views.prices import Factors
+from airflow_provider_zeus.plugin.views.prices import Factors, grams_text
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.reports.slice_epochs import run_id
@@ -83,6 +85,7 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
             known.levers,
             {"energy": saving.energy.saved, "time": saving.time.saved, "cost": saving.cost.saved},
             saving.cost.unit,
+            priced_levers(known, factors),
         ),
         whose=known.device,
         source=known.source,
@@ -99,6 +102,26 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
             front_chart(known.front(), known.weights, known.best.batch_size if known.best else None), known.source
         ),
     )
+
+
+def priced_levers(known: JobAnalysis, factors: Factors) -> list[Priced]:
+    """What each lever saved in money and CO2e, where prices are known."""
+    runs = [step.run for step in known.saving.steps]
+    seen = headline.seen_in(runs)
+    at_once, (money, grams) = factors.at_once(seen), factors.start_saved(seen)
+    per_j, per_s = at_once.per_j_and_s(known.saving.where[1] if known.saving.where else 1)
+    found = []
+    total = headline.saved_money(known.saving.base, runs, at_once, known.saving.where[1] if known.saving.where else 1)
+    if total is not None:
+        levers = known.levers_by(Weights(per_j / (per_j + per_s), 1.0))
+        by = [replace(lever, saved=lever.saved.times(per_j + per_s)) for lever in levers]
+        whole = headline.more(total, money).saved
+        found.append(Priced(name="Money", levers=by, start=money, total=whole, text=at_once.amount))
+    if at_once.g_co2e_per_kwh is not None:
+        by = [replace(lever, saved=lever.saved.times(at_once.g_per_j)) for lever in known.levers["energy"]]
+        whole = headline.more(known.saving.energy.times(at_once.g_per_j), grams).saved
+        found.append(Priced(name="CO₂e", levers=by, start=grams, total=whole, text=grams_text))
+    return found
 
 
 def lines(known: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:

@@ -29,6 +29,8 @@ class Factors(Prices):
 
     def money(self, energy_j: float | None, time_s: float | None, gpus: int) -> Figure | None:
         """Price of the energy [J] and of the time [s] of each GPU. None: no price is set."""
+        if self.unpriced:
+            return Figure(exact=self.unpriced)
         if not self.priced:
             return None
         parts: list[float] = []
@@ -38,7 +40,7 @@ class Factors(Prices):
                 return Figure(exact="its energy is not known")
             kwh, text = self._kwh(energy_j)
             parts.append(kwh * self.price_per_kwh)
-            sums.append(f"{text} at {self.price_per_kwh:g}")
+            sums.append(f"{text} at {self.price_per_kwh:.6g}{_by(self.price_from)}")
         if self.price_per_gpu_hour is not None:
             if time_s is None:
                 return Figure(exact="its time is not known")
@@ -62,8 +64,11 @@ class Factors(Prices):
         kwh, energy = self._kwh(energy_j)
         g_per_kwh = self.g_co2e_per_kwh or 0.0
         grams = kwh * g_per_kwh
-        text = f"{three_digits(grams / 1000)} kg CO₂e" if abs(grams) >= 1000 else f"{three_digits(grams)} g CO₂e"
-        return Figure(value=grams, text=text, exact=f"{grams:,.8g} g = {energy} at {g_per_kwh:g} g/kWh")
+        return Figure(
+            value=grams,
+            text=grams_text(grams),
+            exact=f"{grams:,.8g} g = {energy} at {g_per_kwh:.6g} g/kWh{_by(self.g_co2e_from)}",
+        )
 
     def paid(self, value: float) -> Figure:
         """An amount of money."""
@@ -78,6 +83,20 @@ class Factors(Prices):
         """(Kilowatt hours that are paid for, their text)."""
         kwh = energy_j / J_PER_KWH * (self.pue or 1.0)
         return kwh, f"{kwh:,.6g} kWh{f' (PUE {self.pue:g})' if self.pue else ''}"
+
+
+def grams_text(grams: float) -> str:
+    """Grams of CO2 equivalent, or kilograms."""
+    return f"{three_digits(grams / 1000)} kg CO₂e" if abs(grams) >= 1000 else f"{three_digits(grams)} g CO₂e"
+
+
+def grams_of(grams: float) -> Figure:
+    """An amount of CO2 equivalent."""
+    return Figure(value=grams, text=grams_text(grams), exact=f"{grams:,.8g} g")
+
+
+def _by(source: str) -> str:
+    return f", {source}" if source else ""
 
 
 def factors(option: Callable[[str], str]) -> Factors:

@@ -10,6 +10,7 @@ from typing import Any
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
+from airflow_provider_zeus.plugin.text.waits import Wait
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Answer, Detail, Figure, RunRow, Source, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
@@ -52,8 +53,14 @@ def part(
     factors: Factors,
     *,
     shared: str = "",
+    wait: Wait | None = None,
 ) -> TaskPart:
-    """One part of the run. ``saving``: None while it is not known; ``shared``: that other map indexes train the job."""
+    """One part of the run.
+
+    :param saving: None while it is not known.
+    :param shared: that other map indexes train the job.
+    :param wait: for a cheaper start; None: the job does not wait.
+    """
     last, job = trials[-1], job_of(trials, live)
     (row,) = costs.rows_of(trials, job, pending)
     seen = [t.observation for t in trials if t.observation.time_s is not None]
@@ -61,6 +68,7 @@ def part(
     waiting = sum(t.key in pending for t in trials)
     empty = last.state is State.NO_DATA
     why_not = NOT_ENDED if running else WAITS if waiting else NO_DATA if empty else "nothing of it was measured"
+    factors = factors.at_the_time(t.observation for t in trials)
     ended = saving if not running and not waiting and not empty else None
     below = row.state == State.EXHAUSTED.value
     return TaskPart(
@@ -84,6 +92,7 @@ def part(
         notes=[
             *filter(None, (run_notes.bypassed(trials), shared, run_notes.untaught_run(row.run_type, job.learn_from))),
             *filter(None, [run_notes.deadline(trials)]),
+            *([] if wait is None else [wait.text(min(t.opened_at for t in trials))]),
             *_notes(trials, waiting),
         ],
         facts=words.facts(job, costs.weights_of(job, seen[-1]) if seen else None),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0007"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0008"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # separate, so that the tables may be in any database
 
 metadata = sa.MetaData()
@@ -71,6 +71,13 @@ trial = sa.Table(
     sa.Column("start_id", sa.Text),
     sa.Column("out_of_memory", sa.Boolean, nullable=False),
     sa.Column("returned", sa.Text),  # JSON of at most 4 kB: what the training function returned
+    sa.Column("price_per_kwh", sa.Double),  # mean over the hours in which the energy was drawn
+    sa.Column("price_currency", sa.Text),
+    sa.Column("price_source", sa.Text),
+    sa.Column("price_at_once", sa.Double),  # the same, had the run not waited for a cheaper start
+    sa.Column("g_co2e_per_kwh", sa.Double),
+    sa.Column("g_co2e_source", sa.Text),
+    sa.Column("g_co2e_at_once", sa.Double),
     sa.Column("reasons", sa.JSON, nullable=False),
     sa.UniqueConstraint("ti_id", "attempt", name="uq_zeus_trial_key"),
     sa.UniqueConstraint("job_id", "number", name="uq_zeus_trial_number"),
@@ -121,4 +128,12 @@ checkpoint = sa.Table(
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),  # the belief after this trial
     sa.Column("told_seq", sa.BigInteger, nullable=False),  # highest among the trials in it
     sa.Column("belief", sa.Text, nullable=False),
+)
+
+signal = sa.Table(  # series of prices and carbon intensities, asked for once for all jobs
+    "zeus_signal",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("asked_at", sa.Double, nullable=False),  # when a task last took it on to ask
+    sa.Column("series", sa.Text),  # JSON; NULL: no answer yet
 )

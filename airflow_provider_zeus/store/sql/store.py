@@ -15,7 +15,7 @@ from airflow_provider_zeus.optimizer.policy import Belief
 from airflow_provider_zeus.store import rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, PeriodSum, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, read_settings
-from airflow_provider_zeus.store.sql import checkpoints, measurements, pages
+from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, signals
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
@@ -157,6 +157,20 @@ class SqlStore:
     def settings(self, job_id: str) -> dict[str, Any]:
         """Usable live settings of a job."""
         return read_settings(self._read_setting, job_id)
+
+    def signal(self, name: str) -> tuple[str | None, bool]:
+        """The series kept under a name, and whether the caller is to ask for it now."""
+        with transaction(self._engine) as connection:  # mostly it is fresh: then no lock is needed
+            found = signals.read(connection, name, self._now(connection))
+        if not found[1]:
+            return found
+        with transaction(self._engine, write=True) as connection:
+            return signals.claim(connection, name, self._now(connection))
+
+    def keep_signal(self, name: str, series: str | None) -> None:
+        """Keep a series; None: there was no answer."""
+        with transaction(self._engine, write=True) as connection:
+            signals.keep(connection, name, series, self._now(connection))
 
     def close(self) -> None:
         """Release connections."""

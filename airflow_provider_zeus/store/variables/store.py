@@ -17,7 +17,16 @@ from typing import Any, TypeVar
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, PeriodSum, Report, Unreadable, VariablePort
+from airflow_provider_zeus.store.base import (
+    FRESH_S,
+    RETRY_S,
+    AskAnswer,
+    AskRequest,
+    PeriodSum,
+    Report,
+    Unreadable,
+    VariablePort,
+)
 from airflow_provider_zeus.store.live_settings import read_settings, variable_key
 from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
@@ -160,6 +169,23 @@ class VariableStore:
         """Usable live settings of a job."""
         return read_settings(self._port.get, job_id, batch_sizes)
 
+    def signal(self, name: str) -> tuple[str | None, bool]:
+        """The series kept under a name, and whether the caller is to ask for it now; two at once may both ask."""
+        key, now = variable_key("zeus-signal", name), self._now()
+        asked_at, series = _read(key, self._port.get(key), _kept_series) or (0.0, None)
+        due = not now - FRESH_S < asked_at <= now
+        if due:
+            self._port.set(key, json.dumps([now, series]))
+        return series, due
+
+    def keep_signal(self, name: str, series: str | None) -> None:
+        """Keep a series; None: there was no answer."""
+        key, now = variable_key("zeus-signal", name), self._now()
+        if series is None:
+            _, series = _read(key, self._port.get(key), _kept_series) or (0.0, None)
+            now -= FRESH_S - RETRY_S
+        self._port.set(key, json.dumps([now, series]))
+
     @property
     def unreadable(self) -> list[Unreadable]:
         """Trials that this object left out of its answers."""
@@ -243,6 +269,13 @@ def _names(text: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("not a list of names")
     return names
+
+
+def _kept_series(text: str) -> tuple[float, str | None]:
+    asked_at, series = json.loads(text)
+    if not isinstance(asked_at, int | float) or not isinstance(series, str | None):
+        raise ValueError("not a time and a series")
+    return float(asked_at), series
 
 
 def _beat_key(key: TrialKey) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from threading import RLock
@@ -13,6 +14,8 @@ from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import summed_with_marks
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.protocol.events import Kind, ResultLine
+
+ENDED_AT_S = "ended_at_s"  # note of an end: when the attempt ended [s since the epoch], by this host's clock
 
 log = logging.getLogger(__name__)
 Sink = Callable[[ResultLine], None]
@@ -40,7 +43,7 @@ class ResultSender:
                 fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
                 fields |= {"profile": profile, "points": points}
                 if kind == "end":
-                    fields["notes"] = live.notes
+                    fields["notes"] = {**live.notes, ENDED_AT_S: time.time()}
             self.put(ResultLine(kind=kind, start_id=self._start_id, **fields))
 
     def put(self, line: ResultLine) -> None:

@@ -176,7 +176,7 @@ def fired(monkeypatch: pytest.MonkeyPatch, plans: Any, start_s: float, latest_s:
     """(when the trigger fired, its event, the clock); ``plans``: seconds -> the start planned then, or an error."""
     clock = Clock()
 
-    def planned(signal: str, now_s: float, latest_s: float, duration_s: float) -> tuple[Start, str]:
+    def planned(signal: str, now_s: float, *_: object) -> tuple[Start, str]:
         found = plans(now_s)
         if isinstance(found, Exception):
             raise found
@@ -185,7 +185,7 @@ def fired(monkeypatch: pytest.MonkeyPatch, plans: Any, start_s: float, latest_s:
     monkeypatch.setattr(start_trigger, "planned", planned)
     monkeypatch.setattr(start_trigger, "time", SimpleNamespace(time=clock.time))
     monkeypatch.setattr(start_trigger.asyncio, "sleep", clock.sleep)
-    trigger = ZeusStartTrigger(start_s, latest_s, 1800.0, "carbon")
+    trigger = ZeusStartTrigger(start_s, latest_s, 1800.0, "carbon", "zeus_default")
 
     async def first() -> Any:
         return await anext(trigger.run())
@@ -220,6 +220,6 @@ def test_a_signal_that_fails_leaves_the_start_as_planned(monkeypatch: pytest.Mon
 
 
 def test_a_trigger_that_is_taken_over_goes_on_from_what_it_was_given() -> None:
-    path, arguments = ZeusStartTrigger(1.0, 2.0, 3.0, "carbon").serialize()
+    path, arguments = ZeusStartTrigger(1.0, 2.0, 3.0, "carbon", "zeus_default").serialize()
     assert path == "airflow_provider_zeus.operators.start_trigger.ZeusStartTrigger"
     assert ZeusStartTrigger(**arguments).serialize() == (path, arguments)

@@ -52,11 +52,15 @@ def test_days_of_a_change_of_the_clock_have_23_and_25_hours(day: tuple[int, int,
     assert night == hours - 16, "from 22 to 6 by the wall clock"
 
 
-def test_a_series_begins_and_ends_where_it_was_asked_to() -> None:
+def test_a_series_has_whole_hours_alone() -> None:
     series = Tariff.parse(SPEC).series(at(2026, 1, 5, 16, 30), at(2026, 1, 5, 18, 15))
     assert [(s.end_s - s.start_s, s.value) for s in series.steps] == [
-        (1800, pytest.approx(0.31)), (3600, pytest.approx(0.42)), (900, pytest.approx(0.42))
+        (3600, pytest.approx(0.31)), (3600, pytest.approx(0.42)), (3600, pytest.approx(0.42))
     ]  # fmt: skip
+    assert [s.start_s for s in Tariff.parse(SPEC).series(at(2026, 1, 5, 17) - 0.2, at(2026, 1, 5, 17) + 0.2).steps] == [
+        at(2026, 1, 5, 16),
+        at(2026, 1, 5, 17),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,13 @@ def test_tell_writes_every_figure(opens: Opens, clock: Clock) -> None:
     key = opens().ask(request(1)).trial.key
     clock.t += 12
     extra = {"target_value": 0.8, "excess_j": 1.0, "excess_s": 0.1, "start_id": "a", "gpu_energy_j": (700.0, 420.0)}
+    extra |= {"price_per_kwh": -0.01, "price_currency": "EUR", "price_source": "api", "price_at_once": 0.3}
+    extra |= {"g_co2e_per_kwh": 210.5, "g_co2e_source": "grid", "g_co2e_at_once": 300.0}
     told = opens().tell(key, State.EXHAUSTED, report(**extra), reason="below")
     assert (told.state, told.reason, told.told_seq, told.closed_at) == (State.EXHAUSTED, "below", 1, 1012.0)
     assert told.observation == seen(**extra)
-    assert all(getattr(told.observation, f.name) not in (None, {}) for f in fields(told.observation)[:-2])
+    names = {f.name for f in fields(told.observation)} - {"reasons", "returned"}
+    assert all(getattr(told.observation, name) is not None for name in names)
     assert only(opens()) == told
 
 

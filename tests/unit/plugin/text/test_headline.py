@@ -13,6 +13,8 @@ import pytest
 
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.text import headline, words
+from airflow_provider_zeus.plugin.text.lever_text import lever_table
+from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
 from airflow_provider_zeus.plugin.views.models import Answer, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
@@ -171,3 +173,36 @@ def test_all_attempts_of_a_run_are_moved_together() -> None:
     found = schedule_shift([first, second], TARIFF)
     assert found is not None
     assert (found.runs, found.cost_now) == (1, pytest.approx(4 * (3.5 * 0.40 + 0.5 * 0.20) / 4)), "18:30 to 22:30"
+
+
+def test_waiting_is_a_lever_of_its_own_and_all_of_them_add_up() -> None:
+    trials = [
+        replace(t, observation=replace(t.observation, price_per_kwh=0.2, price_at_once=0.5, price_currency="EUR"))
+        for t in SAVED
+    ]
+    known = JobAnalysis.of(trials, as_dataset(trials, JOB), PROFILE, {})
+    columns = dag_view.priced_levers(known, Factors(currency="EUR"))
+    (money,) = columns
+    kwh = sum(t.observation.energy_j or 0.0 for t in trials) / 3.6e6
+    assert money.start == pytest.approx(0.3 * kwh)
+    parts = [lever.saved.value for lever in money.levers]
+    assert None not in parts
+    assert money.total.value == pytest.approx(sum(p or 0.0 for p in parts) + money.start, rel=0.02)
+    table = lever_table(known.levers, dict.fromkeys(("energy", "time", "cost"), known.saving.cost.saved), "J", columns)
+    assert table is not None
+    assert table.columns == ["", "Energy", "Time", "Cost", "Money"]
+    assert [row[0] for row in table.rows] == ["Batch size", "Power limit", "Start", "Together"]
+    assert table.rows[2][1:4] == ["0", "0", "0"]
+    assert table.rows[2][4] == f"saved {0.3 * kwh:.2f} EUR"
+    saved = answers(trials, Factors(currency="EUR"))[1]
+    assert figure(saved, "Money").figure.value == pytest.approx(money.total.value)
+
+
+def test_where_the_default_alone_ran_its_waits_are_shown() -> None:
+    alone = [run(n, 32, 2.0) for n in range(1, 5)]
+    assert answers(alone)[1].note == headline.ALONE
+    waited = [
+        replace(t, observation=replace(t.observation, price_per_kwh=0.2, price_at_once=0.5, price_currency="EUR"))
+        for t in alone
+    ]
+    assert figure(answers(waited, Factors())[1], "Money").figure.value == pytest.approx(0.3 * 8)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.plugin.views import prices
 from airflow_provider_zeus.plugin.views.prices import Factors
 
@@ -75,3 +78,56 @@ def test_a_tariff_is_read_and_can_be_compared() -> None:
     assert first.tariff is not None
     assert first.tariff.at(0.0) == pytest.approx(0.31)
     assert (first == second, hash(first) == hash(second)) == (True, True), "a key of caches"
+
+
+def hour(kwh: float, price: float | None, **more: Any) -> Observation:
+    return Observation(energy_j=kwh * KWH, price_per_kwh=price, price_currency="EUR", price_source="api", **more)
+
+
+def test_what_was_priced_by_its_hours_is_not_priced_again() -> None:
+    seen = [hour(1.0, 0.1), hour(3.0, 0.5)]
+    for today in (Factors(pue=1.5), Factors(pue=1.5, price_per_kwh=99.0, currency="EUR")):
+        money = today.at_the_time(seen).money(4 * KWH, 3600.0, 1)
+        assert money is not None
+        assert money.value == pytest.approx(1.5 * (0.1 + 3 * 0.5))
+        assert money.text == "2.40 EUR"
+        assert "mean of the hours in which it was drawn (api)" in money.exact
+
+
+def test_an_attempt_without_its_hours_counts_with_the_price_that_is_set() -> None:
+    seen = [hour(1.0, 0.1), Observation(energy_j=KWH)]
+    money = Factors(price_per_kwh=0.3, currency="EUR").at_the_time(seen).money(2 * KWH, None, 1)
+    assert money is not None
+    assert money.value == pytest.approx(0.4)
+    assert "of 1 attempt [zeus] price_per_kwh" in money.exact
+
+
+def test_money_that_is_not_known_says_why() -> None:
+    some = Factors().at_the_time([hour(1.0, 0.1), Observation(energy_j=KWH)])
+    said = some.money(2 * KWH, 1.0, 1)
+    assert said is not None
+    assert (said.value, some.priced) == (None, False)
+    assert "the hours of 1 of 2 attempts were not priced, and [zeus] price_per_kwh is not set" in said.exact
+    pounds = [hour(1.0, 0.1), replace(hour(1.0, 0.1), price_currency="GBP")]
+    assert "EUR and GBP, which cannot be added" in str(Factors().at_the_time(pounds).unpriced)
+    dollars = Factors(price_per_gpu_hour=2.0, currency="USD").at_the_time([hour(1.0, 0.1)])
+    assert "EUR and USD" in dollars.unpriced
+    assert Factors(price_per_kwh=1.0, currency="USD").at_the_time([Observation(energy_j=KWH)]).currency == "USD"
+
+
+def test_carbon_by_the_hours() -> None:
+    seen = [hour(1.0, None, g_co2e_per_kwh=100.0, g_co2e_source="grid"), hour(1.0, None, g_co2e_per_kwh=300.0)]
+    carbon = Factors(g_co2e_per_kwh=9.0).at_the_time(seen).carbon(2 * KWH)
+    assert carbon is not None
+    assert carbon.value == pytest.approx(400.0)
+    assert "(grid)" in carbon.exact
+
+
+def test_what_waiting_saved_and_what_it_would_have_cost_at_once() -> None:
+    seen = [hour(2.0, 0.1, price_at_once=0.4, g_co2e_per_kwh=100.0, g_co2e_at_once=90.0), hour(2.0, 0.2)]
+    none = Factors(pue=2.0)
+    money, grams = none.start_saved(seen)
+    assert (money, grams) == (pytest.approx(2 * 2 * 0.3), pytest.approx(-2 * 2 * 10.0)), "carbon was lost"
+    then, at_once = none.at_the_time(seen), none.at_once(seen)
+    assert then.price_per_kwh == pytest.approx(0.15)
+    assert at_once.price_per_kwh == pytest.approx((2 * 0.4 + 2 * 0.2) / 4)
