@@ -122,8 +122,8 @@ def _display() -> dict[str, Any]:
         "tariff": _option(
             "string",
             "",
-            "Prices by month, day and hour as a JSON object (docs/signals.md), to show what another hour of the day "
-            "would cost. Empty: not shown.",
+            "Prices by month, day and hour as a JSON object (docs/signals.md): what another hour of the day would "
+            "cost, and what runs cost in theirs where there is no Connection zeus_price. Empty: neither.",
             '{"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31, '
             '"rules": [{"hours": "22-06", "value": 0.24}]}',
         ),

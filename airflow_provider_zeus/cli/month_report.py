@@ -5,6 +5,7 @@ Figures of different kinds are never added. What jobs saved together is drawn (`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -12,6 +13,7 @@ from html import escape
 from typing import Any
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.reports.months import SavedDraws, SavedSum, added, kind_of
 from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices
 from airflow_provider_zeus.store.base import PeriodSum
@@ -37,6 +39,7 @@ class MonthRow:
     energy_j: float | None
     time_s: float
     gpu_s: float  # time of all devices
+    drawn: tuple[Observation, ...]  # its energy, by what its hours cost
     unknown: int  # attempts that reported nothing
     saved_energy_j: Estimate
     saved_time_s: Estimate
@@ -107,29 +110,31 @@ def _row(
         time_s=sum(s.time_s or 0.0 for s in sums),
         gpu_s=sum(s.gpu_s or 0.0 for s in sums),
         unknown=unknown,
+        drawn=tuple(part for s in sums for part in s.drawn()),
         saved_energy_j=found[0],
         saved_time_s=found[1],
     )
 
 
-def money(row: MonthRow, prices: Prices) -> float | None:
-    """What a row costs; None without prices, or where its energy is not known and priced."""
+def money(row: MonthRow, prices: Prices) -> tuple[float, str] | None:
+    """(What a row costs, its currency); None without prices, or where its energy is not known and priced."""
+    prices = prices.at_the_time(row.drawn)
     per_j, per_s = prices.per_j_and_s(1)
     if not prices.priced or (row.energy_j is None and per_j):
         return None
-    return (row.energy_j or 0.0) * per_j + row.gpu_s * per_s
+    return (row.energy_j or 0.0) * per_j + row.gpu_s * per_s, prices.currency
 
 
 def co2e_g(row: MonthRow, prices: Prices) -> float | None:
     """Grams of CO2 equivalent of a row's energy; None where that or the intensity is not known."""
-    if row.energy_j is None or prices.g_co2e_per_kwh is None:
-        return None
-    return row.energy_j / J_PER_KWH * (prices.pue or 1.0) * prices.g_co2e_per_kwh
+    prices = prices.at_the_time(row.drawn)
+    return None if row.energy_j is None or prices.g_co2e_per_kwh is None else row.energy_j * prices.g_per_j
 
 
 def as_record(row: MonthRow, report: MonthReport) -> dict[str, Any]:
     """One line of the CSV file; None: not known."""
     energy, time = row.saved_energy_j, row.saved_time_s
+    paid, currency = money(row, report.prices) or (None, None)
     return {
         "month": report.month,
         "dag_id": row.dag_id,
@@ -139,8 +144,8 @@ def as_record(row: MonthRow, report: MonthReport) -> dict[str, Any]:
         "energy_kwh": _per(row.energy_j, J_PER_KWH),
         "time_h": row.time_s / S_PER_H,
         "gpu_h": row.gpu_s / S_PER_H,
-        "money": money(row, report.prices),
-        "currency": report.prices.currency if report.prices.priced else None,
+        "money": paid,
+        "currency": currency,
         "co2e_kg": _per(co2e_g(row, report.prices), 1000.0),
         **{f"saved_energy_{n}kwh": _per(getattr(energy, f), J_PER_KWH) for n, f in _ENDS},
         **{f"saved_time_{n}h": _per(getattr(time, f), S_PER_H) for n, f in _ENDS},
@@ -165,7 +170,8 @@ def as_html(report: MonthReport) -> str:
         f'content="width=device-width"><title>Zeus: {report.title}</title><style>{STYLE}</style></head><body>'
         f"<h1>{report.title}</h1><p class=note>Calendar month in UTC. Savings are against always training with each "
         "job's default batch size at full power, with 90 % intervals; figures of different sources are never added. "
-        f"Money and CO₂e are those of the prices of today.</p>{''.join(parts)}</body></html>\n"
+        "Money and CO₂e are those of the hours in which the energy was drawn, where these were priced, and otherwise "
+        f"those of the prices of today.</p>{''.join(parts)}</body></html>\n"
     )
 
 
@@ -188,11 +194,16 @@ def _spent(rows: Sequence[MonthRow], prices: Prices) -> str:
     paid, emitted = [money(r, prices) for r in rows], [co2e_g(r, prices) for r in rows]
     parts = [energy_text(sum(energies))] if energies else []
     parts.append(time_text(sum(r.time_s for r in rows)))
-    if None not in paid:
-        parts.append(f"{sum(p or 0.0 for p in paid):,.2f} {escape(prices.currency)}".strip())
+    known = [p for p in paid if p is not None]
+    if len(known) == len(paid) and len({currency for _, currency in known}) == 1:
+        parts.append(_price(math.fsum(value for value, _ in known), known[0][1]))
     if None not in emitted:
         parts.append(_carbon(sum(e or 0.0 for e in emitted)))
     return f"{', '.join(parts)}, in {_count(sum(r.runs for r in rows), 'run')} of {_count(len(rows), 'job')}"
+
+
+def _price(value: float, currency: str) -> str:
+    return f"{value:,.2f} {escape(currency)}".strip()
 
 
 def _table(rows: Sequence[MonthRow], prices: Prices) -> str:
@@ -210,7 +221,7 @@ def _cells(row: MonthRow, prices: Prices) -> str:
         f"{row.runs:,}",
         "–" if row.energy_j is None else energy_text(row.energy_j),
         time_text(row.time_s),
-        "–" if paid is None else f"{paid:,.2f} {escape(prices.currency)}".strip(),
+        "–" if paid is None else _price(*paid),
         "–" if emitted is None else _carbon(emitted),
         _amount(row.saved_energy_j, energy_text),
         _amount(row.saved_time_s, time_text),

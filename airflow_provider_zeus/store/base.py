@@ -21,6 +21,7 @@ from airflow_provider_zeus.model.trial import (
     Where,
 )
 from airflow_provider_zeus.model.wire import OMIT_EMPTY
+from airflow_provider_zeus.signals.prices import J_PER_KWH
 
 FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
 UPGRADE = "airflow zeus db upgrade"  # creates or migrates the tables of a Connection's database
@@ -92,6 +93,31 @@ class PeriodSum:
     time_s: float | None
     gpu_s: float | None  # time of each of its devices, added up
     unknown: int  # trials that reported no time
+    paid: float | None = None  # what the energy cost whose hours were priced, without PUE; None: none was
+    paid_j: float | None = None  # that energy
+    currencies: tuple[str, ...] = ()  # of that, at most two named
+    g_co2e: float | None = None  # the same in grams of CO2e
+    g_co2e_j: float | None = None
+
+    def drawn(self) -> list[Observation]:
+        """The energy as attempts: that whose hours were priced, and the rest."""
+        paid_j, g_j, all_j = self.paid_j or 0.0, self.g_co2e_j or 0.0, self.energy_j or 0.0
+        both_j = min(paid_j, g_j)
+        price = None if not paid_j else (self.paid or 0.0) / paid_j * J_PER_KWH
+        grams = None if not g_j else (self.g_co2e or 0.0) / g_j * J_PER_KWH
+        parts = [
+            Observation(
+                energy_j=j, price_per_kwh=p, price_currency=currency if p is not None else None, g_co2e_per_kwh=g
+            )
+            for j, p, g in (
+                (both_j, price, grams),
+                (paid_j - both_j, price, None),
+                (g_j - both_j, None, grams),
+                (max(all_j - paid_j - g_j + both_j, 0.0), None, None),
+            )
+            for currency in (self.currencies or (None,))
+        ]
+        return [part for part in parts if part.energy_j]
 
 
 def trial_label(damage: Unreadable) -> str:

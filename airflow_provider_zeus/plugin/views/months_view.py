@@ -69,18 +69,34 @@ def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Fa
     time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
     energies = [s.energy_j for s in sums if s.energy_j is not None]
     energy_j = sum(energies) if energies else None
+    factors = at_the_time(factors, sums)
     per_j, per_s = factors.per_j_and_s(1)
     is_priced = energy_j is not None or not per_j
     shown: list[tuple[str, Figure | None]] = [
         ("Energy", None if energy_j is None else words.energy(energy_j)),
         ("Time", words.duration(time_s)),
-        ("Money", factors.paid((energy_j or 0.0) * per_j + gpu_s * per_s) if factors.priced and is_priced else None),
+        ("Money", _paid(factors, (energy_j or 0.0) * per_j + gpu_s * per_s) if is_priced else None),
         ("CO₂e", None if energy_j is None or factors.g_co2e_per_kwh is None else factors.emitted(energy_j)),
     ]
-    tiles = [Tile(name=name, figure=figure, source=source) for name, figure in shown if figure is not None]
+    tiles = [
+        Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact, source=source)
+        for name, figure in shown
+        if figure is not None
+    ]
     unknown = sum(s.unknown for s in sums)
     note = f"Not in it: {_count(unknown, 'attempt')} that reported nothing." if unknown else ""
     return Answer(question=question, about=about, figures=tiles, note=note)
+
+
+def at_the_time(factors: Factors, sums: Sequence[PeriodSum]) -> Factors:
+    """The factors of what was priced by its hours; what was not counts with those that are set."""
+    return factors.at_the_time(attempt for s in sums for attempt in s.drawn())
+
+
+def _paid(factors: Factors, value: float) -> Figure | None:
+    if factors.unpriced:
+        return Figure(exact=factors.unpriced)
+    return factors.paid(value) if factors.priced else None
 
 
 def month_saved(
@@ -94,7 +110,11 @@ def month_saved(
     kinds = _by_kind(sums)
     known = [each for each in found if not isinstance(each, str)]
     answers = {
-        total.kind: _saved(total, words.badge(sorted({s.source for s in kinds.get(total.kind, ())}, key=str)), factors)
+        total.kind: _saved(
+            total,
+            words.badge(sorted({s.source for s in kinds.get(total.kind, ())}, key=str)),
+            at_the_time(factors, kinds.get(total.kind, ())),
+        )
         for total in added(known)
     }
     unknown = len(found) - len(known)

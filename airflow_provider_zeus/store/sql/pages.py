@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.signals.prices import J_PER_KWH
 from airflow_provider_zeus.store.base import PeriodSum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
@@ -74,10 +75,24 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
             sa.func.sum(_T.c.time_s),
             sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1)),
             sa.func.sum(sa.case((sa.and_(_T.c.time_s.is_(None), _T.c.state != State.NOT_NEEDED.value), 1), else_=0)),
+            sa.func.sum(_T.c.energy_j * _T.c.price_per_kwh) / J_PER_KWH,
+            sa.func.sum(sa.case((_T.c.price_per_kwh.is_not(None), _T.c.energy_j))),
+            sa.func.min(_T.c.price_currency),
+            sa.func.max(_T.c.price_currency),
+            sa.func.sum(_T.c.energy_j * _T.c.g_co2e_per_kwh) / J_PER_KWH,
+            sa.func.sum(sa.case((_T.c.g_co2e_per_kwh.is_not(None), _T.c.energy_j))),
         )
         .where(began >= bounds[0], began < bounds[-1])
         .group_by(*groups)
         .order_by(*groups)
     )
-    names = ("period", "dag_id", "job_id", "source", "runs", "energy_j", "time_s", "gpu_s", "unknown")
-    return [PeriodSum(**dict(zip(names, row, strict=True))) for row in found]
+    names = ("period", "dag_id", "job_id", "source", "runs", "energy_j", "time_s", "gpu_s", "unknown", "paid", "paid_j")
+    return [
+        PeriodSum(
+            **dict(zip(names, first, strict=True)),
+            currencies=tuple(sorted({low, high} - {None})),
+            g_co2e=g_co2e,
+            g_co2e_j=g_co2e_j,
+        )
+        for *first, low, high, g_co2e, g_co2e_j in found
+    ]

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.signals.prices import J_PER_KWH
 from airflow_provider_zeus.store import rules, service
 from airflow_provider_zeus.store.base import (
     FRESH_S,
@@ -309,6 +310,11 @@ def _sums(trials: Iterable[Trial], bounds: Sequence[float]) -> list[PeriodSum]:
             time_s=_sum(t.observation.time_s for t in found),
             gpu_s=_sum(_gpu_s(t.observation) for t in found),
             unknown=sum(t.observation.time_s is None and t.state is not State.NOT_NEEDED for t in found),
+            paid=_sum(_times(o.energy_j, o.price_per_kwh) for o in _seen(found)),
+            paid_j=_sum(o.energy_j for o in _seen(found) if o.price_per_kwh is not None),
+            currencies=_ends({o.price_currency for o in _seen(found) if o.price_currency}),
+            g_co2e=_sum(_times(o.energy_j, o.g_co2e_per_kwh) for o in _seen(found)),
+            g_co2e_j=_sum(o.energy_j for o in _seen(found) if o.g_co2e_per_kwh is not None),
         )
         for (period, dag_id, job_id, source), found in sorted(groups.items())
     ]
@@ -317,6 +323,19 @@ def _sums(trials: Iterable[Trial], bounds: Sequence[float]) -> list[PeriodSum]:
 def _sum(values: Iterable[float | None]) -> float | None:
     known = [v for v in values if v is not None]
     return sum(known) if known else None
+
+
+def _seen(trials: Iterable[Trial]) -> list[Observation]:
+    return [t.observation for t in trials]
+
+
+def _times(energy_j: float | None, per_kwh: float | None) -> float | None:
+    return None if energy_j is None or per_kwh is None else energy_j * per_kwh / J_PER_KWH
+
+
+def _ends(names: set[str]) -> tuple[str, ...]:
+    """The first and the last one, as SQL tells them."""
+    return tuple(sorted({min(names), max(names)})) if names else ()
 
 
 def _gpu_s(o: Observation) -> float | None:

@@ -34,6 +34,15 @@ def draws(kind: str, kwh: float, sd_kwh: float) -> SavedDraws:
     return SavedDraws(kind, KWH_J * (kwh + sd_kwh * noise), 3600.0 + noise, 3600.0 + noise, 3)
 
 
+def test_the_hours_price_of_each_job_counts() -> None:
+    hours = {"paid": 1.0, "paid_j": 2 * KWH_J, "currencies": ("EUR",)}
+    found = month_report("2026-11", [of("a", **hours), of("b")], {}, PRICES)
+    assert [as_record(row, found)["money"] for row in found.rows] == [pytest.approx(1.5), pytest.approx(1.5)]
+    mixed = month_report("2026-11", [of("a", **{**hours, "currencies": ("USD",)}), of("b")], {}, PRICES)
+    assert [as_record(row, mixed)["currency"] for row in mixed.rows] == ["USD", "EUR"]
+    assert " EUR" not in as_html(mixed).partition("<table>")[0], "two currencies are not added"
+
+
 PRICES = Prices(price_per_kwh=0.5, pue=1.5, g_co2e_per_kwh=400.0, currency="EUR")
 
 

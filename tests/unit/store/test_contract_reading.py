@@ -112,6 +112,20 @@ def test_power_points_are_kept_in_order_and_bounded(store: Store) -> None:
     assert store.points(TrialKey("ti-1", 1)) == points
 
 
+def test_sums_of_energy_whose_hours_were_priced(store: Store) -> None:
+    priced = {"price_per_kwh": 0.2, "price_currency": "EUR", "g_co2e_per_kwh": 100.0}
+    for n, more in enumerate(({}, priced, {**priced, "price_per_kwh": 0.5}, {"price_per_kwh": 1.0}), start=1):
+        told = report(32, energy_j=3.6e6 * n, **more)
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, told)
+    (found,) = store.sums([0.0, 1e12])
+    assert found.paid == pytest.approx(2 * 0.2 + 3 * 0.5 + 4 * 1.0)
+    assert (found.paid_j, found.g_co2e_j) == (pytest.approx(9 * 3.6e6), pytest.approx(5 * 3.6e6))
+    assert (found.currencies, found.g_co2e) == (("EUR",), pytest.approx(500.0))
+    drawn = found.drawn()
+    assert sum(o.energy_j or 0.0 for o in drawn) == pytest.approx(10 * 3.6e6)
+    assert sum((o.energy_j or 0.0) * (o.price_per_kwh or 0.0) for o in drawn) / 3.6e6 == pytest.approx(found.paid)
+
+
 def test_sums_by_period_job_and_source(store: Store, clock: Clock) -> None:
     elsewhere = replace(request(3).origin, dag_id="other")
     for n, at_s in ((1, 1000.0), (2, 1999.0), (3, 2000.0)):

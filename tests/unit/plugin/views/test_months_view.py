@@ -62,6 +62,16 @@ def test_money_and_carbon_where_they_are_configured() -> None:
     assert spent["CO₂e"].startswith("1.2 kg")
 
 
+def test_what_was_priced_by_its_hours_is_not_priced_by_todays_price() -> None:
+    hours = {"paid": 0.2, "paid_j": KWH_J, "currencies": ("EUR",), "g_co2e": 100.0, "g_co2e_j": 2 * KWH_J}
+    today = Factors(price_per_kwh=0.3, g_co2e_per_kwh=400.0, currency="EUR")
+    spent = tiles(month_answer([of("a", **hours)], MONTHS, today), "measured", "Spent")
+    assert (spent["Money"], spent["CO₂e"]) == ("0.50 EUR", "100 g CO₂e"), "half of the energy at today's price"
+    none = month_answer([of("a", **hours)], MONTHS, NO_PRICES)
+    (money,) = [t for t in none.kinds[0].answers[0].figures if t.name == "Money"]
+    assert (money.figure.value, "were not priced" in money.note) == (None, True)
+
+
 @pytest.mark.parametrize(
     ("price", "shown"), [({"price_per_kwh": 0.3}, None), ({"price_per_gpu_hour": 1.0}, "4.00 EUR")]
 )
