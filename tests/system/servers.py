@@ -46,6 +46,12 @@ class Site:
                 start_new_session=True,
             )
 
+    def kill(self, name: str) -> None:
+        """SIGKILL to one of its servers and all that it started."""
+        server = self._running.pop(name)
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
     def stop(self, name: str) -> None:
         """End one of its servers: SIGTERM, then to what is left of its session, then SIGKILL."""
         server = self._running.pop(name)

@@ -17,7 +17,7 @@ from demo.api import part
 from tests.integration.jobs import SCRIPT
 from tests.system.servers import TRIGGERER, Site, airflow, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 DAGS = {"wait_function": "train", "wait_command": "train", "wait_trial": "zeus_ask"}  # DAG -> the task that waits
 STEP_S = 60
@@ -33,6 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     signal = {"file": str(home / "signal.csv"), "times": "time", "values": "value", "unit": "g/kWh"}
     settings = {
         "AIRFLOW_CONN_WAIT_SIGNAL": json.dumps({"conn_type": "zeus_signal", "extra": signal}),
+        "AIRFLOW_CONN_ZEUS_CARBON": json.dumps({"conn_type": "zeus_signal", "extra": signal}),
         "ZEUS_TEST_DIR": str(home / "work"),
     }
     with airflow(home, **settings) as site:
@@ -83,7 +84,35 @@ def test_each_entry_waits_without_a_worker_and_trains_then(site: Site) -> None:
         newest = trials(site, dag_id)[-1]
         assert newest.state.value == "converged"
         assert newest.opened_at >= datetime.fromisoformat(begun[dag_id]).timestamp() - 1
+        seen = newest.observation
+        assert seen.g_co2e_per_kwh == pytest.approx(100.0)
+        assert seen.g_co2e_at_once > 105.0, "what it would have emitted at once"
     assert xcom(site, "wait_function", runs["wait_function"], "size") == trials(site, "wait_function")[-1].batch_size
+
+
+def test_a_triggerer_that_dies_and_tasks_that_are_marked_or_cleared_while_they_wait(site: Site) -> None:
+    """After the test above, so that it is known how long a run takes."""
+    before = {dag_id: len(trials(site, dag_id)) for dag_id in DAGS}
+    write_signal(site, [500.0] * 4 + [100.0] * 120)
+    runs = {dag_id: site.trigger(dag_id) for dag_id in DAGS}
+
+    def waits(dag_id: str) -> bool:
+        return bool(site.task(dag_id, runs[dag_id], DAGS[dag_id])["state"] == "deferred")
+
+    for dag_id in DAGS:
+        wait_until(lambda d=dag_id: waits(d), 60, f"{dag_id} to wait")
+    site.kill(TRIGGERER)
+    site.mark_failed("wait_command", runs["wait_command"], "train")
+    assert site.wait_for_run("wait_command", runs["wait_command"]) == "failed"
+    site.clear("wait_function", runs["wait_function"], ["train"])
+    wait_until(lambda: not waits("wait_function"), 60, "the cleared task")
+    wait_until(lambda: waits("wait_function"), 60, "the cleared task to wait anew")
+    site.start(TRIGGERER)
+    for dag_id in ("wait_function", "wait_trial"):
+        assert site.wait_for_run(dag_id, runs[dag_id], timeout_s=400) == "success"
+    after = {dag_id: trials(site, dag_id) for dag_id in DAGS}
+    new = {dag_id: [t.state.value for t in log[before[dag_id] :]] for dag_id, log in after.items()}
+    assert new == {"wait_function": ["converged"], "wait_command": [], "wait_trial": ["converged"]}
 
 
 def test_a_signal_that_is_gone_or_flat_makes_no_task_wait(site: Site) -> None:
