@@ -64,7 +64,7 @@ test: $(VENV)/.browser  ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
 test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
-	$(BIN)/python -m pytest -n $(SLOW_JOBS) --dist loadfile -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
+	$(BIN)/python -m pytest -n $(SLOW_JOBS) --dist loadfile --no-loadscope-reorder -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
 
 test-lowest:  ## part of the tests, with the oldest versions that are claimed
 	+@$(LOWEST) $(LOWEST_VENV)/.tests

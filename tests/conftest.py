@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.postgres import database, postgres  # noqa: F401
-from tests.timetable import pytest_terminal_summary  # noqa: F401
+from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.fake_nvml import FakeNvml
