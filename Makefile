@@ -10,8 +10,6 @@ AIRFLOW ?= 3.3.2
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 JOBS ?= 2
-# Of the slow tests many wait for servers rather than for a core.
-SLOW_JOBS ?= 3
 LOWEST_VENV ?= .venv-lowest
 # What make test-lowest runs: what touches Airflow, a database, torch, a framework's loop, NVML's Python or FastAPI.
 # Left out, for they ask of no version: the optimizer (its numpy runs in the store's decisions), simulation, power
@@ -64,7 +62,7 @@ test: $(VENV)/.browser  ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
 test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
-	$(BIN)/python -m pytest -n $(SLOW_JOBS) --dist loadfile --no-loadscope-reorder -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
 
 test-lowest:  ## part of the tests, with the oldest versions that are claimed
 	+@$(LOWEST) $(LOWEST_VENV)/.tests

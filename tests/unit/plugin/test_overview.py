@@ -311,17 +311,15 @@ def test_of_200_jobs_with_1000_runs_the_newest_alone_are_read(
             for n in range(1, 1001)
         ]  # fmt: skip
         connection.execute(sa.insert(schema.trial), first)
+        columns = [c for c in schema.trial.c if c.name in row]
         for j in range(1, 200):  # copied by the database itself, which is much faster
-            of_job = {
-                "dag_id": f"dag{j}",
-                "job_id": f"job{j}",
+            own = {
+                "dag_id": sa.literal(f"dag{j}"),
+                "job_id": sa.literal(f"job{j}"),
                 "ti_id": sa.literal(f"{j}-") + sa.cast(schema.trial.c.number, sa.Text),
             }
-            columns = [c for c in schema.trial.c if c.name in row]
-            copied = [sa.literal(of_job[c.name]).label(c.name) if c.name in of_job else c for c in columns]
-            connection.execute(
-                sa.insert(schema.trial).from_select(columns, sa.select(*copied).where(schema.trial.c.job_id == "job0"))
-            )
+            copied = sa.select(*(own.get(c.name, c) for c in columns)).where(schema.trial.c.job_id == "job0")
+            connection.execute(sa.insert(schema.trial).from_select(columns, copied))
     engine.dispose()
     read: list[Any] = []
     monkeypatch.setattr(sql_trials, "read_row", lambda row: read.append(row) or read_row(row))
