@@ -28,12 +28,14 @@ class HourPrices:
 
     :param began_s: when the first attempt was opened [s since the epoch].
     :param waited_since_s: since when the run waited for a cheaper start; None: it did not.
+    :param own: signal of the job itself, which prices what has no Connection ``zeus_price`` or ``zeus_carbon``.
     :param live: whether the lines come while the run trains; else the end of an attempt is known by its line alone.
     :param read: returns the series of a signal that is set up, why it gives none, or None where it is not set up.
     """
 
     began_s: float
     waited_since_s: float | None = None
+    own: str | None = None
     live: bool = True
     read: Callable[[str, float, float], Series | str | None]
     _earlier_s: float = field(default=0.0, init=False)  # what the attempts that have ended took
@@ -58,7 +60,12 @@ class HourPrices:
 
     def _read(self, at: tuple[float, float], waited_s: float) -> dict[str, Series | str]:
         found = {name: self.read(name, at[0] - waited_s, at[1]) for name in (PRICE, CARBON)}
-        return {name: series for name, series in found.items() if series is not None}
+        known = {name: series for name, series in found.items() if series is not None}
+        if self.own is not None and self.own not in found and len(known) < len(found):
+            series = self.read(self.own, at[0] - waited_s, at[1])
+            if isinstance(series, Series):
+                known.setdefault(series.unit.goal, series)
+        return known
 
 
 def read_signal(signal: str, start_s: float, end_s: float, keeper: Keeper | None) -> Series | str | None:

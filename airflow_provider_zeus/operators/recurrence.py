@@ -110,6 +110,7 @@ class Recurrence:
             prices=HourPrices(
                 began_s=asked.trial.opened_at or time.time(),
                 waited_since_s=waited_since_s,
+                own=job.start_signal or job.follow,
                 read=partial(read_signal, keeper=store),
             ),
         )

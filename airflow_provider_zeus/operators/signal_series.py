@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -113,7 +114,7 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
     layout = Layout(**{"unit": "", **{name: value for name, value in extra.items() if name in _LAYOUT}})
     if "file" in extra:
         text = read_plain(str(extra["file"]), MOST_CHARACTERS).decode()
-        return parsed(text, layout, zone=zone, source=str(extra["file"]))
+        return parsed(text, layout, zone=zone, source=os.path.basename(str(extra["file"])))  # pages show it: no path
     service = Preset(host="", path="", layout=layout, key_header=str(extra.get("key_header", "")))
     return _asked(service, zone, "", key, start_s, end_s, url=str(extra.get("url", "")))
 

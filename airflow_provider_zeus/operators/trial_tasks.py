@@ -153,6 +153,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
         prices=HourPrices(
             began_s=first.opened_at or time.time(),
             waited_since_s=handed_over.get("waited_since_s"),
+            own=plan.job.start_signal or plan.job.follow,
             live=False,
             read=read,
         ),

@@ -82,6 +82,17 @@ def test_without_a_signal_nothing_is_priced_and_a_wrong_one_is_named(
     assert "g_co2e_per_kwh" not in seen.reasons, "nobody asked for it"
 
 
+def test_the_jobs_own_signal_prices_what_no_connection_of_all_does(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_ZEUS_CARBON")
+    tariff = {"tariff": {**TARIFF, "unit": "g/kWh", "default": 55.0}}
+    monkeypatch.setenv("AIRFLOW_CONN_OWN_GRID", json.dumps({"conn_type": "zeus_signal", "extra": tariff}))
+    assert run_dag(zeus_dag("zeus_own_signal", job(start_within="8 h", start_signal="own_grid"))).state == "success"
+    seen = log_of("zeus_own_signal.train")[-1].observation
+    assert (seen.g_co2e_per_kwh, seen.price_per_kwh) == (pytest.approx(55.0), pytest.approx(0.25))
+
+
 def test_a_signal_that_hangs_costs_a_run_some_seconds_and_no_figure(
     run_dag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,7 +299,7 @@ def test_the_share_of_waiting_is_said_at_the_end(kit: Kit, caplog: pytest.LogCap
 
     kit.run().train(train)
     assert caplog.text.count("20 % of") == 1
-    assert kit.ends()[-1].notes == {"data_wait": pytest.approx(0.2)}
+    assert kit.ends()[-1].notes["data_wait"] == pytest.approx(0.2)
 
 
 def test_notes_that_are_no_figures_make_no_line() -> None:
