@@ -1,4 +1,4 @@
-# make demo | demo-cluster | demo-reset | test | test-slow | screenshots | lint | clean: what each does is said by "make help".
+# make demo | demo-levers | demo-cluster | demo-reset | test | test-slow | screenshots | lint | clean: what each does is said by "make help".
 
 # A Python of at least 3.11; another one: make demo PYTHON=/path/to/python
 PYTHON ?= $(firstword $(foreach p,python3 python3.12 python3.11 python3.13,$(shell \
@@ -42,7 +42,7 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster demo-reset test test-slow test-lowest install-lowest test-newest screenshots lint clean
+.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-lowest install-lowest test-newest screenshots lint clean
 NEWEST_PIP = $(NEWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
 
@@ -51,6 +51,9 @@ help:  ## this list
 
 demo: $(VENV)/.demo-$(STATE)  ## Airflow on 127.0.0.1, 12 weekly retrainings against a baseline (DEMO_SLICES=N)
 	@exec $(BIN)/python -m demo
+
+demo-levers: $(VENV)/.demo-$(STATE)  ## when, whether, in time, not more than: one job with all four, in 90 seconds
+	@exec $(BIN)/python -m demo.levers
 
 demo-cluster: $(VENV)/.cluster-$(STATE)  ## PostgreSQL, Redis, Celery workers on 127.0.0.1; one is killed (CLUSTER_RUNS=N)
 	@exec $(BIN)/python -m demo.cluster

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 
-from airflow_provider_zeus.errors import ZeusError
 from demo.baseline import read as read_baselines
 from demo.feed import OVER, Feed
-from demo.guards import Stopped, alone, stopped_by_signals
+from demo.guards import run_alone
 from demo.processes import Process, end_leftovers
 from demo.run_costs import RunCost, run_costs
 from demo.servers import Servers, free_port
-from demo.settings import BASELINE, CONSUMER, DAGS, JOB_ID, TAB, DemoError, Options, airflow_env
+from demo.settings import BASELINE, CONSUMER, DAGS, JOB_ID, PRODUCER, TAB, DemoError, Options, airflow_env
 from demo.table import progress, table
 from demo.verdict import verdict
 
@@ -29,19 +28,11 @@ count: validation costs 0 s and 0 J. The hold-out is inside each slice and leaks
 
 def main() -> int:
     """Run the demo; returns the exit status."""
-    try:
-        options = Options.read(os.environ, terminal=sys.stdout.isatty())
-        with alone(), stopped_by_signals():
-            return _demo(options)
-    except (DemoError, ZeusError) as error:
-        print(f"\nThe demo failed: {error}", file=sys.stderr, flush=True)
-        return 1
-    except Stopped:
-        print("\nStopped.", flush=True)
-        return 130
+    return run_alone("The demo", _demo)
 
 
-def _demo(options: Options) -> int:
+def _demo() -> int:
+    options = Options.read(os.environ, terminal=sys.stdout.isatty())
     print(ABOUT, flush=True)
     for pid in end_leftovers():
         print(f"  ended processes of an earlier demo (session {pid})", flush=True)
@@ -51,7 +42,7 @@ def _demo(options: Options) -> int:
     env = airflow_env(port)
     os.environ.clear()  # open_store() must read the servers' configuration, and no other
     os.environ.update(env)
-    servers = Servers(port)
+    servers = Servers(env, [CONSUMER, PRODUCER])
     baseline: Process | None = None
     try:
         servers.start()
@@ -63,7 +54,7 @@ def _demo(options: Options) -> int:
         if problem:
             raise DemoError(problem)
         if options.stay:
-            _stay(servers)
+            servers.stay()
         return 0
     finally:
         with suppress(OSError):  # the terminal may be gone
@@ -158,17 +149,6 @@ def _print_result(rows: Sequence[RunCost], page: str, servers: Servers) -> None:
     print(f"\nTime and energy are the simulated GPU's. Baseline results: {BASELINE}")
     print(f"The servers used at most {servers.peak_mib:.0f} MiB of memory (resident, without the trainings).")
     print(f"See {servers.url}/dags/{CONSUMER}/{TAB}", flush=True)
-
-
-def _stay(servers: Servers) -> None:
-    """Keep Airflow running until a signal ends the demo."""
-    print("Airflow stays up until Ctrl-C.", flush=True)
-    try:
-        while True:
-            time.sleep(2.0)
-            servers.check()
-    except Stopped:
-        print(flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -14,6 +15,21 @@ from demo.settings import STATE, DemoError
 
 class Stopped(BaseException):
     """A signal asked the demo to end."""
+
+
+def run_alone(what: str, demo: Callable[[], int]) -> int:
+    """Run a demo as the only one of this checkout, ended by signals; returns the exit status."""
+    from airflow_provider_zeus.errors import ZeusError
+
+    try:
+        with alone(), stopped_by_signals():
+            return demo()
+    except (DemoError, ZeusError) as error:
+        print(f"\n{what} failed: {error}", file=sys.stderr, flush=True)
+        return 1
+    except Stopped:
+        print("\nStopped.", flush=True)
+        return 130
 
 
 @contextmanager

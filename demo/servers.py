@@ -7,13 +7,16 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 
 import psutil
 
 from demo.api import Api
+from demo.guards import Stopped
 from demo.processes import Process, members, tail
-from demo.settings import CONSUMER, HOME, LOGS, PRODUCER, ROOT, DemoError, airflow_env
+from demo.settings import LOGS, ROOT, DemoError
 
 MIGRATE_TIMEOUT_S, START_TIMEOUT_S = 400.0, 400.0
 PARTS = {
@@ -26,17 +29,16 @@ PARTS = {
 class Servers:
     """Airflow's processes, started by :meth:`start` and ended by :meth:`stop`."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, env: Mapping[str, str], dag_ids: Sequence[str]) -> None:
+        self.url = env["AIRFLOW__API__BASE_URL"]
         self.api = Api(self.url)
         self.peak_mib = 0.0
         self._measure_at_s = 0.0
-        self._env = airflow_env(port)
+        self._env, self._dag_ids = env, dag_ids
         self._running: list[Process] = []
 
     def start(self) -> None:
-        """Start all servers and wait until the example's DAGs can run. Raises DemoError: one ended, or a timeout."""
+        """Start all servers and wait until the DAGs can run. Raises DemoError: one ended, or a timeout."""
         migrate(self._env)
         for name, arguments in PARTS.items():
             self._running.append(Process(name, [sys.executable, "-m", "airflow", *arguments], self._env))
@@ -50,14 +52,14 @@ class Servers:
             if time.monotonic() > deadline:
                 raise DemoError(f"Airflow was not ready after {START_TIMEOUT_S:.0f} s: see the logs in {LOGS}.")
             time.sleep(0.5)
-        for dag_id in (CONSUMER, PRODUCER):
+        for dag_id in self._dag_ids:
             self.api.unpause(dag_id)
 
     def _not_ready(self) -> list[str]:
         health = self.api.healthy()
         parts = {"api-server": "metadatabase", "scheduler": "scheduler", "dag-processor": "dag_processor"}
         missing = [name for name, part in parts.items() if health.get(part) != "healthy"]
-        return missing or [f"DAG {dag}" for dag in (PRODUCER, CONSUMER) if self.api.get(f"dags/{dag}") is None]
+        return missing or [f"DAG {dag}" for dag in self._dag_ids if self.api.get(f"dags/{dag}") is None]
 
     def check(self) -> None:
         """Measure the memory in use, every two seconds at most. Raises DemoError when a server has ended."""
@@ -67,6 +69,16 @@ class Servers:
         for process in self._running:
             if (code := process.code()) is not None:
                 raise DemoError(f"{process.name} ended with status {code}; log: {process.log}\n{process.tail()}")
+
+    def stay(self) -> None:
+        """Keep running until a signal ends the demo."""
+        print("Airflow stays up until Ctrl-C.", flush=True)
+        try:
+            while True:
+                time.sleep(2.0)
+                self.check()
+        except Stopped:
+            print(flush=True)
 
     def _resident_mib(self) -> float:
         """Resident memory of the servers and the executor's workers, without the tasks that they run [MiB]."""
@@ -86,12 +98,13 @@ class Servers:
             self._running.pop().stop()
 
 
-def migrate(env: dict[str, str]) -> None:
+def migrate(env: Mapping[str, str]) -> None:
     """Create or upgrade Airflow's database, once per version. Raises DemoError."""
-    done = HOME / f".migrated-{metadata.version('apache-airflow')}"
+    home = Path(env["AIRFLOW_HOME"])
+    done = home / f".migrated-{metadata.version('apache-airflow')}"
     if done.exists():
         return
-    HOME.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / "migrate.log"
     print("  making Airflow's database ...", flush=True)

@@ -13,11 +13,13 @@ from .readings import AIRPORTS, COLUMNS, START, Grid, Readings, load
 
 HORIZON_H = 6
 LAGS_H = (1, 3, 6, 12, 24, 48, 72)
+WEEK_H = 7 * 24
 HOLDOUT = 0.15  # share of the samples on which the target is evaluated
 TEMP, DEWP, HUMID, WIND_DIR, WIND_SPEED, PRECIP, PRESSURE, VISIB = range(len(COLUMNS))
 
 Hours = NDArray[np.int64]  # hours since START
 Rows = NDArray[np.float32]
+Part = tuple[Hours, Grid, Grid]  # hours, features and temperature changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,39 @@ class Samples:
 
 def of_slice(key: str) -> Samples:
     """Return the samples of one slice, the same at every call."""
+    known, held = _parts(key)
+    return _samples(known, held)
+
+
+def newest_week(key: str, trained_on: str) -> Samples:
+    """Return the training part of an earlier slice, and the last week of ``key`` as its hold-out.
+
+    A model that was trained on the earlier slice has not seen that week: its error there is forecast skill.
+    Raises ValueError: ``trained_on`` is no earlier slice.
+    """
+    if trained_on >= key:
+        raise ValueError(f"trained_on={trained_on!r}: slice {key} holds no later week. Give an earlier slice.")
+    hours, x, y = _all_airports(load(), *_span(key))
+    new = hours >= _span(key)[1] - WEEK_H
+    return _samples(_parts(trained_on)[0], (hours[new], x[new], y[new]))
+
+
+def _parts(key: str) -> tuple[Part, Part]:
+    """Return the training part and the hold-out of a slice, in their own units."""
     hours, x, y = _all_airports(load(), *_span(key))
     held = np.random.default_rng(zlib.crc32(key.encode())).random(len(y)) < HOLDOUT
-    mean, spread = x[~held].mean(axis=0), x[~held].std(axis=0)
-    y_mean, y_spread = y[~held].mean(), y[~held].std()
-    x_unit, y_unit = ((x - mean) / spread).astype(np.float32), ((y - y_mean) / y_spread).astype(np.float32)
-    trivial = _rmse(y[held] - _hourly_mean(hours[~held], y[~held])[hours[held] % 24])
-    return Samples(x_unit[~held], y_unit[~held], x_unit[held], y_unit[held], float(y_spread), trivial)
+    return (hours[~held], x[~held], y[~held]), (hours[held], x[held], y[held])
+
+
+def _samples(known: Part, held: Part) -> Samples:
+    """Standardise both parts on the first."""
+    hours, x, y = known
+    held_hours, held_x, held_y = held
+    mean, spread, y_mean, y_spread = x.mean(axis=0), x.std(axis=0), y.mean(), y.std()
+    x_unit, held_x_unit = (((each - mean) / spread).astype(np.float32) for each in (x, held_x))
+    y_unit, held_y_unit = (((each - y_mean) / y_spread).astype(np.float32) for each in (y, held_y))
+    trivial = _rmse(held_y - _hourly_mean(hours, y)[held_hours % 24])
+    return Samples(x_unit, y_unit, held_x_unit, held_y_unit, float(y_spread), trivial)
 
 
 def _span(key: str) -> tuple[int, int]:

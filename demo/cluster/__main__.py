@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.store.base import Store
 from demo.cluster.account import problems, row, table
 from demo.cluster.scenario import Played, Where, play
 from demo.cluster.servers import Cluster
 from demo.cluster.settings import JOBS, SLICES, Options, Site, job_id
-from demo.guards import Stopped, alone, stopped_by_signals
+from demo.guards import run_alone
 from demo.processes import end_leftovers
-from demo.settings import DAGS, DemoError
+from demo.settings import DAGS
 
 ABOUT = """\
 A cluster on this machine, on 127.0.0.1 only: PostgreSQL, Redis, api-server, scheduler, dag-processor and two Celery
@@ -29,21 +28,13 @@ worker is killed in the middle. The trainings are real; time and energy are thos
 
 def main() -> int:
     """Run the cluster; returns the exit status."""
-    try:
-        options = Options.read(os.environ)
-        with alone(), stopped_by_signals():
-            for pid in end_leftovers():
-                print(f"  ended processes of an earlier demo (session {pid})", flush=True)
-            return _demo(options)
-    except (DemoError, ZeusError) as error:
-        print(f"\nThe cluster failed: {error}", file=sys.stderr, flush=True)
-        return 1
-    except Stopped:
-        print("\nStopped.", flush=True)
-        return 130
+    return run_alone("The cluster", _demo)
 
 
-def _demo(options: Options) -> int:
+def _demo() -> int:
+    options = Options.read(os.environ)
+    for pid in end_leftovers():
+        print(f"  ended processes of an earlier demo (session {pid})", flush=True)
     print(ABOUT, flush=True)
     folder = Path(tempfile.mkdtemp(prefix="zeus-cluster-"))
     done = False  # else logs and models stay

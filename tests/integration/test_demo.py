@@ -34,7 +34,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(copy: Path, slices: int) -> subprocess.Popen[str]:
+def start(copy: Path, slices: int, module: str = "demo") -> subprocess.Popen[str]:
     env = os.environ | {
         "DEMO_SLICES": str(slices),
         "DEMO_EXIT": "1",
@@ -42,13 +42,13 @@ def start(copy: Path, slices: int) -> subprocess.Popen[str]:
         "PYTHONPATH": f"{copy}{os.pathsep}{ROOT}",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "demo"], cwd=copy, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-m", module], cwd=copy, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
-def demo(copy: Path, slices: int) -> str:
+def demo(copy: Path, slices: int, module: str = "demo") -> str:
     """The output of a demo that must succeed."""
-    process = start(copy, slices)
+    process = start(copy, slices, module)
     output, _ = process.communicate(timeout=1100)
     assert process.returncode == 0, output
     return output
@@ -118,6 +118,25 @@ def test_a_killed_demo_stops_all_that_it_started(copy: Path) -> None:
     assert process.wait(180) == 130
     assert "Stopped." in rest
     time.sleep(0.5)
+    assert started_in(copy) == []
+
+
+def test_the_demo_of_levers_shows_one_of_each(copy: Path) -> None:
+    output = demo(copy, 1, "demo.levers")
+    runs = {line.split()[1]: line for line in output.splitlines() if line.startswith("  ") and "/4  2013-W" in line}
+    assert list(runs) == ["2013-W20", "2013-W21", "2013-W22", "2013-W23"]
+    assert "not needed" in runs["2013-W21"]
+    assert "at 0.12 EUR/kWh instead of 0.45, for it waited" in runs["2013-W22"]
+    assert all("deadline" in runs[week].lower() for week in ("2013-W20", "2013-W22", "2013-W23"))
+    levers = output.split("What saved it:")[1].split("The next run")[0]
+    assert [line.split("  ")[1] for line in levers.splitlines()[2:] if line.strip()] == [
+        "Batch size",
+        "Power limit",
+        "Runs not needed",
+        "Start",
+        "Together",
+    ]
+    assert "batch size" in output.split("The next run")[1]
     assert started_in(copy) == []
 
 

@@ -86,3 +86,17 @@ def test_the_hold_out_leaks_and_the_code_says_so() -> None:
     neighbours = np.mean([{h - 1, h + 1} <= known for h in hours[held].tolist()])
     assert neighbours > 0.95, "nearly every held-out hour has both neighbours in the training part"
     assert "leaks" in (samples.Samples.__doc__ or "")
+
+
+def test_the_newest_week_was_not_seen_by_a_model_of_an_earlier_slice() -> None:
+    earlier, data = samples.of_slice("2013-W20"), samples.newest_week("2013-W22", "2013-W20")
+    np.testing.assert_array_equal(data.x, earlier.x)
+    seen_until = samples._span("2013-W20")[1]
+    (hours, _, _), _ = samples._parts("2013-W22")
+    assert hours.min() < seen_until, "slices overlap"
+    assert len(data.y_holdout) <= 3 * samples.WEEK_H
+    first = samples._span("2013-W22")[1] - samples.WEEK_H
+    assert first >= seen_until
+    assert data.trivial_rmse_f > 0
+    with pytest.raises(ValueError, match="Give an earlier slice"):
+        samples.newest_week("2013-W20", "2013-W20")

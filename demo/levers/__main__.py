@@ -1,0 +1,177 @@
+"""``python -m demo.levers``, called by ``make demo-levers``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from demo.api import part
+from demo.feed import OVER
+from demo.guards import run_alone
+from demo.processes import end_leftovers
+from demo.servers import Servers, free_port
+from demo.settings import DAGS, ROOT, STATE, TAB, DemoError, Options, airflow_env
+
+DAG_ID, TASK = "zeus_levers", "train"
+JOB_ID = f"{DAG_ID}.{TASK}"
+WEEKS = ("2013-W20", "2013-W21", "2013-W22", "2013-W23")
+FALLS = 2  # before this run the price is high, and falls soon
+DEAR, CHEAP = 0.45, 0.12  # [EUR/kWh]
+FALLS_IN_S, STEP_S, HOURS = 20.0, 20.0, 3
+RUN_TIMEOUT_S = 300.0
+HOME = STATE / "levers"
+PRICES = HOME / "prices.csv"
+ABOUT = f"""\
+One job with all that a scheduler can decide: retrain New York's weather model only where the earlier one is no
+longer good, at the cheapest minute, done 15 minutes after its run was due, and for at most 1.5 Wh a day. The trainings
+are real; time and energy are those of a SIMULATED V100. The price is made up for this demo: it falls from {DEAR} to
+{CHEAP} EUR/kWh just after the third run is due. A wait this short is slept; a longer one holds no worker."""
+
+
+def main() -> int:
+    """Run the demo; returns the exit status."""
+    return run_alone("The demo", _demo)
+
+
+def _demo() -> int:
+    options = Options.read(os.environ, terminal=sys.stdout.isatty())
+    print(ABOUT, flush=True)
+    begun_s = time.monotonic()
+    for pid in end_leftovers():
+        print(f"  ended processes of an earlier demo (session {pid})", flush=True)
+    env = levers_env(free_port(options.port))
+    os.environ.clear()  # open_store() must read the servers' configuration, and no other
+    os.environ.update(env)
+    write_prices(DEAR)
+    servers = Servers(env, [DAG_ID])
+    try:
+        servers.start()
+        print(f"Airflow is up ({time.monotonic() - begun_s:.0f} s): {servers.url}/dags/{DAG_ID}", flush=True)
+        for number, week in enumerate(WEEKS, 1):
+            if number == FALLS + 1:
+                write_prices(DEAR, then=CHEAP)
+            print(f"  {number}/{len(WEEKS)}  {week}  {' '.join(_run(servers, week))}", flush=True)
+        print(f"\nWhat saved it:\n{_levers()}\n\nThe next run (airflow zeus plan {JOB_ID}):\n{_plan(env)}")
+        print(f"\nSee {servers.url}/dags/{DAG_ID}/{TAB} ({time.monotonic() - begun_s:.0f} s)", flush=True)
+        if options.stay:
+            servers.stay()
+        return 0
+    finally:
+        with suppress(OSError):  # the terminal may be gone
+            print("Stopping ...", flush=True)
+        servers.stop()
+        end_leftovers()
+
+
+def levers_env(port: int) -> dict[str, str]:
+    """Environment of the demo's Airflow: a home of its own, and the signals of price and carbon."""
+    price = {"file": str(PRICES), "times": "time", "values": "price", "unit": "EUR/kWh"}
+    carbon = {"tariff": {"timezone": "America/New_York", "unit": "g/kWh", "default": 380.0}}
+    path = os.pathsep.join(filter(None, [str(DAGS), os.environ.get("PYTHONPATH")]))
+    return airflow_env(port) | {
+        "AIRFLOW_HOME": str(HOME),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).with_name("dags")),
+        "AIRFLOW__ZEUS__ATTEMPT_ROOT": str(HOME / "models"),
+        "AIRFLOW_CONN_ZEUS_PRICE": json.dumps({"conn_type": "zeus_signal", "extra": price}),
+        "AIRFLOW_CONN_ZEUS_CARBON": json.dumps({"conn_type": "zeus_signal", "extra": carbon}),
+        "PYTHONPATH": path,  # the weather data
+    }
+
+
+def write_prices(price: float, then: float | None = None) -> None:
+    """Write the price from a minute ago on; ``then``: what it is :data:`FALLS_IN_S` from now."""
+    now_s = time.time()
+    rows = ["time,price"]
+    for i in range(-3, round(HOURS * 3600 / STEP_S)):
+        at_s = now_s + FALLS_IN_S + i * STEP_S
+        value = price if then is None or i < 0 else then
+        rows.append(f"{datetime.fromtimestamp(at_s, UTC).isoformat()},{value}")
+    HOME.mkdir(parents=True, exist_ok=True)
+    new = PRICES.with_suffix(".new")
+    new.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    new.replace(PRICES)  # whole: a run may be reading
+
+
+def _run(servers: Servers, week: str) -> Iterator[str]:
+    """Train on a week; yields what the run says of its levers."""
+    path = f"dags/{DAG_ID}/dagRuns"
+    run_id = servers.api.post(path, {"logical_date": None, "conf": {"week": week}})["dag_run_id"]
+    path, deadline = f"{path}/{part(run_id)}", time.monotonic() + RUN_TIMEOUT_S
+    while (state := servers.api.get(path)["state"]) not in OVER:
+        servers.check()
+        if time.monotonic() > deadline:
+            raise DemoError(f"the run on {week} did not end in {RUN_TIMEOUT_S:.0f} s; logs: {HOME / 'logs'}")
+        time.sleep(0.5)
+    if state != "success":
+        raise DemoError(f"the run on {week} failed; logs: {HOME / 'logs' / f'dag_id={DAG_ID}' / f'run_id={run_id}'}")
+    yield from _said(run_id)
+
+
+def _said(run_id: str) -> Iterator[str]:
+    """What the tab of a run says of it, in sentences."""
+    from airflow_provider_zeus.model.trial import State
+    from airflow_provider_zeus.plugin.text.run_notes import deadline
+    from airflow_provider_zeus.store.open import open_store
+
+    store = open_store()
+    try:
+        trials = [trial for trial in store.trials(JOB_ID) if trial.origin.run_id == run_id]
+    finally:
+        store.close()
+    newest, seen = trials[-1], trials[-1].observation
+    if newest.state is State.NOT_NEEDED:
+        yield "not needed: the earlier model is still good on the newest week."
+        return
+    sizes = " then ".join(str(t.batch_size) for t in trials)
+    energy_j = sum(t.observation.energy_j or 0.0 for t in trials)
+    yield f"batch size {sizes}, {energy_j / 1000:.2f} kJ"
+    if seen.price_per_kwh is not None:
+        instead = "" if seen.price_at_once is None else f" instead of {seen.price_at_once:.2f}, for it waited"
+        yield f"at {seen.price_per_kwh:.2f} {seen.price_currency}/kWh{instead}."
+    yield deadline(trials)
+
+
+def _levers() -> str:
+    """The table *What saved it* of the DAG's tab."""
+    from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
+    from airflow_provider_zeus.plugin.views.dag_view import charts
+    from airflow_provider_zeus.plugin.views.prices import configured
+    from airflow_provider_zeus.reports.dataset import as_dataset
+    from airflow_provider_zeus.store.open import open_store
+
+    store = open_store()
+    try:
+        trials = store.trials(JOB_ID)
+        log = as_dataset(trials, job_of(trials, store.settings(JOB_ID)))
+        profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
+    finally:
+        store.close()
+    table = charts(trials, JobAnalysis.of(trials, log, profiles), configured()).levers
+    if table is None:
+        return "  nothing yet"
+    return "\n".join("  " + line for line in _aligned([table.columns, *table.rows]))
+
+
+def _aligned(rows: list[list[Any]]) -> list[str]:
+    widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _plan(env: Mapping[str, str]) -> str:
+    command = [sys.executable, "-m", "airflow", "zeus", "plan", JOB_ID]
+    done = subprocess.run(command, cwd=ROOT, env=dict(env), capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode:
+        raise DemoError(f"'airflow zeus plan' ended with status {done.returncode}: {done.stderr[-2000:]}")
+    return "\n".join(f"  {line}" for line in done.stdout.splitlines())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
