@@ -50,10 +50,11 @@ class StartsLater:
         log.info("Zeus: %s", wait.why)
         push(context, WAIT, wait.xcom() | {"trains": task_id or context["ti"].task_id})
         left_s = 0.0 if wait.until_s is None else wait.until_s - time.time()
-        if left_s < SHORT_S:
-            time.sleep(max(left_s, 0.0))
-        else:
+        if left_s >= SHORT_S:
             self._defer(wait)
+        elif left_s > 0:
+            self.waited_since_s = time.time()
+            time.sleep(left_s)
 
     def _defer(self, wait: Wait) -> None:
         from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger

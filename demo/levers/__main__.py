@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_zeus.cli.plan import plan
+from airflow_provider_zeus.store.open import DEFAULT_CONN_ID
 from demo.api import part
 from demo.feed import OVER
 from demo.guards import run_alone
 from demo.processes import end_leftovers
 from demo.servers import Servers, free_port
-from demo.settings import DAGS, ROOT, STATE, TAB, DemoError, Options, airflow_env
+from demo.settings import DAGS, STATE, TAB, DemoError, Options, airflow_env
 
 DAG_ID, TASK = "zeus_levers", "train"
 JOB_ID = f"{DAG_ID}.{TASK}"
-WEEKS = ("2013-W20", "2013-W21", "2013-W22", "2013-W23")
-FALLS = 2  # before this run the price is high, and falls soon
-DEAR, CHEAP = 0.45, 0.12  # [EUR/kWh]
-FALLS_IN_S, STEP_S, HOURS = 20.0, 20.0, 3
+WEEKS = ("2013-W14", "2013-W15", "2013-W16")
+FALLS = 3  # when this run is due the intensity is about to fall
+HIGH, LOW = 450.0, 120.0  # [g CO2e/kWh]
+FALLS_IN_S, STEP_S, HOURS = 12.0, 20.0, 3
 RUN_TIMEOUT_S = 300.0
 HOME = STATE / "levers"
-PRICES = HOME / "prices.csv"
+CARBON = HOME / "carbon.csv"
 ABOUT = f"""\
 One job with all that a scheduler can decide: retrain New York's weather model only where the earlier one is no
-longer good, at the cheapest minute, done 15 minutes after its run was due, and for at most 1.5 Wh a day. The trainings
-are real; time and energy are those of a SIMULATED V100. The price is made up for this demo: it falls from {DEAR} to
-{CHEAP} EUR/kWh just after the third run is due. A wait this short is slept; a longer one holds no worker."""
+longer good, at the cleanest minute, done 15 minutes after its run was due, for at most 1.5 Wh a day. The trainings are
+real; time and energy are those of a SIMULATED V100. The carbon intensity is made up: it falls from {HIGH:g} to
+{LOW:g} g/kWh just after the third run is due. A wait this short is slept; a longer one holds no worker."""
 
 
 def main() -> int:
@@ -50,16 +52,17 @@ def _demo() -> int:
     env = levers_env(free_port(options.port))
     os.environ.clear()  # open_store() must read the servers' configuration, and no other
     os.environ.update(env)
-    write_prices(DEAR)
+    write_carbon(HIGH)
     servers = Servers(env, [DAG_ID])
     try:
         servers.start()
         print(f"Airflow is up ({time.monotonic() - begun_s:.0f} s): {servers.url}/dags/{DAG_ID}", flush=True)
         for number, week in enumerate(WEEKS, 1):
-            if number == FALLS + 1:
-                write_prices(DEAR, then=CHEAP)
+            if number == FALLS:
+                write_carbon(HIGH, then=LOW)
             print(f"  {number}/{len(WEEKS)}  {week}  {' '.join(_run(servers, week))}", flush=True)
-        print(f"\nWhat saved it:\n{_levers()}\n\nThe next run (airflow zeus plan {JOB_ID}):\n{_plan(env)}")
+        print(f"\nWhat saved it:\n{_levers()}\n\nWhat comes next (airflow zeus plan {JOB_ID}):", flush=True)
+        plan(Namespace(job=JOB_ID, conn_id=DEFAULT_CONN_ID, output="table"))
         print(f"\nSee {servers.url}/dags/{DAG_ID}/{TAB} ({time.monotonic() - begun_s:.0f} s)", flush=True)
         if options.stay:
             servers.stay()
@@ -72,32 +75,29 @@ def _demo() -> int:
 
 
 def levers_env(port: int) -> dict[str, str]:
-    """Environment of the demo's Airflow: a home of its own, and the signals of price and carbon."""
-    price = {"file": str(PRICES), "times": "time", "values": "price", "unit": "EUR/kWh"}
-    carbon = {"tariff": {"timezone": "America/New_York", "unit": "g/kWh", "default": 380.0}}
+    """Environment of the demo's Airflow: a home of its own, and the signal ``carbon``."""
+    carbon = {"file": str(CARBON), "times": "time", "values": "g_per_kwh", "unit": "g/kWh"}
     path = os.pathsep.join(filter(None, [str(DAGS), os.environ.get("PYTHONPATH")]))
     return airflow_env(port) | {
         "AIRFLOW_HOME": str(HOME),
         "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).with_name("dags")),
         "AIRFLOW__ZEUS__ATTEMPT_ROOT": str(HOME / "models"),
-        "AIRFLOW_CONN_ZEUS_PRICE": json.dumps({"conn_type": "zeus_signal", "extra": price}),
         "AIRFLOW_CONN_ZEUS_CARBON": json.dumps({"conn_type": "zeus_signal", "extra": carbon}),
         "PYTHONPATH": path,  # the weather data
     }
 
 
-def write_prices(price: float, then: float | None = None) -> None:
-    """Write the price from a minute ago on; ``then``: what it is :data:`FALLS_IN_S` from now."""
-    now_s = time.time()
-    rows = ["time,price"]
+def write_carbon(now_g: float, then: float | None = None) -> None:
+    """Write the intensity from a minute ago on [g/kWh]; ``then``: what it is :data:`FALLS_IN_S` from now."""
+    falls_s = time.time() + FALLS_IN_S
+    rows = ["time,g_per_kwh"]
     for i in range(-3, round(HOURS * 3600 / STEP_S)):
-        at_s = now_s + FALLS_IN_S + i * STEP_S
-        value = price if then is None or i < 0 else then
-        rows.append(f"{datetime.fromtimestamp(at_s, UTC).isoformat()},{value}")
+        value = now_g if then is None or i < 0 else then
+        rows.append(f"{datetime.fromtimestamp(falls_s + i * STEP_S, UTC).isoformat()},{value:g}")
     HOME.mkdir(parents=True, exist_ok=True)
-    new = PRICES.with_suffix(".new")
+    new = CARBON.with_suffix(".new")
     new.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    new.replace(PRICES)  # whole: a run may be reading
+    new.replace(CARBON)  # whole: a run may be reading
 
 
 def _run(servers: Servers, week: str) -> Iterator[str]:
@@ -133,9 +133,9 @@ def _said(run_id: str) -> Iterator[str]:
     sizes = " then ".join(str(t.batch_size) for t in trials)
     energy_j = sum(t.observation.energy_j or 0.0 for t in trials)
     yield f"batch size {sizes}, {energy_j / 1000:.2f} kJ"
-    if seen.price_per_kwh is not None:
-        instead = "" if seen.price_at_once is None else f" instead of {seen.price_at_once:.2f}, for it waited"
-        yield f"at {seen.price_per_kwh:.2f} {seen.price_currency}/kWh{instead}."
+    if seen.g_co2e_per_kwh is not None:
+        instead = "" if seen.g_co2e_at_once is None else f" instead of {seen.g_co2e_at_once:.0f}, for it waited"
+        yield f"at {seen.g_co2e_per_kwh:.0f} g CO2e/kWh{instead}."
     yield deadline(trials)
 
 
@@ -163,14 +163,6 @@ def _levers() -> str:
 def _aligned(rows: list[list[Any]]) -> list[str]:
     widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _plan(env: Mapping[str, str]) -> str:
-    command = [sys.executable, "-m", "airflow", "zeus", "plan", JOB_ID]
-    done = subprocess.run(command, cwd=ROOT, env=dict(env), capture_output=True, text=True, check=False, timeout=120)
-    if done.returncode:
-        raise DemoError(f"'airflow zeus plan' ended with status {done.returncode}: {done.stderr[-2000:]}")
-    return "\n".join(f"  {line}" for line in done.stdout.splitlines())
 
 
 if __name__ == "__main__":

@@ -123,12 +123,12 @@ def test_a_killed_demo_stops_all_that_it_started(copy: Path) -> None:
 
 def test_the_demo_of_levers_shows_one_of_each(copy: Path) -> None:
     output = demo(copy, 1, "demo.levers")
-    runs = {line.split()[1]: line for line in output.splitlines() if line.startswith("  ") and "/4  2013-W" in line}
-    assert list(runs) == ["2013-W20", "2013-W21", "2013-W22", "2013-W23"]
-    assert "not needed" in runs["2013-W21"]
-    assert "at 0.12 EUR/kWh instead of 0.45, for it waited" in runs["2013-W22"]
-    assert all("deadline" in runs[week].lower() for week in ("2013-W20", "2013-W22", "2013-W23"))
-    levers = output.split("What saved it:")[1].split("The next run")[0]
+    runs = {line.split()[1]: line for line in output.splitlines() if line.startswith("  ") and "/3  2013-W" in line}
+    assert list(runs) == ["2013-W14", "2013-W15", "2013-W16"]
+    assert "not needed" in runs["2013-W15"]
+    assert "at 120 g CO2e/kWh instead of " in runs["2013-W16"]
+    assert all("Deadline: " in runs[week] for week in ("2013-W14", "2013-W16"))
+    levers = output.split("What saved it:")[1].split("What comes next")[0]
     assert [line.split("  ")[1] for line in levers.splitlines()[2:] if line.strip()] == [
         "Batch size",
         "Power limit",
@@ -136,7 +136,7 @@ def test_the_demo_of_levers_shows_one_of_each(copy: Path) -> None:
         "Start",
         "Together",
     ]
-    assert "batch size" in output.split("The next run")[1]
+    assert "batch size" in output.split("What comes next")[1]
     assert started_in(copy) == []
 
 

@@ -14,15 +14,15 @@ from airflow.sdk import dag, task
 from airflow_provider_zeus import ZeusJob
 
 JOB = ZeusJob(
-    batch_sizes=[64, 128, 256, 512, 1024],
-    default_batch_size=64,
+    batch_sizes=[32, 64, 128, 256, 512],
+    default_batch_size=32,
     target="rmse <= runtime",  # each slice is as hard as its weather
     max_epochs=60,
     eta=1.0,  # as little energy as possible ...
     finish_by="15 min",  # ... done in time; of a nightly job: "06:00"
     start_within="10 min",  # "8 h"
-    start_signal="price",  # Connection zeus_price
-    retrain_every=7,
+    start_signal="carbon",  # Connection zeus_carbon
+    retrain_every=2,  # 7
     budget="1.5 Wh/day",  # "50 kWh/month"
     data_slice="{{ dag_run.conf['week'] }}",
     device="simulated:v100/shufflenet",
@@ -46,7 +46,7 @@ def earlier_is_good(run: Any, week: str) -> bool:
 
 @dag(schedule=None, max_active_runs=1, tags=["zeus", "demo"])
 def zeus_levers() -> None:
-    """Retrain only where the earlier model has grown old, at the cheapest minute, in time, within a budget."""
+    """Retrain only where the earlier model has grown old, at the cleanest minute, in time, within a budget."""
 
     @task.zeus(JOB, retries=1, retry_delay=timedelta(seconds=5))
     def train(run: Any = None, dag_run: Any = None) -> str:

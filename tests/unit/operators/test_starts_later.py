@@ -66,15 +66,19 @@ def test_a_short_wait_is_slept(context: Any, waits: Any, monkeypatch: pytest.Mon
     slept: list[float] = []
     monkeypatch.setattr(starts_later, "time", SimpleNamespace(time=time.time, sleep=slept.append))
     waits(in_s(100.0))
-    operator().wait_for_start(context, part=None)
+    one = operator()
+    one.wait_for_start(context, part=None)
     assert slept == [pytest.approx(100.0, abs=30)]
+    assert one.waited_since_s == pytest.approx(time.time(), abs=60), "what it saved is known later"
 
 
 @pytest.mark.parametrize("wait", [None, Wait(signal="carbon", why="It starts at once.")])
 def test_what_does_not_wait_goes_on(context: Any, waits: Any, wait: Wait | None) -> None:
     waits(wait)
-    operator().wait_for_start(context, part=None)
+    one = operator()
+    one.wait_for_start(context, part=None)
     assert ("zeus_wait" in context["ti"].pushed) == (wait is not None)
+    assert one.waited_since_s is None
 
 
 def test_a_job_that_never_waits_asks_for_nothing(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
