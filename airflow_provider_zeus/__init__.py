@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow_provider_zeus.cli.read_log import read_log as read_log
     from airflow_provider_zeus.errors import BelowTargetError as BelowTargetError
     from airflow_provider_zeus.errors import DeviceError as DeviceError
     from airflow_provider_zeus.errors import JobSpecError as JobSpecError
@@ -43,6 +44,7 @@ __all__ = [
     "ZeusTrainOperator",
     "ZeusTrial",
     "__version__",
+    "read_log",
 ]
 
 _MODULES = {  # of each public name, below this package
@@ -61,6 +63,7 @@ _MODULES = {  # of each public name, below this package
     "ZeusRun": "training.run",
     "ZeusTrainOperator": "operators.train",
     "ZeusTrial": "operators.trial",
+    "read_log": "cli.read_log",
 }
 
 

@@ -142,7 +142,7 @@ def _bike(file: Path) -> Series:
         window_h=12 * WEEK_H,
         step_h=WEEK_H,
         starts=_starts(12 * WEEK_H, WEEK_H, 51 * WEEK_H),
-        shares=(0.3, 0.4, 0.5, 0.6, 0.8),
+        shares=(0.25, 0.3, 0.33, 0.36, 0.4, 0.5),
     )
 
 

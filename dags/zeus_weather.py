@@ -40,7 +40,7 @@ else:
 
         # One partition per run: several in one run would start in random order. What was emitted is read from the
         # asset's own events, so a run that fails before its event was recorded emits the same slice again.
-        @task(inlets=[SLICES], outlets=[SLICES])
+        @task(inlets=[SLICES], outlets=[SLICES], retries=2, retry_delay=timedelta(seconds=5))
         def emit_next(inlet_events: Any = None, outlet_events: Any = None) -> str:
             from airflow.sdk.exceptions import AirflowSkipException
 

@@ -30,7 +30,7 @@ def export(args: Namespace) -> None:
     """Write the trials of one job or of all."""
     with opened(args) as store:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
-        rows = list(_rows(store, jobs))  # read them all before the file is opened
+        rows = list(rows_of(store, jobs))  # read them all before the file is opened
         left_out = [trial_label(damage) for damage in store.unreadable]
     with _target(args.output) as file:
         (_csv if args.format == "csv" else _json)(rows, file)
@@ -58,7 +58,8 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def _rows(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
+def rows_of(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Every trial of the jobs, as :func:`row` has it."""
     for job_id in jobs:
         device: DeviceInfo | None = None  # of the newest trial that reported one; used for a trial without
         for trial in store.trials(job_id):
@@ -106,13 +107,18 @@ def _json(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
-    """Write CSV. A missing value is an empty cell; the job's fields are columns ``spec_...``."""
+    """Write CSV. A missing value is an empty cell."""
     writer = csv.DictWriter(file, COLUMNS)
     writer.writeheader()
     for each in rows:
-        flat = {name: each[name] for name in COLUMNS if name in each}
-        flat |= {f"spec_{name}": each["spec"].get(name) for name in _SPEC}
-        writer.writerow({name: cell(value) for name, value in flat.items()})
+        writer.writerow({name: cell(value) for name, value in flat(each).items()})
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row; the job's fields are ``spec_...``."""
+    return {name: row[name] for name in COLUMNS if name in row} | {
+        f"spec_{name}": row["spec"].get(name) for name in _SPEC
+    }
 
 
 _SPEC = tuple(f.name for f in fields(ZeusJob))

@@ -2,72 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import random
 import time
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
-from airflow_provider_zeus.cli.month_report import DagJob, MonthReport, as_html, as_record, month_report
 from airflow_provider_zeus.cli.shell import command, opened, say
-from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.printable import cell
-from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, month_of, saved_between
-from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
-from airflow_provider_zeus.store.base import Store
-
-NEWEST = 1000  # runs of a job that its savings are estimated from: those of the pages
+from airflow_provider_zeus.hooks.month_files import write_month
+from airflow_provider_zeus.reports.months import month_of
 
 
 @command
 def report(args: Namespace) -> None:
     """Write the report of a month."""
-    month = args.month or month_of(time.time())
-    try:
-        bounds = month_bounds(month, 2)
-    except ValueError:
-        raise JobSpecError.of("--month", month, "no month", 'write it as "2026-11"') from None
-    folder = Path(args.out)
     with opened(args) as store:
-        found = _report(store, month, bounds)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for ending, text in (("html", as_html(found)), ("csv", _csv(found))):
-            file = folder / f"zeus-{month}.{ending}"
-            file.write_text(text, encoding="utf-8")
+        for file in write_month(store, args.month or month_of(time.time()), Path(args.out)):
             say(str(file))
-    except OSError as error:
-        raise JobSpecError.of("--out", args.out, str(error.strerror), "name a folder that you may write to") from None
-
-
-def _report(store: Store, month: str, bounds: Sequence[float]) -> MonthReport:
-    sums = store.sums(bounds)
-    jobs = sorted({(s.dag_id, s.job_id) for s in sums if s.period == 1})
-    saved = {key: _saved(store, key, bounds) for key in jobs}
-    return month_report(month, sums, saved, Prices(**read(of_airflow)))
-
-
-def _saved(store: Store, key: DagJob, bounds: Sequence[float]) -> SavedDraws | str:
-    """What a job saved in the month, or why that is not known."""
-    trials: Sequence[Trial] = store.runs(*key, last=NEWEST)
-    try:
-        job = trials[-1].job.with_settings(store.settings(key[1]))
-    except (JobSpecError, IndexError):
-        return "no run of it can be read here"
-    log = as_dataset(trials, job)
-    profiles = [] if log.where is None else store.profile(key[1], log.where, job.job_version)
-    return saved_between(log, profiles, bounds[1], bounds[2], random.Random(f"{key[0]} {key[1]}"))
-
-
-def _csv(found: MonthReport) -> str:
-    records = [as_record(row, found) for row in found.rows]
-    text = io.StringIO()
-    if records:
-        writer = csv.DictWriter(text, list(records[0]))
-        writer.writeheader()
-        writer.writerows({name: cell(value) for name, value in record.items()} for record in records)
-    return text.getvalue()

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
     from airflow_provider_zeus.store.base import Store
 
 
@@ -31,6 +34,21 @@ class ZeusHook(BaseHook):
         from airflow_provider_zeus.store import open_store
 
         return open_store(self.zeus_conn_id)
+
+    def write_month(self, month: str, folder: str | PathLike[str]) -> list[Path]:
+        """Write the report of a month such as "2026-11" (UTC) into a folder; returns the HTML page and the CSV file.
+
+        Raises JobSpecError: no month, or a folder that cannot be written to; StoreError: the log cannot be read.
+        """
+        from pathlib import Path
+
+        from airflow_provider_zeus.hooks.month_files import write_month
+
+        store = self.get_conn()
+        try:
+            return write_month(store, month, Path(folder))
+        finally:
+            store.close()
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the log can be read, and a message. Creates and migrates nothing."""

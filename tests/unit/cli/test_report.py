@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_provider_zeus.cli.month_report import as_html, as_record, month_report
+from airflow_provider_zeus.hooks.month_report import as_html, as_record, month_report
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.months import SavedDraws
 from airflow_provider_zeus.signals.prices import Prices

@@ -18,6 +18,7 @@ PARTITIONS = hasattr(airflow.sdk, "PartitionedAtRuntime")  # from Airflow 3.3
 EXAMPLES = {
     "zeus_kubernetes": [16, "CronTriggerTimetable", ["zeus_ask", "zeus_tell", "train"]],
     "zeus_minimal": [16, "CronTriggerTimetable", ["train"]],
+    "zeus_month": [16, "CronTriggerTimetable", ["mail"]],
 }
 if PARTITIONS:
     EXAMPLES |= {
@@ -89,17 +90,23 @@ def test_they_parse_from_any_folder(tmp_path: Path) -> None:
 def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so_once(tmp_path: Path) -> None:
     found, log = parse(DAGS, tmp_path, WITHOUT_PARTITIONS)
     assert found["errors"] == {}
-    assert set(found["dags"]) == {"zeus_kubernetes", "zeus_minimal"}
+    assert set(found["dags"]) == {"zeus_kubernetes", "zeus_minimal", "zeus_month"}
     assert log.count("zeus_weather defines") == 1
     assert "Airflow 3.3" in log
 
 
-def test_without_kubernetes_its_file_defines_nothing_and_says_so_once(tmp_path: Path) -> None:
-    missing = 'import sys; sys.modules["airflow.providers.cncf.kubernetes.operators.pod"] = None'
-    found, log = parse(DAGS, tmp_path, missing)
+@pytest.mark.parametrize(
+    ("dag_id", "module"),
+    [
+        ("zeus_kubernetes", "airflow.providers.cncf.kubernetes.operators.pod"),
+        ("zeus_month", "airflow.providers.smtp.notifications.smtp"),
+    ],
+)
+def test_without_its_provider_a_file_defines_nothing_and_says_so_once(tmp_path: Path, dag_id: str, module: str) -> None:
+    found, log = parse(DAGS, tmp_path, f'import sys; sys.modules["{module}"] = None')
     assert found["errors"] == {}
-    assert set(found["dags"]) == set(EXAMPLES) - {"zeus_kubernetes"}
-    assert log.count("zeus_kubernetes defines") == 1
+    assert set(found["dags"]) == set(EXAMPLES) - {dag_id}
+    assert log.count(f"{dag_id} defines") == 1
 
 
 def test_the_pod_gets_the_plan_and_gives_the_result_back() -> None:
