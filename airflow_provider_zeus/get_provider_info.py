@@ -143,6 +143,13 @@ def _display() -> dict[str, Any]:
 def _training() -> dict[str, Any]:
     """Options of trainings."""
     return {
+        "enabled": _option(
+            "string",
+            "True",
+            "False: every job trains at its default batch size and at the power limit that is found; nothing is "
+            "measured, no trial log is asked or written. measure: the same, measured and written to the log.",
+            "measure",
+        ),
         "state_dir": _option(
             "string",
             "",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
-from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import KINDS, NEWEST, remarks
@@ -19,6 +19,7 @@ from airflow_provider_zeus.store.open import SETTINGS_S, open_store
 from airflow_provider_zeus.store.patience import bounded, retried, within
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.memory import memory_store
 
 ASK_S = 20.0  # limit of the whole call, retries included
 REMARKS_S = 3.0  # limit of reading the newest trials, to log what they show
@@ -33,9 +34,13 @@ def ask(
     """Return the store, its answer, and a function that opens the store later.
 
     Where the store cannot be asked, the store is None and the answer holds the default batch size; for a ``strict``
-    job StoreError is raised instead. The function raises StoreError while the store cannot be opened. It creates no
-    log: the run would be split over two.
+    job StoreError is raised instead. Where Zeus is switched off no store is asked and nothing outlives the run. The
+    function raises StoreError while the store cannot be opened. It creates no log: the run would be split over two.
     """
+
+    if config.enabled == OFF:
+        memory = memory_store()
+        return memory, memory.ask(request), lambda: memory
 
     def opened() -> Store:
         store = open_store(conn_id, overlap_possible=overlap_possible)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.factory import GPU_LOCK_WAIT_S
 from airflow_provider_zeus.private_files import is_shared, make_folder, share_with
 from airflow_provider_zeus.store.open import state_dir
+
+ON, MEASURE, OFF = "True", "measure", "False"  # [zeus] enabled
+_ENABLED = dict.fromkeys(("true", "t", "1", "yes", "on"), ON) | dict.fromkeys(("false", "f", "0", "no", "off"), OFF)
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +22,7 @@ log = logging.getLogger(__name__)
 class ZeusConfig:
     """What a task needs of the section ``[zeus]`` of Airflow's configuration."""
 
+    enabled: str = ON
     state_dir: Path
     heartbeat_s: float
     lease_s: float
@@ -50,6 +55,7 @@ class ZeusConfig:
         shared_group = conf.get("zeus", "shared_group", fallback="").strip()
         share_with(shared_group)
         return cls(
+            enabled=enabled(),
             state_dir=state_dir(),
             heartbeat_s=heartbeat_s,
             lease_s=lease_s,
@@ -60,6 +66,24 @@ class ZeusConfig:
             gpu_lock_wait_s=conf.getfloat("zeus", "gpu_lock_wait_s", fallback=GPU_LOCK_WAIT_S),
             shared_group=shared_group,
         )
+
+    def switched(self, job: ZeusJob) -> ZeusJob:
+        """The job as ``[zeus] enabled`` has it: switched off it sets no limit, and follows and waits for nothing."""
+        if self.enabled == ON:
+            return job
+        what = "is" if self.enabled == MEASURE else "nothing is"
+        log.info(
+            "Zeus is switched off ([zeus] enabled = %s): batch size %d, the default, at the power limit that is found; "
+            "%s measured.",
+            *(self.enabled, job.default_batch_size, what),
+        )
+        job = replace(job, mode="measure", follow=None, start_within=None, start_signal=None)
+        return job if self.enabled == MEASURE else replace(job, device="none")
+
+    @property
+    def pinned_by(self) -> str | None:
+        """What makes every run take the default batch size; None: nothing does."""
+        return None if self.enabled == ON else f"[zeus] enabled = {self.enabled}"
 
     def share_folders(self) -> None:
         """Make the shared folders of ``shared_group`` before anything makes them private. Raises nothing."""
@@ -75,3 +99,14 @@ class ZeusConfig:
                     )
             except OSError as error:
                 log.warning("%s cannot be made for [zeus] shared_group = %s: %s", folder, self.shared_group, error)
+
+
+def enabled() -> str:
+    """``[zeus] enabled``: :data:`ON`, :data:`MEASURE` or :data:`OFF`. Raises JobSpecError for another text."""
+    from airflow.sdk import conf
+
+    text = conf.get("zeus", "enabled", fallback=ON).strip()
+    found = MEASURE if text.lower() == MEASURE else _ENABLED.get(text.lower())
+    if found is None:
+        raise JobSpecError.of("[zeus] enabled", text, "none of these", "use True, measure or False")
+    return found

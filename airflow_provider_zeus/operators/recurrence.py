@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
 from airflow_provider_zeus.operators.asking import ask
-from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.deadline import finish_by_s
 from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
 from airflow_provider_zeus.operators.mapped import warn_of_sharing
@@ -72,7 +72,7 @@ class Recurrence:
             die_with_parent()
         config = ZeusConfig.read()
         config.share_folders()
-        job = job.check(rendered=True)
+        job = config.switched(job.check(rendered=True))
         device = device_of(
             job,
             config.state_dir,
@@ -84,12 +84,12 @@ class Recurrence:
         info = device.info
         if (limits := device.limit_range()) is not None:  # before asking: a wrong job opens no trial
             limits.check(job.power_limits_w or (), info.model)
-        if info.energy_source is None:
+        if info.energy_source is None and config.enabled != OFF:
             reason = device.missing.get("energy_j", "no source of energy.")
             log.warning("Zeus tunes the batch size on time alone: %s", reason)
         elif info.energy_source == "simulated":
             log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)
-        request = ask_request(job, context, info, lease_s=config.lease_s, part=part)
+        request = ask_request(job, context, info, lease_s=config.lease_s, part=part, pinned_by=config.pinned_by)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
         store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
@@ -165,11 +165,13 @@ def ask_request(
     lease_s: float,
     task_id: str | None = None,
     part: str | None = None,
+    pinned_by: str | None = None,
 ) -> AskRequest:
     """Build the store's request from a task instance: name of the job, key of the trial, origin of the run.
 
     :param task_id: of the task that trains, where that is another one.
     :param part: end of the job's id, by the mapped value.
+    :param pinned_by: what makes the run take the default batch size; None: nothing does.
     """
     ti, dag_run = context["ti"], context["dag_run"]
     run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
@@ -194,6 +196,7 @@ def ask_request(
         ),
         device=device,
         lease_s=lease_s,
+        pinned_by=pinned_by,
         finish_by_s=finish_by_s(job, context),
         runs_left=None if job.expected_runs else runs_left(context),
         allowances=allowances(job),

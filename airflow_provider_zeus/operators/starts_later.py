@@ -39,9 +39,12 @@ class StartsLater:
         """
         if self.job.get("start_within") is None:
             return
+        from airflow_provider_zeus.operators.config import ON, enabled
         from airflow_provider_zeus.operators.recurrence import job_id_of, push
         from airflow_provider_zeus.operators.waiting import wait_of
 
+        if enabled() != ON:
+            return
         job = ZeusJob.from_dict(self.job).check(rendered=True)
         job_id = job_id_of(job, context["ti"], task_id=task_id, part=part)
         wait = wait_of(job, context, job_id=job_id, conn_id=self.zeus_conn_id)

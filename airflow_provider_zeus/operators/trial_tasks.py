@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.asking import ask, log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
-from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
 from airflow_provider_zeus.operators.recurrence import (
     ask_request,
@@ -34,6 +34,7 @@ from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.memory import memory_store
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 
@@ -59,8 +60,8 @@ def ask_for_plan(
     :param waited_since_s: since when the task waited for a cheaper start [s since the epoch]; None: it did not.
     """
     config = ZeusConfig.read()
-    job = ZeusJob.from_dict(job_spec).check(rendered=True)
-    request = ask_request(job, context, None, lease_s=lease_s, task_id=trains, part=part)
+    job = config.switched(ZeusJob.from_dict(job_spec).check(rendered=True))
+    request = ask_request(job, context, None, lease_s=lease_s, task_id=trains, part=part, pinned_by=config.pinned_by)
     backfill = str(getattr(context["dag_run"].run_type, "value", "")) == "backfill"
     mapped = context["ti"].map_index not in (None, -1)
     overlap_possible = context["dag"].max_active_runs != 1 or backfill or mapped
@@ -133,9 +134,12 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     handed_over = training.pull(training.setup_task_id, HANDED_OVER)
     plan = Plan.from_json(training.pull(training.setup_task_id, PLAN))
     first = trial_from_dict(handed_over["trial"])
+    memory = memory_store() if config.enabled == OFF else None
+    if memory is not None:
+        memory.adopt(first)
 
     def reopen() -> Store:
-        return open_store(training.conn_id, create=False)
+        return memory or open_store(training.conn_id, create=False)
 
     def read(signal: str, start_s: float, end_s: float) -> Series | str | None:
         try:

@@ -76,8 +76,9 @@ def choose(
     :param device: device of the recurrence; default that of the newest trial.
     :param running: the job's open trials (section 4.4, concurrent submissions).
     :param seed: seed of the decision; see :func:`decision_seed`.
-    :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read. ``budget_spent``: a sentence
-        that says which budget is used up, so that no other batch size is tried.
+    :param settings: live settings; ``pin_batch_size`` and ``pause_exploration`` are read. ``pinned_by``: what pins it,
+        where that is none of them. ``budget_spent``: a sentence that says which budget is used up, so that no other
+        batch size is tried.
     :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
     :param runs_left: recurrences after this one, where the schedule says so; ``job.expected_runs`` comes first. None:
         many. The policy "zeus" does not use it.
@@ -111,7 +112,7 @@ def _decided(
     """The decision of :func:`choose`, whose attempts say nothing about time yet. ``held``: why none may be a try."""
     pinned = settings.get("pin_batch_size")
     if pinned is not None and pinned in job.batch_sizes:
-        why = f"Batch size {pinned} is pinned by a live setting."
+        why = f"Batch size {pinned} is pinned by {settings.get('pinned_by', 'a live setting')}."
         attempt = PlannedAttempt(batch_size=pinned, phase=Phase.PINNED, why=why)
         return _sized(Decision(attempts=(attempt,), seed=seed, policy=job.policy), belief)
     device = device or belief.last_device()

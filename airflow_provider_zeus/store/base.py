@@ -37,6 +37,7 @@ class AskRequest:
     origin: Origin
     device: DeviceInfo | None = None  # None: not known where the request is made (a pod)
     lease_s: float = 90.0
+    pinned_by: str | None = None  # what makes the run take the default batch size; None: nothing does
     allowances: Sequence[Allowance] = ()  # the job's budgets in the present periods
     finish_by_s: float | None = None  # when the run has to end [s since the epoch]; None: no deadline
     runs_left: int | None = None  # runs after this one until the schedule ends; None: not known, or no end

@@ -91,6 +91,8 @@ class TrialService(Protocol):
 
 def ask(log: TrialService, request: AskRequest, settings: Mapping[str, Any]) -> AskAnswer:
     """Close stale trials. Return the open trial of this task instance's try, or choose and open the next one."""
+    if request.pinned_by is not None:
+        settings = {**settings, "pin_batch_size": request.job.default_batch_size, "pinned_by": request.pinned_by}
     running = _still_open(log, request)
     job = request.job.with_settings(settings)
     belief = log.belief(job, min((t.number for t in running), default=None))
