@@ -150,6 +150,13 @@ def _commands() -> tuple[CLICommand, ...]:
             help="The database of the trial log",
             subcommands=(_command("upgrade", "Create or migrate the tables of the trial log", "db.upgrade"),),
         ),
+        _command(
+            "uninstall",
+            "Say what lies where, and how to take it away",
+            "uninstall.uninstall",
+            Arg(("--dry-run",), help="needed: it removes nothing itself", action="store_true"),
+            description="Say what the provider has left where, and how to take it away. It removes nothing.",
+        ),
     )
 
 

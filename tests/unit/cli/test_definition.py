@@ -34,6 +34,7 @@ def test_what_there_is() -> None:
     assert list(COMMANDS) == [
         ("zeus", "doctor"), *jobs, ("zeus", "trials"), ("zeus", "plan"), ("zeus", "export"), ("zeus", "report"),
         ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"), ("zeus", "prune"), ("zeus", "db", "upgrade"),
+        ("zeus", "uninstall"),
     ]  # fmt: skip
 
 
@@ -48,7 +49,7 @@ def test_every_command_is_implemented_and_explains_itself(path: tuple[str, ...],
     needed = {"JOB": "nobody", "BATCH_SIZE": "16", "TRIAL": "1"}
     usage = done.out.split("\n\n")[0]
     arguments = [value for name, value in needed.items() if f" {name}" in usage and f"[{name}]" not in usage]
-    arguments += {"reset": ["-y"], "prune": ["--older-than", "90d"]}.get(path[-1], [])
+    arguments += {"reset": ["-y"], "prune": ["--older-than", "90d"], "uninstall": ["--dry-run"]}.get(path[-1], [])
     done = zeus(*path[1:], *arguments, "--conn-id", "nowhere")
     assert done.status == 1
     assert "no Connection 'nowhere'" in done.err + done.out
