@@ -67,6 +67,7 @@ demo-reset:  ## forget what the demo did and learned
 test: $(VENV)/.browser  ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
+test-slow: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.slow tests)  # no others are imported
 test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
 

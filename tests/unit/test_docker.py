@@ -19,6 +19,7 @@ from airflow.cli.cli_parser import get_parser
 
 from airflow_provider_zeus.get_provider_info import get_provider_info
 from airflow_provider_zeus.store.connection_url import database_url
+from tests import linked
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
@@ -216,16 +217,10 @@ def test_the_dockerfile_is_for_an_airflow_that_is_tested() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_dockerfiles_steps_run_in_a_clean_environment(tmp_path: Path) -> None:
-    """The image's Airflow is stood for by one that pip installs."""
+    """The image's Airflow is stood for by the one of the tests; torch too, for the newest may bring several GB."""
     here = version("apache-airflow")
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    pins = ROOT / "constraints" / f"constraints-{here}.txt"
-    # torch as it was tested: the newest one, which the image would take, may bring libraries of several GB
-    image = [f"apache-airflow[celery]=={here}", "psycopg2-binary", "asyncpg", "torch"]
-    index = os.environ.get("TORCH_INDEX")
-    image += ["--extra-index-url", index] if index else []
-    subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", "-c", pins, *image], check=True, timeout=400)
+    image = ("apache-airflow[celery]", "psycopg2-binary", "asyncpg", "torch")
+    python = linked.environment(tmp_path / "venv", *image, with_pip=True)
     skipped = shutil.ignore_patterns(".git", ".venv", ".demo", "__pycache__", "test-results", ".*_cache")
     shutil.copytree(ROOT, tmp_path / "zeus", ignore=skipped)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.store.base import Store
+from tests.postgres import empty_database
 from tests.unit.store.store_kit import Clock, DictPort
 
 STORES = ["sqlite", "dict", "variables", "postgres"]
@@ -38,12 +39,26 @@ def store(opens: Opens) -> Store:
     return opens()
 
 
+@pytest.fixture(scope="session")
+def migrated(postgres: str) -> Iterator[tuple[str, str]]:
+    """URL of an administrator's database, and the name of a database with our tables: copying it is quick."""
+    import sqlalchemy as sa
+
+    from airflow_provider_zeus.store.sql.store import SqlStore
+
+    with empty_database(postgres) as url:
+        SqlStore(url, create=True).close()
+        yield postgres, str(sa.make_url(url).database)
+
+
 def _sqlite(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
     yield from _sql(request.getfixturevalue("sqlite_url"), tmp_path, clock)
 
 
 def _postgres(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
-    yield from _sql(request.getfixturevalue("database"), tmp_path, clock)
+    admin, migrated = request.getfixturevalue("migrated")
+    with empty_database(admin, migrated) as url:
+        yield from _sql(url, tmp_path, clock)
 
 
 def _sql(url: str, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
