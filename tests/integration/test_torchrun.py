@@ -21,7 +21,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from tests.fake_nvml import FakeNvml
-from tests.integration.jobs import job, log_of
+from tests.integration.jobs import job, log_of, zeus_dag
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -84,6 +84,12 @@ class Torchrun:
 
     def run(self, dag: DAG) -> Any:
         return self._run_dag(dag)
+
+    def run_twice(self, dag: DAG) -> Any:
+        """The second run of a job. The first one, of the default, trains in this process, which is quicker."""
+        first = self._run_dag(zeus_dag(dag.dag_id, dag.task_dict["train"].job))
+        assert first.state == "success"
+        return self.run(dag)
 
     def said(self, rank: int, *kinds: str) -> list[list[Any]]:
         path = self.tmp / f"said-{rank}"
@@ -203,9 +209,9 @@ def test_an_error_of_one_rank_ends_the_trial(torchrun: Torchrun) -> None:
 def test_an_error_in_a_try_ends_the_processes_and_the_incumbent_runs_in_new_ones(torchrun: Torchrun, rank: int) -> None:
     fails = f"if run.batch_size == 16 and RANK == {rank}: raise ValueError('16 does not divide the data')"
     dag = torchrun.dag(name := f"zeus_ranks_try_{rank}", script(fails))
-    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert torchrun.run_twice(dag).state == "success"
     assert told(name) == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
-    assert torchrun.said(0, "kept") == torchrun.said(1, "kept") == [[32], [32]]
+    assert torchrun.said(0, "kept") == torchrun.said(1, "kept") == [[32]]
 
 
 @pytest.mark.slow
@@ -223,7 +229,7 @@ def test_out_of_memory_ends_the_processes_and_the_next_attempt_runs_in_new_ones(
     """One process alone cannot go on to the next attempt: the others wait for its gradients."""
     full = "if run.batch_size == 16: raise MemoryError('out of memory')"
     dag = torchrun.dag("zeus_ranks_memory", script(full))
-    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert torchrun.run_twice(dag).state == "success"
     assert told("zeus_ranks_memory") == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
     assert log_of("zeus_ranks_memory.train")[1].observation.out_of_memory
 
@@ -242,7 +248,7 @@ def test_out_of_memory_of_another_rank_is_that_of_the_trial_and_ends_it(torchrun
     code = script(full) if notices else script().replace("        pass\n", textwrap.indent(WAITS, "    "))
     dag_id = f"zeus_ranks_memory_of_one_{notices}".lower()
     dag = torchrun.dag(dag_id, code)
-    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert torchrun.run_twice(dag).state == "success"
     assert told(dag_id) == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
     failed = log_of(f"{dag_id}.train")[1]
     assert failed.observation.out_of_memory
@@ -323,7 +329,7 @@ def test_a_loop_left_by_all_in_the_same_epoch_keeps_its_model(torchrun: Torchrun
 def test_the_loop_alone_without_train(torchrun: Torchrun) -> None:
     end = RUN.replace("run.train(train)", "train(run)")
     dag = torchrun.dag("zeus_ranks_loop", script(end=end))
-    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert torchrun.run_twice(dag).state == "success"
     assert told("zeus_ranks_loop") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
 
 
@@ -464,9 +470,9 @@ def test_a_frameworks_own_processes(torchrun: Torchrun, name: str, code: str) ->
     pytest.importorskip(name, reason=f"{name} is not installed")
     end = RUN.replace('dist.init_process_group("gloo")', "")
     dag = torchrun.dag(f"zeus_ranks_{name}", BEGIN + code + end)
-    assert [torchrun.run(dag).state for _ in range(2)] == ["success"] * 2
+    assert torchrun.run_twice(dag).state == "success"
     assert told(f"zeus_ranks_{name}") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
     epochs = [torchrun.said(rank, "epoch") for rank in (0, 1)]
     assert epochs[0] == epochs[1]
-    seen = log_of(f"zeus_ranks_{name}.train")[0].observation
+    seen = log_of(f"zeus_ranks_{name}.train")[2].observation
     assert (seen.epochs, seen.samples, seen.device_count) == (4.0, 4 * 256, 2)
