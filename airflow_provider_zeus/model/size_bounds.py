@@ -12,6 +12,7 @@ from airflow_provider_zeus.model.trial import BATCH_SIZE, Observation, PowerPoin
 MOST_TEXT = 1000  # characters of a text, such as the reason why a training ended
 MOST_RETURNED = 4096  # characters of the JSON that a training function returned
 MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
+MOST_EPOCHS = 1000  # whose metric is kept
 _MOST_GPUS = 1000
 _MOST_PHASE = 50  # characters
 _TEXTS = {
@@ -32,7 +33,7 @@ def truncated(text: str, most: int = MOST_TEXT) -> str:
 
 
 def bounded(seen: Observation) -> Observation:
-    """The observation with its texts cut, only reasons of its own fields, and energies of at most 1000 GPUs."""
+    """The observation with its texts cut, only reasons of its own fields, and its lists with 1000 values at most."""
     changed: dict[str, Any] = {}
     for name, most in _TEXTS.items():
         text = getattr(seen, name)
@@ -45,6 +46,8 @@ def bounded(seen: Observation) -> Observation:
         changed["returned"] = None  # cut, it would be no JSON
     if seen.gpu_energy_j is not None and len(seen.gpu_energy_j) > _MOST_GPUS:
         changed["gpu_energy_j"] = None
+    if seen.epoch_metrics is not None and len(seen.epoch_metrics) > MOST_EPOCHS:
+        changed["epoch_metrics"] = seen.epoch_metrics[:MOST_EPOCHS]
     return replace(seen, **changed) if changed else seen
 
 

@@ -223,6 +223,10 @@ class Observation:
     limit_found_w: float | None = None
     learning_rate: float | None = None
     start_id: str | None = None  # start of the plan that observed it: two starts are two observations
+    gpu_busy: float | None = field(default=None, metadata=OMIT_EMPTY)
+    # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
+    epoch_metrics: tuple[float, ...] | None = field(default=None, metadata=OMIT_EMPTY)
+    # the metric of each of the first 1000 epochs
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
     returned: str | None = field(default=None, metadata=OMIT_EMPTY)
     # JSON of what the training function returned, for ``run.previous``; on no page

@@ -25,7 +25,8 @@ OMIT_EMPTY: Final = {"omit_empty": True}  # metadata of a field that is not writ
 
 _MOST = 2.0**64  # of any number: sums of such numbers are finite
 _MOST_COUNT = 2**31 - 1  # of what a database holds in 32 bits
-ANY_SIZE: Final = ("metric", "target_value", "learning_rate")  # any finite number: a loss that diverges may be 1e300
+# Any finite number: a loss that diverges may be 1e300.
+ANY_SIZE: Final = ("metric", "target_value", "learning_rate", "epoch_metrics")
 _COUNTS = ("attempt", "try_number", "map_index")
 _SUMS = ("samples", "steps")  # whole numbers that may be written as 5.0
 _NAMES = ("start_id", "ti_id", "job_id")  # texts that are stored unchanged, or refused

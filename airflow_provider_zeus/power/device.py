@@ -85,6 +85,9 @@ class Device(Protocol):
     def limit_w(self) -> float | None:
         """The power limit in force [W]."""
 
+    def busy(self) -> float | None:
+        """Share of the last moments in which the GPU worked, 0 to 1."""
+
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W]. Raises DeviceError: no permission, out of range."""
 
@@ -107,6 +110,10 @@ class BaseDevice:
     def now_s(self) -> float:
         """Monotonic clock of this host [s]."""
         return time.perf_counter()
+
+    def busy(self) -> float | None:
+        """Return None: this device does not tell how much it works."""
+        return None
 
     def on_step(self, samples: int) -> None:
         """Do nothing: the clock is the host's."""

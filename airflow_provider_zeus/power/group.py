@@ -93,6 +93,11 @@ class DeviceGroup:
             return None
         return known[0]
 
+    def busy(self) -> float | None:
+        """Mean share of the GPUs in which they worked, 0 to 1."""
+        known = [share for share in (part.busy() for part in self._parts) if share is not None]
+        return sum(known) / len(known) if len(known) == len(self._parts) else None
+
     def set_limit_w(self, limit_w: float) -> None:
         """Set the limit of every GPU [W]. Where one refuses, the others are reset, and DeviceError is raised."""
         before = [part.limit_w() for part in self._parts]

@@ -42,10 +42,14 @@ def merged(old: Observation, new: Observation) -> Observation:
 
 def _problem(name: str, value: Any) -> str:
     """Why a value cannot be stored: a later decision could not be computed with it. Empty where it can."""
+    if name == "epoch_metrics":
+        finite = all(isinstance(v, int | float) and math.isfinite(v) for v in value or ())
+        return "" if finite else "not a list of finite numbers"
     if isinstance(value, tuple):
-        return (
-            "" if all(isinstance(j, int | float) and 0 <= j <= _MOST for j in value) else "not a list of finite numbers"
-        )
+        finite = all(isinstance(j, int | float) and 0 <= j <= _MOST for j in value)
+        return "" if finite else "not a list of finite numbers"
+    if name == "gpu_busy" and value is not None and not 0 <= value <= 1:
+        return f"{value:g} was reported, which is no share"
     if isinstance(value, str | bool) or not isinstance(value, int | float) or name in ANY_SIZE:
         return "not a finite number" if isinstance(value, float) and not math.isfinite(value) else ""
     if not math.isfinite(value):

@@ -13,6 +13,7 @@ from typing import NoReturn
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.model.cost import Rates, Weights
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
@@ -86,6 +87,7 @@ class LiveAttempt:
         self._bound = None if last else Bound(planned, self._weights)
         self._outcome: tuple[State, str] | None = None
         self._metric: float | None = None
+        self._metrics: list[float] = []  # by epoch
         self._target_value: float | None = None
         self._in_epoch = False
         self._adoptable = False  # steps began the present epoch before epochs() did
@@ -172,7 +174,7 @@ class LiveAttempt:
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """End a pass over the data, which took ``looped_s``; ``waited_s`` of it went into waiting for batches."""
         self._meter.end_training()
-        self._data_wait.add(waited_s, looped_s)
+        self._data_wait.add(waited_s, looped_s, self._meter.gpu_busy)
 
     def report(self, target: Target, metric: float) -> None:
         """End an epoch with this metric. Raises AttemptOver when a bound or ``max_epochs`` is passed."""
@@ -283,6 +285,8 @@ class LiveAttempt:
         if self._metric is None and (doubt := target.doubt(metric)):
             log.warning("Zeus: %s. Report it in the unit of the target, or change the target.", doubt)
         self._metric, self._target_value = metric, target.value
+        if self._meter.epochs_done and len(self._metrics) < MOST_EPOCHS:
+            self._metrics.append(metric)
         self._refresh()
 
     def _unreported_epoch(self, target: Target, epoch: int) -> ReportError:
@@ -308,7 +312,12 @@ class LiveAttempt:
 
     def _refresh(self) -> None:
         """Put the sums of the last reading into ``snapshot``."""
-        seen = replace(self._meter.observation(), metric=self._metric, target_value=self._target_value)
+        seen = replace(
+            self._meter.observation(),
+            metric=self._metric,
+            target_value=self._target_value,
+            epoch_metrics=tuple(self._metrics) or None,
+        )
         if self._bypassed:
             seen = replace(seen, reasons={**seen.reasons, BATCH_SIZE: self._bypassed})
         self.snapshot = self._without_epochs(seen) if self._resumed else seen

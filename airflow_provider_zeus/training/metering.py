@@ -37,6 +37,7 @@ class AttemptMeter:
         self._device, self._sweep, self._limit_found_w = device, sweep, limit_found_w
         self._total, self._train = Span(), Span()
         self._point: Span | None = None  # since the last power point; None before the first epoch
+        self._busy_s = self._busy_known_s = 0.0  # time in which the GPU worked, of the time in which it told
         self._tick_s = 0.0  # when the sums are next taken
         self._epoch_start: Reading | None = None
         self._epoch_from = 0  # samples when the present epoch began
@@ -134,6 +135,9 @@ class AttemptMeter:
         self.points.append(PowerPoint(t_s=at_s, power_w=point.power_w, limit_w=limit_w, phase=phase))
         if len(self.points) > 2 * MAX_POINTS:  # nothing sends them: thin them out
             self.points.extend(thinned(drain(self.points)))
+        if (busy := self._device.busy()) is not None:
+            self._busy_s += min(busy, 1.0) * point.time_s
+            self._busy_known_s += point.time_s
         self._point = Span(reading)
 
     # ------------------------------------------------------------------ sums
@@ -151,6 +155,11 @@ class AttemptMeter:
         if begun and size is None and not self.epochs_done:
             return None
         return self.epochs_done + (min(begun / size, 1.0) if size else 0.0)
+
+    @property
+    def gpu_busy(self) -> float | None:
+        """Share of the time in which the GPU worked, 0 to 1; None where it did not tell."""
+        return self._busy_s / self._busy_known_s if self._busy_known_s else None
 
     def observation(self) -> Observation:
         """Sums up to the last reading. Fields that only the attempt knows (metric, target, ...) are left out."""
@@ -178,6 +187,7 @@ class AttemptMeter:
             energy_source=info.energy_source,
             gpu_uuid=self._device.uuid,
             gpu_energy_j=each_j,
+            gpu_busy=self.gpu_busy,
             limit_found_w=self._limit_found_w,
             reasons=self._reasons(epochs, energy_j=energy_j, rest_j=rest_j, excess_j=excess_j, excess_s=excess_s),
         )
@@ -191,6 +201,8 @@ class AttemptMeter:
                 reasons[name] = (unread if name.endswith("_j") else None) or _NOT_PROFILED
         if epochs is None:
             reasons["epochs"] = "the data loader cannot tell the size of an epoch, and none was completed"
+        if "gpu_busy" in missing and self.gpu_busy is None:
+            reasons["gpu_busy"] = missing["gpu_busy"]
         if "limit_w" in missing:
             reasons["power_limit_w"] = missing["limit_w"]
         if "energy_j" in reasons and self._device.info.count > 1:
@@ -210,16 +222,20 @@ class DataWait:
         """Share of the training time spent waiting for data; None below 1 s of training."""
         return self._waited_s / self._looped_s if self._looped_s >= _MIN_SHARE_S else None
 
-    def add(self, waited_s: float, looped_s: float) -> None:
-        """Add a pass of ``looped_s`` seconds, ``waited_s`` of them spent waiting. Warn once when the share is high."""
+    def add(self, waited_s: float, looped_s: float, gpu_busy: float | None = None) -> None:
+        """Add a pass of ``looped_s`` seconds, ``waited_s`` of them spent waiting. Warn once when the share is high.
+
+        :param gpu_busy: share of the time in which the GPU worked so far, 0 to 1; the warning names it.
+        """
         self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
         share = self.share
         if share is not None and share > _INPUT_BOUND and not self._warned:
             self._warned = True
             log.warning(
-                "Zeus: %.0f %% of the training time is spent waiting for data: it is input-bound, and the power limit "
-                "hardly matters. More workers in run.data_loader(..., num_workers=n) may help.",
+                "Zeus: %.0f %% of the training time is spent waiting for data%s: it is input-bound, and the power "
+                "limit hardly matters. More workers in run.data_loader(..., num_workers=n) may help.",
                 100 * share,
+                "" if gpu_busy is None else f", and the GPU works {gpu_busy:.0%} of the time".replace("%", " %"),
             )
 
     def log_share(self) -> None:

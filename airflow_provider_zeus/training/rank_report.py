@@ -73,6 +73,9 @@ def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
     if each_j is None and device.count > 1 and own.time_s is not None:
         several_hosts = "the GPUs train on several hosts, and each host knows only its own"
         reasons["gpu_energy_j"] = reasons.get("energy_j") or several_hosts
+    busy = own.gpu_busy if device.count == own.device_count else None
+    if busy is None and own.gpu_busy is not None:
+        reasons["gpu_busy"] = "the GPUs train on several hosts, and each host knows only its own"
     return replace(
         own,
         samples=int(first.samples),
@@ -85,6 +88,7 @@ def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
         rest_s=None if time_s is None or train_s is None else max(time_s - train_s, 0.0),
         excess_s=from_nan(first.excess_s),
         gpu_energy_j=each_j,
+        gpu_busy=busy,
         device_count=device.count,
         max_power_w=device.max_power_w,
         energy_source=device.energy_source,

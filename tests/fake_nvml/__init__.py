@@ -31,7 +31,7 @@ class Gpu(ctypes.Structure):
             (name, ctypes.c_double)
             for name in (
                 *("min_w", "max_w", "default_w", "limit_w", "cap_w", "floor_w", "idle_w", "demand_w"),
-                *("in_force_w", "energy_mj", "counter_mj", "at_s", "tick_s", "settle_s", "slow_s"),
+                *("in_force_w", "energy_mj", "counter_mj", "at_s", "tick_s", "settle_s", "slow_s", "busy_percent"),
             )
         ],
         *[
@@ -96,7 +96,7 @@ class FakeNvml:
             "at_s": time.monotonic(),
         }
         fields |= {"min_w": 100.0, "max_w": 250.0, "idle_w": 40.0, "demand_w": 240.0, "tick_s": 0.02, "settle_s": 0.05}
-        fields |= {"may_set": 1, "has_counter": 1, "has_power": 1, "has_mig_mode": 1} | changes
+        fields |= {"busy_percent": 90.0, "may_set": 1, "has_counter": 1, "has_power": 1, "has_mig_mode": 1} | changes
         fields = {"limit_w": fields["max_w"], **fields}
         fields = {"default_w": fields["max_w"], "in_force_w": fields["limit_w"], **fields}
         for field, value in fields.items():

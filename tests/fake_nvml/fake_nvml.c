@@ -37,6 +37,7 @@ struct gpu {
     double in_force_w, energy_mj, counter_mj, at_s; /* as of at_s */
     double tick_s, settle_s;
     double slow_s;      /* how long each call on this GPU takes */
+    double busy_percent; /* of the time a kernel runs; below 0: not supported */
     /* may_set 0: nobody, 1: everybody, 2: processes with FAKE_NVML_ROOT in their environment */
     int32_t may_set, has_counter, has_power, mig_enabled, processes, lost, deaf, has_mig_mode;
 };
@@ -280,6 +281,13 @@ API int nvmlDeviceGetPowerUsage(device d, unsigned *mw) {
     ON_WHOLE_GPU(d);
     if (!g->has_power) return leave(NOT_SUPPORTED);
     *mw = (unsigned)lround(drawn_w(g) * 1000);
+    return leave(OK);
+}
+API int nvmlDeviceGetUtilizationRates(device d, unsigned rates[2]) { /* of the GPU, of its memory */
+    ON_WHOLE_GPU(d);
+    if (g->busy_percent < 0) return leave(NOT_SUPPORTED);
+    rates[0] = (unsigned)lround(g->busy_percent);
+    rates[1] = rates[0] / 2;
     return leave(OK);
 }
 #define MILLIWATTS(function, watts) \

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from airflow_provider_zeus.plugin.api import (
     action_routes,
     assets,
+    compare_routes,
     dag_routes,
     load,
     months_routes,
@@ -51,7 +52,8 @@ app.add_middleware(SecurityHeaders)
 
 @app.get("/page")
 async def page() -> Response:
-    """The page of all jobs, of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no data."""
+    """The page of all jobs, of a DAG (``?dag_id=``) of a run (``&run_id=``), or of several
+    (these parameters again, to compare); it holds no data."""
     load.warm()
     return Response(assets.page(), media_type="text/html", headers={"Cache-Control": "no-cache"})
 
@@ -68,5 +70,5 @@ async def static(tag: str, name: str, request: Request) -> Response:
     return Response(asset.plain, media_type=asset.media_type, headers=headers)
 
 
-for routes in (overview_routes, months_routes, action_routes, dag_routes, run_routes):
+for routes in (overview_routes, months_routes, action_routes, dag_routes, run_routes, compare_routes):
     app.include_router(routes.router)

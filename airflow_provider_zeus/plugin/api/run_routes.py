@@ -12,8 +12,8 @@ from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.api import auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
+from airflow_provider_zeus.plugin.charts import metric_chart, run_curve, run_gpus
 from airflow_provider_zeus.plugin.charts import run_charts as power_charts
-from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.waits import waiting
 from airflow_provider_zeus.plugin.views import costs, prices, run_view
@@ -36,7 +36,7 @@ async def run_costs(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str
 async def run_charts(
     user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1
 ) -> Response:
-    """Power over time, energy per GPU and power-limit curves of one task of a run."""
+    """Power over time, metric by epoch, energy per GPU and power-limit curves of one task of a run."""
     return await responses.answer(user, partial(_charts, dag_id, run_id, (job_id, task_id, map_index)))
 
 
@@ -59,7 +59,7 @@ def _costs(user: BaseUser, dag_id: str, run_id: str, job_id: str | None) -> RunA
             own,
             live[key[0]],
             pending,
-            _saving(store, own, live[key[0]], pending),
+            saving_of(store, own, live[key[0]], pending),
             factors,
             shared=run_view.shared_job(chosen, key),
             wait=waits_of.get(key[1:]),
@@ -80,7 +80,11 @@ def _charts(dag_id: str, run_id: str, key: run_view.PartKey) -> RunCharts:
     power = power_charts.power([(t, store.points(t.key)) for t in own])
     source = words.badge([t.observation.energy_source for t in own if t.observation.time_s is not None])
     gpus = run_gpus.gpus(own)
-    answer = RunCharts(power=words.badged(power, source), gpus=gpus and words.badged(gpus, source))
+    answer = RunCharts(
+        power=words.badged(power, source),
+        metric=metric_chart.attempts(own),
+        gpus=gpus and words.badged(gpus, source),
+    )
     measured = [t for t in own if t.observation.where is not None]
     if measured:
         job = run_view.job_of(own, store.settings(key[0]))
@@ -111,8 +115,8 @@ def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
     return [] if where is None else store.profile(trial.job_id, where, version)
 
 
-def _saving(
-    store: Store | None, own: list[Trial], live: dict[str, object], pending: Collection[TrialKey]
+def saving_of(
+    store: Store | None, own: list[Trial], live: dict[str, object], pending: Collection[TrialKey] = ()
 ) -> RunSaving | None:
     """What one task of a run saved; None while that is not known. All runs of a job share one fit."""
     measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]

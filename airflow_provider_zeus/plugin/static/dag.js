@@ -1,6 +1,7 @@
 // The tab of a DAG: what its job saved, charts, what-if, and the table of its runs.
 import {
-  airflow, answerBlock, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, present, showJobs,
+  airflow, answerBlock, api, byId, choice, dagId, element, fetchJson, figureCell, jobId, offerComparison, pageAddress,
+  present, showJobs,
   showLeftOut, showList, sourceBadges, stateBadge, table, template, tileItem, tryAgain, verdictLine,
 } from "./ui.js";
 import { chartBlock } from "./charts.js";
@@ -11,6 +12,7 @@ import { sortable } from "./sort.js";
 const PAGE = 1000; // the longest page of the table
 let limit = null;
 let skip = 0;
+let updateComparison = null; // after the rows have changed
 
 export async function show() {
   const table = fetchJson(api("dags", dagId, "costs", { job_id: jobId }));
@@ -36,6 +38,7 @@ function fill(content, answer) {
   byId("older").addEventListener("click", () => turn(PAGE, skip + (limit ?? 0)));
   byId("newer").addEventListener("click", () => turn(PAGE, Math.max(skip - PAGE, 0)));
   sortable(byId("runs"));
+  updateComparison = offerComparison(byId("runs"), byId("compare"), { what: "runs" });
   fillTable(answer);
 }
 
@@ -85,6 +88,7 @@ async function turn(newLimit, newSkip) {
 function fillTable(answer) {
   byId("rows").replaceChildren(...answer.rows.map((row) => tableRow(row, answer.job_id)));
   byId("totals").replaceChildren(...answer.totals.map(totalRow));
+  updateComparison();
   for (const head of byId("runs").querySelectorAll("[aria-sort]")) head.setAttribute("aria-sort", "none");
   byId("more").hidden = !answer.more || limit !== null;
   byId("older").hidden = !answer.more || limit === null;
@@ -118,6 +122,7 @@ function tableRow(row, job) {
   const began = new Date(row.began_at * 1000);
   const name = row.map_index === null ? row.run_id : `${row.run_id} [${row.map_index}]`;
   const run = element("th", null, { scope: "row", "data-sort": row.began_at });
+  run.append(choice({ dag: dagId, run: row.run_id, job }, `run ${name}`));
   run.append(element("a", name, { href: pageAddress(dagId, { run: row.run_id, job }), title: name }));
   run.append(element("time", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { datetime: began.toISOString(), title: row.run_type }));
   run.append(element("span", null, { class: "links" }, ...taskLinks(row)));

@@ -1,8 +1,8 @@
 // The page of all jobs. Savings of a job take its whole log, so they are fetched when the job's row becomes visible.
 import { controls } from "./actions.js";
 import {
-  airflow, api, badge, breakable, byId, element, fetchJson, figure, pageAddress, present, showLeftOut, sourceBadges,
-  stateBadge, template, tryAgain,
+  airflow, api, badge, breakable, byId, choice, element, fetchJson, figure, offerComparison, pageAddress, present,
+  showLeftOut, sourceBadges, stateBadge, template, tryAgain,
 } from "./ui.js";
 import { showMonth } from "./months.js";
 import { sortable } from "./sort.js";
@@ -20,6 +20,7 @@ function fill(content, answer) {
   content.replaceChildren(template("overview-view"));
   byId("jobs").replaceChildren(...answer.jobs.map(jobRow));
   sortable(byId("job-table"));
+  offerComparison(byId("job-table"), byId("compare"), { what: "jobs" });
   offer(byId("filter-state"), answer.jobs.map(({ state }) => state.name));
   offer(byId("filter-source"), answer.jobs.map(({ source }) => source.text));
   byId("filters").addEventListener("input", filter);
@@ -64,6 +65,7 @@ function filter() {
 function jobRow(job) {
   const name = element("th", null, { scope: "row" });
   const tab = { href: airflow("dags", job.dag_id, "plugin", "zeus-cost"), target: "_top", title: `Tab “Zeus cost” of DAG ${job.dag_id}` };
+  name.append(choice({ dag: job.dag_id, run: "", job: job.job_id }, `job ${job.job_id}`), " ");
   name.append(element("a", null, tab, ...breakable(job.job_id)));
   name.append(element("span", null, { class: "note dag", title: `DAG ${job.dag_id}` }, ...breakable(job.dag_id)));
   const about = [...job.tags, ...job.owners.map((owner) => `by ${owner}`)].join(" · ");

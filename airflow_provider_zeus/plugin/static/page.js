@@ -1,14 +1,14 @@
-// Shows the view that the address names: a run (?dag_id=&run_id=), a DAG (?dag_id=), or all jobs.
+// Shows the view that the address names: a run (?dag_id=&run_id=), a DAG (?dag_id=), several to compare, or all jobs.
 import { followTheme } from "./charts.js";
-import { byId, dagId, jobId, leaveSandbox, pageAddress, runId, say, tryAgain } from "./ui.js";
+import { byId, compared, dagId, jobId, leaveSandbox, pageAddress, runId, say, tryAgain } from "./ui.js";
 
-const view = runId !== null ? "run" : dagId !== null ? "dag" : "overview";
+const view = compared.length > 1 ? "compare" : runId !== null ? "run" : dagId !== null ? "dag" : "overview";
 
 followTheme();
 leaveSandbox();
 document.body.dataset.view = view;
 byId("job").addEventListener("change", () => location.assign(pageAddress(dagId, { run: runId, job: byId("job").value })));
-if (runId !== null) {
+if (view === "run") {
   byId("title").textContent = `Zeus cost of run ${runId}`;
   byId("back").hidden = false;
   byId("back").href = pageAddress(dagId, { job: jobId });

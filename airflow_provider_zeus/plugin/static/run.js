@@ -140,6 +140,7 @@ function attemptItem(attempt, i) {
     ["Time", attempt.time],
     ["Epochs", attempt.epochs],
     ["Power limit", attempt.limit],
+    ...(attempt.busy ? [["GPU busy", attempt.busy]] : []),
   ];
   for (const [label, value] of named) figures.append(element("div", null, {}, element("dt", label), figure("dd", value)));
   const where = attempt.device ? `${attempt.where}, on ${attempt.device}` : attempt.where;
@@ -165,8 +166,8 @@ async function showCharts(own) {
   const index = part.map_index === null ? null : part.map_index;
   const query = { job_id: part.job_id, task_id: part.task_id, map_index: index };
   try {
-    const { note, power, gpus, curves } = await fetchJson(api("dags", dagId, "runs", runId, "charts", query));
-    const named = [["power", power], ["gpus", gpus], ...curves.map((curve) => ["curve", curve])].filter(([, chart]) => chart);
+    const { note, power, metric, gpus, curves } = await fetchJson(api("dags", dagId, "runs", runId, "charts", query));
+    const named = [["power", power], ["metric", metric], ["gpus", gpus], ...curves.map((curve) => ["curve", curve])].filter(([, chart]) => chart);
     const found = note === null ? named : [];
     const blocks = [...own.box.querySelectorAll("figure")];
     const titles = (list) => JSON.stringify(list);
@@ -175,7 +176,7 @@ async function showCharts(own) {
       return;
     }
     forgetIn(own.box);
-    own.box.replaceChildren(...found.map(([name, chart]) => chartBlock(chart, { open: name !== "power", name })));
+    own.box.replaceChildren(...found.map(([name, chart]) => chartBlock(chart, { open: name !== "power" && name !== "metric", name })));
   } catch (problem) {
     own.box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
   }

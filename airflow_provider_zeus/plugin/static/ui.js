@@ -6,6 +6,10 @@ export const dagId = parameters.get("dag_id"); // null: the page of all jobs
 export const runId = parameters.get("run_id"); // null: the page of a DAG
 export const jobId = parameters.get("job_id"); // null: the first job
 
+/** What is compared: [{ dag, run, job }], run "" for a whole job; empty on other pages. */
+export const compared = parameters.getAll("dag_id").length < 2 ? [] : parameters.getAll("dag_id").map((dag, i) => (
+  { dag, run: parameters.getAll("run_id")[i] ?? "", job: parameters.getAll("job_id")[i] ?? "" }));
+
 export const byId = (id) => document.getElementById(id);
 
 export function element(name, text, attributes = {}, ...children) {
@@ -36,6 +40,33 @@ export function pageAddress(dag, { run = null, job = null } = {}) {
   if (run !== null) query.set("run_id", run);
   if (job) query.set("job_id", job);
   return `page?${query}`;
+}
+
+/** Parameters that name what is compared, for the page and its data. */
+export function comparison(places) {
+  return new URLSearchParams(places.flatMap(({ dag, run, job }) => [["dag_id", dag], ["run_id", run], ["job_id", job]]));
+}
+
+/** A checkbox that chooses a run or a job to compare; `place` is { dag, run, job }. */
+export function choice(place, name) {
+  const box = element("input", null, { type: "checkbox", class: "choose", "aria-label": `Choose ${name} to compare` });
+  box.place = place;
+  return box;
+}
+
+/** Keep a link up to date that compares what is chosen in a table. */
+export function offerComparison(tableOf, link, { what, most = 8 }) {
+  const update = () => {
+    const chosen = [...tableOf.querySelectorAll(".choose:checked")].map((box) => box.place);
+    link.hidden = chosen.length === 0;
+    const fits = chosen.length >= 2 && chosen.length <= most;
+    link.textContent = fits ? `Compare ${chosen.length} ${what}` : `Choose 2 to ${most} ${what} to compare`;
+    if (fits) link.href = `page?${comparison(chosen)}`;
+    else link.removeAttribute("href");
+  };
+  tableOf.addEventListener("change", update);
+  update();
+  return update;
 }
 
 /** Address of a data route, without parameters that are null: api("dags", dagId, "costs", {limit: 5}). */

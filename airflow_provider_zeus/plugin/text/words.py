@@ -75,6 +75,11 @@ def watts(power_w: float) -> Figure:
     return Figure(value=power_w, text=f"{power_w:,.0f} W", exact=f"{power_w:,.3f} W")
 
 
+def share(of: float) -> Figure:
+    """A share from 0 to 1, in per cent."""
+    return Figure(value=of, text=f"{100 * of:.0f} %", exact=f"{100 * of:.2f} %")
+
+
 def cost(value: float, unit: str) -> Figure:
     """A cost in joules, or in seconds where time alone counts."""
     return duration(value) if unit == "s" else Figure(value=value, text=joules_text(value), exact=f"{value:,.3f} J")

@@ -170,6 +170,7 @@ def _detail(trial: Trial, job: ZeusJob, pending: Collection[TrialKey]) -> Detail
         time=_one(trial, "time_s", words.duration),
         cost=words.missing(_why_missing(trial, "energy_j")) if cost is None else words.cost(cost, unit),
         excess=words.missing("nothing was profiled") if excess is None else words.cost(excess, unit),
+        busy=None if seen.gpu_busy is None and "gpu_busy" not in seen.reasons else _one(trial, "gpu_busy", words.share),
         device=f"{count}{seen.device_model}" if seen.device_model else "",
         source=words.badge([seen.energy_source] if seen.time_s is not None else []),
     )

@@ -49,8 +49,8 @@ def json_of(pieces: Iterable[Sequence[Trial]], *, job_id: str, store: str, more:
 
 
 def shown_row(trial: Trial) -> dict[str, Any]:
-    """The row of a trial without what its training returned, which only later runs of the job read."""
-    return {name: value for name, value in to_row(trial).items() if name != "returned"}
+    """The row of a trial without what a list of runs does not read: what it returned, and the metric by epoch."""
+    return {name: value for name, value in to_row(trial).items() if name not in ("returned", "epoch_metrics")}
 
 
 def file_name(job_id: str, day: date, kind: str) -> str:

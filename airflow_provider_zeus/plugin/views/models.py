@@ -114,6 +114,7 @@ class Detail(BaseModel):
     time: Figure
     cost: Figure
     excess: Figure  # part of the cost that profiling took
+    busy: Figure | None = None  # share of the time in which the GPU worked; None: no device that tells it
     device: Short
     source: Source
 

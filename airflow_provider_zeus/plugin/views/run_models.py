@@ -60,5 +60,6 @@ class RunCharts(BaseModel):
 
     note: str | None = None  # instead of the charts
     power: Chart | None = None
+    metric: Chart | None = None  # by epoch
     gpus: Chart | None = None  # energy of each, where several trained
     curves: list[Chart] = []  # one per batch size

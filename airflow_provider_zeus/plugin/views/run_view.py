@@ -20,6 +20,7 @@ from airflow_provider_zeus.reports.run_savings import RunSaving
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 NOT_ENDED = "the run has not ended"
 NO_DATA = "no optimizer step was made"
+IDLE = 0.5  # share of the time; a GPU that works less is said to wait
 WAITS = "its cost is not yet stored in the log"
 
 PartKey = tuple[str, str, int]  # job, task, map index
@@ -124,6 +125,12 @@ def _notes(trials: Sequence[Trial], waiting: int) -> list[str]:
     count = max((t.observation.device_count or 1 for t in trials), default=1)
     if count > 1:
         notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
+    idle = [t.observation.gpu_busy for t in trials if (t.observation.gpu_busy or 1.0) < IDLE]
+    if idle:
+        notes.append(
+            f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "
+            "what looks cheap here is waiting. The task's log says how much of it was for data."
+        )
     if waiting:
         what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
         notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus reap”.")

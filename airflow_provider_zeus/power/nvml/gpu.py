@@ -117,6 +117,14 @@ class NvmlDevice(BaseDevice):
             return None
         return self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
 
+    def busy(self) -> float | None:
+        """Share of the last moments (by the driver 1/6 to 1 s) in which a kernel ran, 0 to 1."""
+        if self._not_ours:
+            self.missing["gpu_busy"] = self._not_ours
+            return None
+        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
+
     def restore_record(self) -> dict[str, Any] | None:
         """The GPU, the host's boot (after another one its driver has the default limit), and the helper, if any."""
         if not self.uuid:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0008"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0009"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # separate, so that the tables may be in any database
 
 metadata = sa.MetaData()
@@ -69,6 +69,8 @@ trial = sa.Table(
     sa.Column("limit_found_w", sa.Double),
     sa.Column("learning_rate", sa.Double),
     sa.Column("start_id", sa.Text),
+    sa.Column("gpu_busy", sa.Double),  # share of the time in which the GPU worked
+    sa.Column("epoch_metrics", sa.JSON(none_as_null=True)),  # the metric of each epoch, at most 1000
     sa.Column("out_of_memory", sa.Boolean, nullable=False),
     sa.Column("returned", sa.Text),  # JSON of at most 4 kB: what the training function returned
     sa.Column("price_per_kwh", sa.Double),  # mean over the hours in which the energy was drawn

@@ -25,6 +25,7 @@ _T = schema.trial
 _short: dict[str, sa.ColumnElement[Any]] = {
     "reason": sa.func.substr(_T.c.reason, 1, MOST_TEXT + 1, type_=sa.Text).label("reason"),
     "returned": sa.null().label("returned"),
+    "epoch_metrics": sa.null().label("epoch_metrics"),
 }
 SHOWN = [_short.get(c.name, c) for c in _T.c]  # for pages: no more of a text than is shown
 _job: sa.BindParameter[Any] = sa.bindparam("job")

@@ -31,7 +31,7 @@ from airflow_provider_zeus.store.variables.document import (
 
 KEPT_TRIALS = 500
 RETURNED = 2  # newest runs of a map index whose returned value is kept
-POINTED = 20  # newest trials that keep their power points
+POINTED = 20  # newest trials that keep their power points and the metric of each epoch
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class VariableTrialService:
         self.specs = list(specs) if self.unread else []
 
     def to_json(self) -> str:
-        """The newest 500 trials, and the power points of the newest 20."""
+        """The newest 500 trials, with power points and the metric by epoch the newest 20."""
         self._forget()
         specs: list[Any] = list(self.specs)
         document = LogDocument(
@@ -119,6 +119,9 @@ class VariableTrialService:
             del self.log[:more]
             self.forgotten += more
         self.points = {n: kept for n, kept in self.points.items() if n > self.newest - POINTED}
+        for i, trial in enumerate(self.log):
+            if trial.number <= self.newest - POINTED and trial.observation.epoch_metrics is not None:
+                self.log[i] = replace(trial, observation=replace(trial.observation, epoch_metrics=None))
         self._forget_returned()
 
     def _forget_returned(self) -> None:

@@ -122,6 +122,14 @@ def test_the_profile_ends_with_the_limit_that_eta_weighs_best(card: Gpu, trainin
     assert card.limit_w == 250.0
 
 
+def test_how_much_of_the_time_the_gpu_worked(card: Gpu, training: Training) -> None:
+    card.busy_percent = 25.0
+    assert training.run(step=partial(training.wait, 0.02)).gpu_busy == 0.25
+    card.busy_percent = -1.0
+    seen = training.run(step=partial(training.wait, 0.02))
+    assert (seen.gpu_busy, "not supported" in seen.reasons["gpu_busy"]) == (None, True)
+
+
 def test_somebody_elses_limit_stays(card: Gpu, training: Training) -> None:
     steps = iter(range(1000))
 

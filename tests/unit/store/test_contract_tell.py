@@ -22,6 +22,7 @@ def test_tell_writes_every_figure(opens: Opens, clock: Clock) -> None:
     extra = {"target_value": 0.8, "excess_j": 1.0, "excess_s": 0.1, "start_id": "a", "gpu_energy_j": (700.0, 420.0)}
     extra |= {"price_per_kwh": -0.01, "price_currency": "EUR", "price_source": "api", "price_at_once": 0.3}
     extra |= {"g_co2e_per_kwh": 210.5, "g_co2e_source": "grid", "g_co2e_at_once": 300.0}
+    extra |= {"gpu_busy": 0.75, "epoch_metrics": (0.25, -0.5, 1e300)}
     told = opens().tell(key, State.EXHAUSTED, report(**extra), reason="below")
     assert (told.state, told.reason, told.told_seq, told.closed_at) == (State.EXHAUSTED, "below", 1, 1012.0)
     assert told.observation == seen(**extra)
@@ -48,6 +49,23 @@ def test_a_heartbeat_tells_the_energy_of_each_gpu(store: Store) -> None:
     store.tell(key, State.CONVERGED, report(gpu_energy_j=(10.0, math.nan), device_count=2))
     seen_ = only(store).observation
     assert (seen_.gpu_energy_j, seen_.reasons) == (None, {"gpu_energy_j": "not a list of finite numbers"})
+
+
+def test_a_metric_by_epoch_that_cannot_be_stored_is_missing(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.CONVERGED, report(epoch_metrics=(0.5, math.inf), gpu_busy=1.5))
+    seen_ = only(store).observation
+    assert (seen_.epoch_metrics, seen_.gpu_busy) == (None, None)
+    assert seen_.reasons == {
+        "epoch_metrics": "not a list of finite numbers",
+        "gpu_busy": "1.5 was reported, which is no share",
+    }
+
+
+def test_the_metric_of_the_first_thousand_epochs_is_kept(store: Store) -> None:
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.CONVERGED, report(epoch_metrics=tuple(float(n) for n in range(1001))))
+    assert only(store).observation.epoch_metrics == tuple(float(n) for n in range(1000))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -128,14 +128,17 @@ def test_a_full_log_stays_below_a_megabyte(port: DictPort, clock: Clock) -> None
     key = store.ask(request(1)).trial.key
     store.tell(key, State.CONVERGED, report(profile=64, points=100))
     book = variable_log.VariableTrialService.from_json(port.data[LOG])
-    first = book.log[0]
+    metrics = tuple(0.001 * n for n in range(100))
+    first = replace(book.log[0], observation=replace(book.log[0].observation, epoch_metrics=metrics))
     for n in range(2, 501):
         book.log.append(replace(first, number=n, key=TrialKey(f"{n:036d}"), origin=request(n).origin))
     book.newest = 500
     book.points = {n: list(report(points=100).points) for n in range(1, 501)}
     text = book.to_json()
     assert len(text) < 1_000_000
-    assert len(variable_log.VariableTrialService.from_json(text).log) == 500
+    read = variable_log.VariableTrialService.from_json(text).log
+    assert len(read) == 500
+    assert [t.number for t in read if t.observation.epoch_metrics] == list(range(481, 501))
     assert sorted(variable_log.VariableTrialService.from_json(text).points) == list(range(481, 501))
 
 

@@ -76,6 +76,8 @@ SEEN = Observation(
     limit_found_w=250.0,
     learning_rate=0.001,
     start_id="5ta47",
+    gpu_busy=0.5,
+    epoch_metrics=(0.5, -0.5, 0.81),
     out_of_memory=True,
     reasons={"target_value": "the job has none"},
 )

@@ -214,3 +214,18 @@ def test_the_restore_record_is_plain_json(card: Gpu) -> None:
     assert record == json.loads(json.dumps(record))
     assert (record["kind"], record["uuid"]) == ("nvml", card.uuid.decode())
     assert len(record["boot_id"]) == 36
+
+
+def test_how_much_the_gpu_works(card: Gpu) -> None:
+    device = NvmlDevice()
+    card.busy_percent = 37.0
+    assert device.busy() == 0.37
+    card.busy_percent = -1.0
+    assert device.busy() is None
+    assert "not supported" in device.missing["gpu_busy"]
+
+
+def test_a_shared_gpu_does_not_tell_how_much_this_training_works_it(card: Gpu) -> None:
+    device = NvmlDevice(not_ours="another training uses it")
+    assert device.busy() is None
+    assert device.missing["gpu_busy"] == "another training uses it"

@@ -1,0 +1,108 @@
+"""Chart of the metric after each epoch, of the attempts of a run or of several runs. Pure: plain data in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
+from airflow_provider_zeus.model.target import Target
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, LINE, Option, base, number, plain
+from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, Table
+
+MOST_ROWS = 50  # of the table
+
+
+@dataclass(frozen=True, slots=True)
+class MetricCurve:
+    """The metric of one attempt after each of its epochs."""
+
+    name: str  # of the attempt, unique in its chart
+    metric: str  # such as "accuracy"
+    values: tuple[float, ...]
+    target: float | None
+
+    @classmethod
+    def of(cls, trial: Trial, name: str) -> MetricCurve | None:
+        """The curve of a trial; None where the log holds none."""
+        seen = trial.observation
+        if not seen.epoch_metrics:
+            return None
+        try:
+            target = Target.parse(trial.spec.get("target"))
+        except JobSpecError:  # written by another version
+            return cls(name, "metric", seen.epoch_metrics, seen.target_value)
+        aim = target.value if seen.target_value is None else seen.target_value
+        return cls(name, target.metric, seen.epoch_metrics, aim)
+
+
+def attempts(trials: Sequence[Trial]) -> Chart | None:
+    """Chart of the attempts of one run; None where the log holds the metric of none."""
+    named = [(trial, f"{n}: batch size {trial.batch_size}") for n, trial in enumerate(trials, 1)]
+    curves = [curve for trial, name in named if (curve := MetricCurve.of(trial, name))]
+    return next(iter(by_metric(curves)), None)
+
+
+def by_metric(curves: Sequence[MetricCurve]) -> list[Chart]:
+    """One chart for each metric: values of different metrics share no axis."""
+    names = dict.fromkeys(curve.metric for curve in curves)
+    return [_chart(metric, [curve for curve in curves if curve.metric == metric]) for metric in names]
+
+
+def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
+    longest = max(len(curve.values) for curve in curves)
+    aims = list(dict.fromkeys(curve.target for curve in curves if curve.target is not None))
+    name = plain(metric)
+    option = base(
+        grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
+        legend={"type": "scroll", "bottom": 0},
+        xAxis={"type": "value", "name": "epoch", "min": 1, "max": max(longest, 2), "minInterval": 1}
+        | {"nameLocation": "middle", "nameGap": 28},
+        yAxis={"type": "value", "name": name, "scale": True, "nameLocation": "middle", "nameGap": 44},
+        series=[_line(curve, i, aims if i == 0 else []) for i, curve in enumerate(curves)],
+    )
+    ends = [
+        f"{c.name} ended at {c.values[-1]:.4g} after {len(c.values)} epoch{'s' * (len(c.values) > 1)}" for c in curves
+    ]
+    cut = f" Only the first {MOST_EPOCHS:,} epochs of an attempt are kept." if longest >= MOST_EPOCHS else ""
+    return Chart(
+        title=f"{metric} by epoch",
+        option=option,
+        text=f"{metric} after each epoch: {'; '.join(ends)}. The table holds the same figures.",
+        note=f"As the training reported it after each of its epochs. The axis does not start at 0.{cut}",
+        table=_table(metric, curves, longest),
+    )
+
+
+def _line(curve: MetricCurve, i: int, aims: Sequence[float]) -> Option:
+    colour, name = COLOURS[i % len(COLOURS)], plain(curve.name)
+    points = [{"value": [n, number(v)], "tip": f"{name}\nepoch {n}: {v:.4g}"} for n, v in enumerate(curve.values, 1)]
+    drawn: Option = {
+        "type": "line",
+        "name": name,
+        "symbolSize": 5,
+        "showSymbol": len(points) <= 2 * MOST_ROWS,
+        "itemStyle": {"color": colour},
+        "lineStyle": {"color": colour},
+        "data": points,
+    }
+    if aims:
+        marks = [
+            {"yAxis": number(aim), "label": {"formatter": f"target {aim:.4g}", "position": "insideEndTop"}}
+            for aim in aims
+        ]
+        drawn["markLine"] = {"silent": True, "symbol": "none", "lineStyle": {"color": LINE}, "data": marks}
+    return drawn
+
+
+def _table(metric: str, curves: Sequence[MetricCurve], longest: int) -> Table:
+    every = -(-longest // MOST_ROWS)
+    epochs = [n for n in range(1, longest + 1) if n % every == 0 or n in (1, longest)]
+    return Table(
+        caption=f"{metric} by epoch",
+        columns=["Epoch", *(curve.name for curve in curves)],
+        numeric=[True, *(True for _ in curves)],
+        rows=[[str(n), *(f"{c.values[n - 1]:.4g}" if n <= len(c.values) else UNKNOWN for c in curves)] for n in epochs],
+    )

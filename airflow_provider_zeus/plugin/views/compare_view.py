@@ -1,0 +1,171 @@
+"""Runs, or jobs, side by side: from their trials to the answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import PowerPoint, Trial
+from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
+from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.views import costs
+from airflow_provider_zeus.plugin.views.compare_models import CompareAnswer, Place
+from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, RunRow, Table
+
+MOST = 8  # columns
+NOTHING = "There is nothing to compare: choose two runs, or jobs, that you may see and that have trials."
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One run of a job, or a job with all its runs.
+
+    :param trials: of the run, with their metrics; of a job, those of its newest run that ended.
+    :param rows: of the run, one for each task and map index; of a job, of all its runs.
+    :param saved: what was saved, in a few words; empty where that is not known.
+    """
+
+    place: Place
+    job: ZeusJob
+    trials: Sequence[Trial]
+    rows: Sequence[RunRow]
+    drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]
+    saved: str = ""
+
+    @property
+    def of_job(self) -> bool:
+        """Whether this is a job with all its runs."""
+        return self.place.run_id is None
+
+    @property
+    def device(self) -> str:
+        """Number and model of the devices, as "2 × V100"; empty where they are not known."""
+        seen = next((t.observation for t in reversed(self.trials) if t.observation.device_model), None)
+        if seen is None:
+            return ""
+        return f"{seen.device_count} × {seen.device_model}" if (seen.device_count or 1) > 1 else str(seen.device_model)
+
+
+def compare(columns: Sequence[Column]) -> CompareAnswer:
+    """The answer for at least two columns; a note where there are fewer."""
+    if len(columns) < 2:
+        return CompareAnswer(note=NOTHING)
+    names = _names([column.place for column in columns])
+    return CompareAnswer(
+        places=[column.place for column in columns],
+        costs=_table("What they cost", names, [_costs(column) for column in columns]),
+        decisions=_table("What was decided, and why", names, [_decisions(column) for column in columns]),
+        remarks=_remarks(columns),
+        charts=_charts(columns, names),
+    )
+
+
+def _names(places: Sequence[Place]) -> list[str]:
+    """A name for each column: the run, or the job; with the job where runs of several are compared."""
+    several = len({place.job_id for place in places}) > 1
+    names = [
+        place.job_id if place.run_id is None else f"{place.run_id}, {place.job_id}" if several else place.run_id
+        for place in places
+    ]
+    if len(set(names)) < len(names):  # one job in several DAGs
+        names = [f"{name} in {place.dag_id}" for name, place in zip(names, places, strict=True)]
+    return names
+
+
+def _table(caption: str, names: Sequence[str], cells: Sequence[dict[str, str]]) -> Table:
+    """A line for each label that some column has; ``cells``: by label, of each column."""
+    labels = dict.fromkeys(label for column in cells for label in column)
+    return Table(
+        caption=caption,
+        columns=["", *names],
+        numeric=[False, *(False for _ in names)],
+        rows=[[label, *(column.get(label) or UNKNOWN for column in cells)] for label in labels],
+    )
+
+
+def _costs(column: Column) -> dict[str, str]:
+    rows, last = column.rows, column.trials[-1] if column.trials else None
+    ended = [row for row in rows if row.cost.value is not None]
+    cells = {"Runs": f"{len(rows):,}"} if column.of_job else {}
+    for label, name in (("Energy", "energy"), ("Time", "time"), ("Cost", "cost")):
+        if not column.of_job:
+            cells[label] = "; ".join(getattr(row, name).text for row in rows)
+            continue
+        cells[f"{label} in all"] = "; ".join(
+            f"{getattr(total, name).text} ({total.source.text})" for total in costs.totals_of(ended)
+        )
+        cells[f"{label} of the newest run"] = getattr(rows[0], name).text if rows else ""
+    busy = None if last is None else last.observation.gpu_busy
+    return cells | {
+        "Saved": column.saved,
+        "Epochs": "" if column.of_job else "; ".join(row.epochs.text for row in rows),
+        "Metric": "" if last is None else words.metric(last),
+        "GPU busy": "" if busy is None else words.share(busy).text,
+        "Power limit": rows[0].limit.text if rows else "",
+        "Device": column.device,
+        "Source": ", ".join(dict.fromkeys(row.source.text for row in rows if row.source.text)),
+    }
+
+
+def _decisions(column: Column) -> dict[str, str]:
+    job, newest = column.job, column.rows[0] if column.rows else None
+    cells = (
+        {}
+        if newest is None
+        else {
+            "Batch sizes": " → ".join(f"{a.batch_size} ({a.state_text})" for a in newest.attempts),
+            "Choice": newest.phase,
+            "Why it was chosen": newest.why,
+            "State": newest.state_text,
+            "Why it ended": newest.state_why,
+            "Data slice": newest.slice_text,
+        }
+    )
+    if column.of_job:
+        cells = {f"{label}, newest run": text for label, text in cells.items()}
+    return cells | {
+        "Default": str(job.default_batch_size),
+        "Sizes that may run": ", ".join(map(str, sorted(job.batch_sizes))),
+        "Target": str(job.target),
+        "Weights": f"eta {job.eta:g}",
+    }
+
+
+def _remarks(columns: Sequence[Column]) -> list[str]:
+    """Why figures of the columns may not compare, a sentence each."""
+    found = []
+    sources = dict.fromkeys(row.source.text for c in columns for row in c.rows if row.source.text)
+    devices = dict.fromkeys(c.device for c in columns if c.device)
+    if len(sources) > 1:
+        found.append(f"The figures come from different sources ({', '.join(sources)}): they are not measured alike.")
+    if len(devices) > 1:
+        found.append(f"They ran on different devices: {', '.join(devices)}.")
+    if len({c.job.eta for c in columns}) > 1:
+        found.append("Costs weigh energy and time by different etas, so they do not compare; energy and time do.")
+    if len({str(c.job.target) for c in columns}) > 1:
+        found.append("They have different targets.")
+    return found
+
+
+def _charts(columns: Sequence[Column], names: Sequence[str]) -> list[Chart]:
+    curves = [
+        curve
+        for column, name in zip(columns, names, strict=True)
+        for n, trial in enumerate(column.trials, 1)
+        if (curve := metric_chart.MetricCurve.of(trial, _curve_name(column, name, n, trial)))
+    ]
+    charts = metric_chart.by_metric(curves)
+    for column, name in zip(columns, names, strict=True):
+        if not column.drawn:
+            continue
+        power = run_charts.power(column.drawn)
+        measured = [t.observation.energy_source for t, _ in column.drawn if t.observation.time_s is not None]
+        title = f"{power.title}: {name}{', newest run' * column.of_job}"
+        charts.append(words.badged(power.model_copy(update={"title": title}), words.badge(measured)))
+    return charts
+
+
+def _curve_name(column: Column, name: str, n: int, trial: Trial) -> str:
+    attempt = f", attempt {n}" if len(column.trials) > 1 else ""
+    return f"{name}{', newest run' * column.of_job}{attempt}: batch size {trial.batch_size}"

@@ -1,0 +1,55 @@
+"""The metric by epoch, of the attempts of a run or of several runs."""
+
+from __future__ import annotations
+
+import json
+
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.plugin.charts import metric_chart
+from airflow_provider_zeus.plugin.charts.metric_chart import MetricCurve
+from tests.unit.plugin.kit import trial
+
+
+def test_a_line_per_attempt_with_the_target() -> None:
+    given_up = trial(1, "r", 64, State.GIVEN_UP, epoch_metrics=(0.1, 0.2, 0.3), target_value=0.8)
+    kept = trial(2, "r", 32, epoch_metrics=(0.5, 0.85), target_value=0.8)
+    chart = metric_chart.attempts([given_up, kept])
+    assert chart is not None
+    assert chart.title == "accuracy by epoch"
+    option = json.loads(json.dumps(chart.option, allow_nan=False))
+    assert {s["name"]: [p["value"] for p in s["data"]] for s in option["series"]} == {
+        "1: batch size 64": [[1, 0.1], [2, 0.2], [3, 0.3]],
+        "2: batch size 32": [[1, 0.5], [2, 0.85]],
+    }
+    assert [mark["yAxis"] for mark in option["series"][0]["markLine"]["data"]] == [0.8]
+    assert "markLine" not in option["series"][1]
+    assert "2: batch size 32 ended at 0.85 after 2 epochs" in chart.text
+    assert chart.table is not None
+    assert chart.table.columns == ["Epoch", "1: batch size 64", "2: batch size 32"]
+    assert chart.table.rows == [["1", "0.1", "0.5"], ["2", "0.2", "0.85"], ["3", "0.3", "–"]]
+
+
+def test_a_run_without_metrics_has_no_chart() -> None:
+    assert metric_chart.attempts([trial(1, "r"), trial(2, "r", epoch_metrics=())]) is None
+
+
+def test_other_metrics_have_charts_of_their_own() -> None:
+    curves = [MetricCurve("a", "loss", (2.0,), 1.0), MetricCurve("b", "accuracy", (0.5,), None)]
+    assert [chart.title for chart in metric_chart.by_metric(curves)] == ["loss by epoch", "accuracy by epoch"]
+
+
+def test_a_long_training_has_a_short_table_and_says_what_is_not_kept() -> None:
+    (chart,) = metric_chart.by_metric([MetricCurve("a", "loss", tuple(1 / n for n in range(1, 1001)), 0.5)])
+    assert chart.table is not None
+    epochs = [int(row[0]) for row in chart.table.rows]
+    assert (epochs[0], epochs[1], epochs[-1]) == (1, 20, 1000)
+    assert len(epochs) <= metric_chart.MOST_ROWS + 1
+    assert chart.option is not None
+    assert len(chart.option["series"][0]["data"]) == 1000
+    assert "first 1,000 epochs" in chart.note
+
+
+def test_a_name_from_a_training_is_no_template() -> None:
+    (chart,) = metric_chart.by_metric([MetricCurve("{a|x}", "{b}", (1e300, -1e300), None)])
+    assert chart.option is not None
+    assert "{" not in chart.option["series"][0]["name"] + chart.option["yAxis"]["name"]
