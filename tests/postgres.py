@@ -94,14 +94,14 @@ def database(postgres: str) -> Iterator[str]:
 
 
 @contextmanager
-def empty_database(admin_url: str, template: str = "template1") -> Iterator[str]:
-    """URL of a database that is dropped at the end: a copy of the template, PostgreSQL's own holds nothing."""
+def empty_database(admin_url: str) -> Iterator[str]:
+    """URL of an empty database that is dropped at the end."""
     import sqlalchemy as sa
 
     admin = sa.create_engine(admin_url, isolation_level="AUTOCOMMIT")
     name = "zeus_" + uuid.uuid4().hex[:12]
     with admin.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
     yield sa.make_url(admin_url).set(database=name).render_as_string(hide_password=False)
     with admin.connect() as connection:
         connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")

@@ -89,12 +89,12 @@ CELLS = (
 TIMEOUT_S = {"DAG run timeout": 45.0}  # of the run [s]; its training is there long before
 
 
-def until(is_so: Callable[[], Any], within_s: float, what: str) -> float:
+def until(is_so: Callable[[], Any], within_s: float, what: str, every_s: float = 0.05) -> float:
     """Seconds until it is so."""
     begun_s = time.monotonic()
     while not is_so():
         assert time.monotonic() - begun_s < within_s, f"waited {within_s:g} s in vain for {what}"
-        time.sleep(0.05)
+        time.sleep(every_s)
     return time.monotonic() - begun_s
 
 
@@ -234,7 +234,8 @@ class AirflowPlayed:
 
     def time_out(self) -> float:
         """The DAG run takes too long."""
-        until(lambda: self.site.run_state(self.cell.dag_id, self.run_id) == "failed", 90, "the run's timeout")
+        timed_out = lambda: self.site.run_state(self.cell.dag_id, self.run_id) == "failed"  # noqa: E731
+        until(timed_out, 90, "the run's timeout", every_s=0.5)
         return self.ended()
 
     def no_api(self) -> float:
@@ -249,7 +250,7 @@ class AirflowPlayed:
         assert trial.state is State.RUNNING
         assert trial.lease_until > before + 20
         self.site.start("api-server")
-        until(self.site.ready, 60, "the api-server")
+        until(self.site.ready, 60, "the api-server", every_s=0.5)
         (self.folder / "go").touch()
         return self.ended(90)
 
@@ -269,7 +270,8 @@ class AirflowPlayed:
         assert (task, run) == self.cell.airflow
         self.seen.airflow = f"{task}, {run}"
         with suppress(AssertionError):
-            until(lambda: State.RUNNING not in [t.state for t in self.own()], LEASE_S + 3, "the lease")
+            over = lambda: State.RUNNING not in [t.state for t in self.own()]  # noqa: E731
+            until(over, LEASE_S + 3, "the lease", every_s=0.5)
         own = self.own()
         assert tuple(t.state.value for t in own) == self.cell.states
         assert [t.reason for t in own if t.state is State.FAILED] == [KILLED] * self.cell.states.count("failed")

@@ -110,8 +110,9 @@ class Site:
         return sorted(ti["task_id"] for ti in cleared)
 
     def wait_for_run(self, dag_id: str, run_id: str, timeout_s: float = 80.0) -> str:
-        """State of a run that has ended."""
-        wait_until(lambda: self.run_state(dag_id, run_id) in ("success", "failed"), timeout_s, f"the end of {dag_id}")
+        """State of a run that has ended. Asked for twice a second: each question keeps the api-server busy."""
+        over = lambda: self.run_state(dag_id, run_id) in ("success", "failed")  # noqa: E731
+        wait_until(over, timeout_s, f"the end of {dag_id}", every_s=0.5)
         return self.run_state(dag_id, run_id)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,25 +41,53 @@ def store(opens: Opens) -> Store:
 
 
 @pytest.fixture(scope="session")
-def migrated(postgres: str) -> Iterator[tuple[str, str]]:
-    """URL of an administrator's database, and the name of a database with our tables: copying it is quick."""
-    import sqlalchemy as sa
+def _sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with our tables: copying it is quick, making them is not."""
+    from airflow_provider_zeus.store.sql.store import SqlStore
 
+    path = tmp_path_factory.mktemp("migrated") / "zeus.db"
+    SqlStore(f"sqlite:///{path}", create=True).close()
+    assert [each.name for each in path.parent.glob("zeus.db-*")] == [], "all of it is in the file"
+    return path
+
+
+@pytest.fixture(scope="session")
+def _postgres_database(postgres: str) -> Iterator[str]:
     from airflow_provider_zeus.store.sql.store import SqlStore
 
     with empty_database(postgres) as url:
         SqlStore(url, create=True).close()
-        yield postgres, str(sa.make_url(url).database)
+        yield url
+
+
+@pytest.fixture
+def sqlite_tables(_sqlite_file: Path, sqlite_url: str) -> str:
+    """URL of an SQLite file with our tables, which are empty."""
+    shutil.copy(_sqlite_file, sqlite_url.removeprefix("sqlite:///"))
+    return sqlite_url
+
+
+@pytest.fixture
+def postgres_tables(_postgres_database: str) -> str:
+    """URL of a PostgreSQL database with our tables, which are empty. A test leaves its rows there and nothing else."""
+    import sqlalchemy as sa
+
+    from airflow_provider_zeus.store.sql import schema
+
+    engine = sa.create_engine(_postgres_database, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '60s'")
+        names = ", ".join(table.name for table in schema.metadata.sorted_tables)
+        connection.exec_driver_sql(f"TRUNCATE {names} RESTART IDENTITY")
+    return _postgres_database
 
 
 def _sqlite(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
-    yield from _sql(request.getfixturevalue("sqlite_url"), tmp_path, clock)
+    yield from _sql(request.getfixturevalue("sqlite_tables"), tmp_path, clock)
 
 
 def _postgres(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
-    admin, migrated = request.getfixturevalue("migrated")
-    with empty_database(admin, migrated) as url:
-        yield from _sql(url, tmp_path, clock)
+    yield from _sql(request.getfixturevalue("postgres_tables"), tmp_path, clock)
 
 
 def _sql(url: str, tmp_path: Path, clock: Clock) -> Iterator[Opens]:

@@ -17,20 +17,13 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [Load("one job", 1, 24), Load("many jobs", 4, 6)], ids=lambda load: load.name)
-def test_a_small_load(url: str, load: Load) -> None:
-    done = store_load.run(url, load, processes=4, commits=3)
-    # so few may run one after the other on a busy machine; the whole load, below, has to overlap
-    assert [said for said in done["errors"] if "this was no load" not in said] == []
-    assert done["ask"]["per_s"] > 0
-    assert done["tell"]["p99_commits"] > 0
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("load", [LOADS[0], Load("200 jobs", 200, 4)], ids=lambda load: load.name)
 def test_the_whole_load(url: str, load: Load) -> None:
-    assert store_load.run(url, load)["errors"] == []
+    done = store_load.run(url, load)
+    assert done["errors"] == []
+    assert done["ask"]["per_s"] > 0
+    assert done["tell"]["p99_commits"] > 0
 
 
 def test_the_load_is_dealt_out_whole() -> None:

@@ -32,12 +32,12 @@ NOW_S = 1000 * DAY_S
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "database"))
+    return str(request.getfixturevalue("sqlite_tables" if request.param == "sqlite" else "postgres_tables"))
 
 
 @pytest.fixture
 def store(url: str, clock: Clock) -> SqlStore:
-    return SqlStore(url, create=True, now=clock)
+    return SqlStore(url, now=clock)
 
 
 @pytest.fixture
