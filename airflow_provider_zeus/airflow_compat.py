@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from airflow.models.xcom import XComModel as XComModel
     from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
     from airflow.sdk.bases.decorator import get_unique_task_id as get_unique_task_id
+    from airflow.sdk.bases.xcom import BaseXCom as BaseXCom
     from airflow.sdk.definitions._internal.contextmanager import DagContext as DagContext
     from airflow.sdk.definitions._internal.expandinput import MappedArgument as MappedArgument
-    from airflow.sdk.bases.xcom import BaseXCom as BaseXCom
     from airflow.sdk.execution_time.comms import GetConnection as GetConnection
     from airflow.sdk.execution_time.comms import GetVariable as GetVariable
     from airflow.secrets.metastore import MetastoreBackend as MetastoreBackend

@@ -18,10 +18,10 @@ from airflow_provider_zeus.cli.checks_training import of_command, of_training
 from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, undecided
 from airflow_provider_zeus.cli.rehearsal import TIMEOUT_S, Stage, Start
 from airflow_provider_zeus.cli.shell import command, print_json, say
-from airflow_provider_zeus.errors import JobSpecError, UndefinedConnectionError, ZeusError
+from airflow_provider_zeus.errors import UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.collect import starts_in_xcom
+from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.launcher_args import processes_of
 from airflow_provider_zeus.operators.mapped import job_part
@@ -82,9 +82,8 @@ def check(
     check_function(train)
     stage = Stage(timeout_s=timeout_s, gpu=gpu, to_report=to_report)
     outcome = stage.function(job, lambda run: train(run, *args, **kwargs))
-    return Findings(
-        [*of_training(outcome, timeout_s=timeout_s, to_report=to_report), *_of_host(zeus_conn_id), *_of_job(job)]
-    )
+    shown = of_training(outcome, timeout_s=timeout_s, to_report=to_report)
+    return Findings([*shown, *_of_host(zeus_conn_id, is_worker=False), *_of_job(job)])
 
 
 def _of_dag(dag_id: str, file: str | None, task_id: str | None, stage: Stage) -> Iterator[Finding]:
@@ -97,7 +96,7 @@ def _of_dag(dag_id: str, file: str | None, task_id: str | None, stage: Stage) ->
     if not chosen:
         names = ", ".join(task.task_id for task in tasks) or "none"
         problem = f"no Zeus task {task_id}" if task_id else "no Zeus task"
-        yield error("import", f"{dag_id} has {problem}", f"its Zeus tasks are: {names}; use @task.zeus(JOB)")
+        yield error("tasks", f"{dag_id} has {problem}", f"its Zeus tasks are: {names}; use @task.zeus(JOB)")
         return
     for task in chosen:
         for found in _of_task(task, dag, stage):
@@ -160,8 +159,8 @@ def _several(arguments: Sequence[str], job: ZeusJob) -> bool:
 def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> Iterator[Finding]:
     """The operator in a ``ZeusTrial``: a Bash command runs here, any other one elsewhere."""
     inner = dag.task_dict[setup.trains]
-    yield from checks_dag.of_trial(setup, inner)
     if type(inner).__name__ != "BashOperator" or setup.result_path:
+        yield from checks_dag.of_trial(setup, inner)
         why = f"it trains in a {type(inner).__name__}, which is not started for a check"
         yield undecided("training", why, "check its function where it trains: airflow_provider_zeus.check(job, train)")
         return
@@ -182,8 +181,8 @@ def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> I
         yield checks_dag.of_last_line(bool(starts))
 
 
-def _of_host(conn_id: str) -> Iterator[Finding]:
-    """The Connection of the trial log, as doctor sees it."""
+def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:
+    """The Connection of the trial log, as doctor sees it. ``is_worker``: this host should reach it as the tasks do."""
     for name, examine in (("store", checks_store.store), ("schema", checks_store.schema)):
         try:
             yield replace(examine(conn_id), check=f"{name} {conn_id}")
@@ -191,7 +190,7 @@ def _of_host(conn_id: str) -> Iterator[Finding]:
             yield error(f"Connection {conn_id}", str(problem))
             return
         except ZeusError as problem:
-            yield error(f"{name} {conn_id}", str(problem))
+            yield (error if is_worker else undecided)(f"{name} {conn_id}", str(problem))
             return
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +21,6 @@ from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
 
 KINDS = (ZeusTrainOperator, ZeusCommandOperator, ZeusAskOperator)
-_MADE_UP = ("ds", "ts", "run_id", "logical_date", "data_interval_start", "data_interval_end", "partition_key", "params")
 _MOST_SCRIPT = 2**20  # bytes of a script that are searched
 
 
@@ -124,11 +125,11 @@ def _context(dag: Any, task: Any, xcoms: Mapping[tuple[str, str], Any]) -> dict[
 
 
 def made_up(task: Any, operator: Any) -> str:
-    """What a training function gets that was made up for the check: context keys, rendered templates."""
-    import inspect
+    """What a training function gets that was made up for the check: keys of the context, rendered templates."""
+    from airflow.sdk import Context
 
-    names = list(inspect.signature(operator.python_callable).parameters)
-    keys = [name for name in names if name in _MADE_UP and not operator.arguments().get(name)]
+    names = inspect.signature(operator.python_callable).parameters
+    keys = [name for name in names if name in Context.__annotations__ and not operator.arguments().get(name)]
     arguments = getattr(task, "partial_kwargs", None) or vars(task)
     if "{{" in repr([arguments.get("op_args"), arguments.get("op_kwargs")]):
         keys.append("template")
@@ -235,7 +236,8 @@ def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
         return None, error(
             "import", f"{dag_id} is in no file that can be imported; {'; '.join(texts[:3])}", "correct it"
         )
-    remedy = f"the DAGs found are {', '.join(sorted(ids)[:10]) or 'none'}; name a file by --file"
+    near = difflib.get_close_matches(dag_id, ids, cutoff=0.5) or sorted(ids)[:10]
+    remedy = f"did you mean {', '.join(near)}" if near else "name the file that defines it by --file"
     return None, error("import", f"there is no DAG {dag_id}", remedy)
 
 

@@ -40,12 +40,15 @@ def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Findin
     if ended.kind == "cut" or ended.error is None:
         return ok("training", f"ran at batch size {size}" + (f", and was left: {ended.error}" if ended.error else ""))
     if ended.kind == "report":
-        return error("training", f"batch size {size}: {ended.error}", "see the metric")
+        return error("training", f"batch size {size}: it ended by a wrong report", "see the metric")
     if ended.kind == "zeus":
         return error("training", f"batch size {size}: {ended.error}")
     if ended.kind == "gpu":
         remedy = "check it on a host with a GPU, by --gpu (gpu=True)"
         return undecided("training", f"it seems to need a GPU, which it was not shown: {ended.error}", remedy)
+    if ended.kind == "run":
+        remedy = "take what it needs as an argument of the function, and check that in a notebook"
+        return undecided("training", f"it calls get_current_context(), which only a run has: {ended.error}", remedy)
     if made_up:
         remedy = "if that is the reason, check the function with real values in a notebook: docs/cli.md"
         return warning("training", f"it failed with {ended.error}; it was given a made-up {made_up}", remedy)
@@ -104,9 +107,9 @@ def metric(outcome: Outcome) -> Finding:
         sure = target.higher_is_better and target.value is not None and found >= target.value
         return (error if sure else warning)("metric", doubt, finish)
     if target.value is not None and target.reached(found):
-        what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after two steps"
+        what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after its first steps"
         return warning("metric", what, "if that is not meant, set a target that only a trained model reaches")
-    return ok("metric", f"{target.metric} comes: {found:g} after two steps")
+    return ok("metric", f"{target.metric} comes: {found:g} after its first steps")
 
 
 def value(outcome: Outcome, *, to_report: bool = False) -> Finding:

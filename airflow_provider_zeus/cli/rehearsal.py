@@ -5,7 +5,6 @@ It asks no store, sets no power limit and pushes no XCom. Its folders for state 
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
@@ -49,7 +48,7 @@ class Ended:
     """How the training ended. ``problem``: its error, or why its value cannot be an XCom; where both are None, well."""
 
     error: str | None = None  # kind, text and place
-    kind: str = ""  # "report": the metric was wrong; "zeus": another error of this package; "gpu"; "cut"; or empty
+    kind: str = ""  # "report": the metric was wrong; "zeus": another error of this package; "gpu"; "run": it needs a run of Airflow; "cut"; or empty
     none: bool = False  # it returned None
     not_xcom: str | None = None  # why Airflow cannot keep its value
 
@@ -166,7 +165,6 @@ def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: 
         if not gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         _redirect_output(folder / "output")
-        gc.unfreeze()
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(1)  # OpenMP hangs in a fork of a process that has used its threads
         ended = _trained(folder, plan, call)
@@ -201,7 +199,8 @@ def _kind(error: BaseException) -> str:
         return "cut"
     if isinstance(error, ZeusError):
         return "report" if isinstance(error, ReportError) else "zeus"
-    return "gpu" if _NEEDS_GPU.search(error_text(error)) else ""
+    text = error_text(error)
+    return "run" if "no context was found" in text else "gpu" if _NEEDS_GPU.search(text) else ""
 
 
 def _place(error: BaseException) -> str:

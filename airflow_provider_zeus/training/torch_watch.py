@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
@@ -56,7 +57,7 @@ class TorchWatch:
         original = loader.__iter__
 
         def passes(loader: Any) -> Iterator[Any]:
-            begun = _Pass(self, original(loader))
+            begun = _Pass(self, original(loader), cuts=not _called_by_lightning())
             self._passes.add(begun)
             return begun
 
@@ -85,9 +86,9 @@ class TorchWatch:
 class _Pass:
     """One pass over a ``DataLoader``, which ends after two steps of one optimizer."""
 
-    def __init__(self, watch: TorchWatch, batches: Iterator[Any]) -> None:
+    def __init__(self, watch: TorchWatch, batches: Iterator[Any], *, cuts: bool) -> None:
         self.told = 0
-        self._watch, self._batches = watch, batches
+        self._watch, self._batches, self._cuts = watch, batches, cuts
         self._drawn, self._before = 0, dict[int, int]()  # samples; by optimizer, those drawn at its last step
         self._sizes: dict[int, list[int]] = {}  # by optimizer
 
@@ -99,7 +100,8 @@ class _Pass:
 
     def __next__(self) -> Any:
         most = max(map(len, self._sizes.values()), default=0)
-        if most >= STEPS or (not self._watch.optimizer_steps and self.told >= MOST_TOLD):
+        enough = most >= STEPS or (not self._watch.optimizer_steps and self.told >= MOST_TOLD)
+        if enough and self._cuts:
             self._watch.cut = True
             raise StopIteration
         try:
@@ -118,6 +120,16 @@ class _Pass:
         if len(self._sizes[optimizer]) < STEPS:
             self._sizes[optimizer].append(self._drawn - self._before.get(optimizer, 0))
         self._before[optimizer] = self._drawn
+
+
+def _called_by_lightning() -> bool:
+    """Whether Lightning begins the pass. It validates after as many batches as the loader has, so none may miss."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in ("lightning", "pytorch_lightning"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _weights() -> dict[int, tuple[Any, float]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG, BaseOperator, get_current_context, task
 from torch.utils.data import DataLoader, TensorDataset
 
 from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrial
@@ -19,6 +19,23 @@ X = torch.rand(4096, 2)
 DATA = TensorDataset(X, (X.sum(1) > 1).float())
 OUTSIDE = torch.nn.Linear(2, 1)
 SCRIPTS = Path(__file__).with_name("checked_scripts")
+
+
+class ContainerOperator(BaseOperator):
+    """As operators of containers are: a check does not start them."""
+
+    template_fields = ("command", "env")
+
+    def __init__(self, *, command="", env=None, **kwargs):
+        super().__init__(**kwargs)
+        self.command, self.env = command, env
+
+    def execute(self, context):
+        raise AssertionError("a check starts no container")
+
+
+class PodOperator(ContainerOperator):
+    """As the operator of a pod."""
 
 
 def new_model():
@@ -46,7 +63,7 @@ def train(run, *, loader=None, model=new_model, told=True, report=None, value="/
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in run.epochs():
         for i, (x, y) in enumerate(run.data_loader(DATA) if loader is None else loader(run)):
-            if i % each == 0:
+            if (i + 1) % each == 0:
                 fit(model, optimizer, x, y)
             if loader is not None and told:
                 run.step(len(x) if told is True else None)
@@ -144,6 +161,10 @@ with DAG("raises", schedule=None, start_date=datetime(2026, 1, 1)):
         raise ValueError(f"no data of {ds}")
 
     @task.zeus(JOB)
+    def needs_a_run(run=None):
+        return get_current_context()["ds"]
+
+    @task.zeus(JOB)
     def needs_a_gpu(run=None):
         return torch.nn.Linear(2, 1).to("cuda")
 
@@ -153,6 +174,7 @@ with DAG("raises", schedule=None, start_date=datetime(2026, 1, 1)):
 
     broken()
     broken_by_a_made_up_date()
+    needs_a_run()
     needs_a_gpu()
     hangs()
 
@@ -174,6 +196,11 @@ with DAG("trials", schedule=None, start_date=datetime(2026, 1, 1)):
         BashOperator(task_id="no_xcom", bash_command=RIGHT, env=trial.env, append_env=True)
     with ZeusTrial(JOB, task_id="planless"):
         BashOperator(task_id="no_plan", bash_command=RIGHT)
+
+    with ZeusTrial(JOB, task_id="elsewhere"):
+        ContainerOperator(task_id="in_an_image", command="train")
+    with ZeusTrial(JOB, task_id="pod") as trial:
+        PodOperator(task_id="in_a_pod", env=trial.env, do_xcom_push=False)
 
 with DAG("no_zeus", schedule=None, start_date=datetime(2026, 1, 1)):
     BashOperator(task_id="other", bash_command="true")
