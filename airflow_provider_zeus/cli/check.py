@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_zeus.cli import checks_dag, checks_power, checks_store
-from airflow_provider_zeus.cli.checks_dag import NotHere, ZeusTask
+from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
 from airflow_provider_zeus.cli.checks_training import of_command, of_training
 from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, undecided
 from airflow_provider_zeus.cli.rehearsal import TIMEOUT_S, Stage, Start
@@ -124,7 +124,7 @@ def _of_task(task: ZeusTask, dag: Any, stage: Stage) -> Iterator[Finding]:
             yield from _of_command(job, operator.started_as(context), stage)
         else:
             yield from _of_trial(operator, dag, job, stage)
-    except NotHere as missing:
+    except NotHereError as missing:
         yield undecided("training", f"it needs {missing}, which only a run has", "check its function in a notebook")
     except ZeusError as problem:
         yield error("training", str(problem))

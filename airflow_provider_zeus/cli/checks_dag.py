@@ -24,7 +24,7 @@ KINDS = (ZeusTrainOperator, ZeusCommandOperator, ZeusAskOperator)
 _MOST_SCRIPT = 2**20  # bytes of a script that are searched
 
 
-class NotHere(Exception):
+class NotHereError(Exception):
     """A value that only a run has. Its text says which."""
 
 
@@ -86,7 +86,7 @@ def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any]) -> tuple
 
     :param xcoms: known ones, by task id and key.
 
-    Raises NotHere for any other XCom, and what a template raises.
+    Raises NotHereError for any other XCom, and what a template raises.
     """
     context = _context(dag, task, xcoms)
     copy = task.prepare_for_execution()
@@ -101,11 +101,11 @@ def _context(dag: Any, task: Any, xcoms: Mapping[tuple[str, str], Any]) -> dict[
 
     def pull(task_ids: Any = None, key: str = "return_value", **_: Any) -> Any:
         if (task_ids, key) not in xcoms:
-            raise NotHere(f"XCom {key} of task {task_ids}")
+            raise NotHereError(f"XCom {key} of task {task_ids}")
         return xcoms[task_ids, key]
 
     def refuse(*_: Any, **__: Any) -> Any:
-        raise NotHere("XCom of an instance of a mapped task")
+        raise NotHereError("XCom of an instance of a mapped task")
 
     run_id = f"check__{now.isoformat()}"
     retries = int(getattr(task, "retries", 0) or 0)
@@ -181,7 +181,7 @@ def _shared(dag: Any, known: Sequence[tuple[ZeusTask, ZeusJob]]) -> Iterator[Fin
 
 
 def of_trial(setup: Any, inner: Any) -> Iterator[Finding]:
-    """Whether the operator in a ``ZeusTrial`` gets its plan, and whether its result comes back, as far as it says so."""
+    """Whether the operator in a ``ZeusTrial`` gets its plan, and its result comes back, as far as its fields say so."""
     name, kind = inner.task_id, type(inner).__name__
     fields = {*inner.template_fields, "env", "env_vars", "environment"}
     words = repr([getattr(inner, field, None) for field in sorted(fields)])

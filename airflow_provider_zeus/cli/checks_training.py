@@ -77,8 +77,10 @@ def batch_size(outcome: Outcome) -> Finding:
     drawn = {size for sizes in seen.sizes for size in sizes if size}
     if any(is_close(size, planned) for size in drawn):
         return ok("batch size", f"{planned} is used: that many samples are drawn for each optimizer step")
-    if drawn and seen.short:
-        return undecided("batch size", f"the data end before two batches of {planned}", "check it with more data")
+    if drawn and (seen.short or all(len(sizes) < STEPS for sizes in seen.sizes)):
+        return undecided(
+            "batch size", f"the data end too early to tell whether {planned} is used", "check it with more data"
+        )
     if drawn:
         what = f"{max(drawn)} samples are drawn for each optimizer step, and not the {planned} that was asked for"
         return error("batch size", what, f"{_SIZE}; where gradients are accumulated, the parts must add up to it")

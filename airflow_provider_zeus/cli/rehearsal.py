@@ -45,10 +45,12 @@ _OURS = os.path.dirname(os.path.dirname(__file__))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the training ended. ``problem``: its error, or why its value cannot be an XCom; where both are None, well."""
+    """How the training ended. ``error`` None: well."""
 
     error: str | None = None  # kind, text and place
-    kind: str = ""  # "report": the metric was wrong; "zeus": another error of this package; "gpu"; "run": it needs a run of Airflow; "cut"; or empty
+    kind: str = ""
+    # "report": the metric was wrong; "zeus": another error of this package; "gpu": it needs one; "run": it needs a run
+    # of Airflow; "cut": the rehearsal ended it; empty: any other error, or none
     none: bool = False  # it returned None
     not_xcom: str | None = None  # why Airflow cannot keep its value
 
@@ -89,7 +91,7 @@ class Stage:
             return _outcome(folder, plan, ended)
 
     def command(self, job: ZeusJob, start: Callable[[Plan], Start], *, by_env: bool = True) -> Outcome:
-        """Start a command. ``by_env``: with its plan as a ``ZeusCommandOperator`` hands it over; else ``start`` does."""
+        """Start a command. ``by_env``: its plan is handed over as by a ``ZeusCommandOperator``; else ``start`` does."""
         with _folder() as folder:
             plan = replace(self._plan(job, folder), restarts=by_env)
             command, environ, cwd = start(plan)

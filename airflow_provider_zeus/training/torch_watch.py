@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
-from airflow_provider_zeus.training.data_loader import samples_in
+from airflow_provider_zeus.training.data_loader import samples_in, samples_per_pass
 
 STEPS = 2  # of a rehearsal
 MOST_TOLD = 16  # steps told in a pass of a training whose optimizer is not torch's
@@ -57,7 +57,7 @@ class TorchWatch:
         original = loader.__iter__
 
         def passes(loader: Any) -> Iterator[Any]:
-            begun = _Pass(self, original(loader), cuts=not _called_by_lightning())
+            begun = _Pass(self, loader, original(loader), cuts=not _called_by_lightning())
             self._passes.add(begun)
             return begun
 
@@ -86,9 +86,10 @@ class TorchWatch:
 class _Pass:
     """One pass over a ``DataLoader``, which ends after two steps of one optimizer."""
 
-    def __init__(self, watch: TorchWatch, batches: Iterator[Any], *, cuts: bool) -> None:
+    def __init__(self, watch: TorchWatch, loader: Any, batches: Iterator[Any], *, cuts: bool) -> None:
         self.told = 0
         self._watch, self._batches, self._cuts = watch, batches, cuts
+        self._most = samples_per_pass(loader) or float("inf")
         self._drawn, self._before = 0, dict[int, int]()  # samples; by optimizer, those drawn at its last step
         self._sizes: dict[int, list[int]] = {}  # by optimizer
 
@@ -104,11 +105,7 @@ class _Pass:
         if enough and self._cuts:
             self._watch.cut = True
             raise StopIteration
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            self._watch.short = self._watch.short or 0 < most < STEPS
-            raise
+        batch = next(self._batches)
         self._drawn += samples_in(batch, 1)
         return batch
 
@@ -119,6 +116,7 @@ class _Pass:
             self._watch.sizes.append(self._sizes[optimizer])
         if len(self._sizes[optimizer]) < STEPS:
             self._sizes[optimizer].append(self._drawn - self._before.get(optimizer, 0))
+            self._watch.short = self._watch.short or self._drawn >= self._most
         self._before[optimizer] = self._drawn
 
 

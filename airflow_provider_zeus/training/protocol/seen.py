@@ -34,7 +34,7 @@ class Seen:
     optimizer_steps: int = 0
     sizes: tuple[tuple[int, ...], ...] = ()
     # of each torch DataLoader's pass with optimizer steps: samples drawn before each of them, since the one before
-    short: bool = False  # a pass over the data ended by itself before its second optimizer step
+    short: bool = False  # a pass had no more batches at its second optimizer step: the last one may have any size
     cut: bool = False  # a pass, or the loop, was ended after two steps
     metric: float | None = None  # as reported
     older: int = 0  # parameters trained that had their weights before the function was called

@@ -33,8 +33,8 @@ def test_what_there_is() -> None:
     jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset")]
     assert list(COMMANDS) == [
         ("zeus", "doctor"), ("zeus", "check"), *jobs, ("zeus", "trials"), ("zeus", "plan"), ("zeus", "export"),
-        ("zeus", "report"), ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"), ("zeus", "prune"), ("zeus", "db", "upgrade"),
-        ("zeus", "uninstall"),
+        ("zeus", "report"), ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"), ("zeus", "prune"),
+        ("zeus", "db", "upgrade"), ("zeus", "uninstall"),
     ]  # fmt: skip
 
 

@@ -219,8 +219,12 @@ def test_two_steps_before_the_first_run(tmp_path: Path) -> None:
     job = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="loss <= 0.001", max_epochs=3)
     outcome = Stage().function(job, Training(tmp_path))
     found = {f.check: f for f in of_training(outcome, timeout_s=60.0)}
-    assert {name: f.status for name, f in found.items() if name != "value"} == dict.fromkeys(
-        ("training", "steps", "batch size", "metric", "model"), "ok"
-    )
+    assert {name: f.status for name, f in found.items() if name != "value"} == {
+        "training": "ok",
+        "steps": "ok",
+        "batch size": "undecided",  # it draws a batch ahead, and the third is the last one
+        "metric": "ok",
+        "model": "ok",
+    }
     assert outcome.seen is not None
     assert outcome.seen.cut
