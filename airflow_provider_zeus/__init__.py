@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow_provider_zeus.cli.check import check as check
     from airflow_provider_zeus.cli.read_log import read_log as read_log
     from airflow_provider_zeus.errors import BelowTargetError as BelowTargetError
     from airflow_provider_zeus.errors import DeviceError as DeviceError
@@ -44,6 +45,7 @@ __all__ = [
     "ZeusTrainOperator",
     "ZeusTrial",
     "__version__",
+    "check",
     "read_log",
 ]
 
@@ -63,6 +65,7 @@ _MODULES = {  # of each public name, below this package
     "ZeusRun": "training.run",
     "ZeusTrainOperator": "operators.train",
     "ZeusTrial": "operators.trial",
+    "check": "cli.check",
     "read_log": "cli.read_log",
 }
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from airflow.cli.cli_config import positive_int as positive_int
     from airflow.cli.simple_table import AirflowConsole as AirflowConsole
     from airflow.cli.simple_table import SimpleTable as SimpleTable
+    from airflow.dag_processing.bundles.manager import DagBundlesManager as DagBundlesManager
+    from airflow.dag_processing.dagbag import BundleDagBag as BundleDagBag
     from airflow.models import Variable
     from airflow.models.dag import DagModel as DagModel
     from airflow.models.dag import DagTag as DagTag
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from airflow.models.xcom import XComModel as XComModel
     from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
     from airflow.sdk.bases.decorator import get_unique_task_id as get_unique_task_id
+    from airflow.sdk.bases.xcom import BaseXCom as BaseXCom
     from airflow.sdk.definitions._internal.contextmanager import DagContext as DagContext
     from airflow.sdk.definitions._internal.expandinput import MappedArgument as MappedArgument
     from airflow.sdk.execution_time.comms import GetConnection as GetConnection
@@ -72,6 +75,9 @@ INTERNALS = {
     "XComModel": "airflow.models.xcom",  # public way: none yet for a plugin
     "create_session": "airflow.utils.session",
     # Tasks and DAGs.
+    "BundleDagBag": "airflow.dag_processing.dagbag",  # public way: none yet to import one DAG by its id
+    "DagBundlesManager": "airflow.dag_processing.bundles.manager",  # public way: none yet
+    "BaseXCom": "airflow.sdk.bases.xcom",  # public way: none yet to see whether a value is one for XCom
     "determine_kwargs": _DECORATOR,  # public way: an export of airflow.sdk
     "get_unique_task_id": _DECORATOR,  # public way: an export of airflow.sdk
     "DagContext": "airflow.sdk.definitions._internal.contextmanager",  # public way: BaseOperator.has_dag(), .dag

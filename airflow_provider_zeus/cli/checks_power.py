@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_zeus.cli.checks_device import orphans
-from airflow_provider_zeus.cli.finding import Finding, ok, warning
+from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.helper import ZEUSD
 
@@ -45,6 +47,34 @@ def permission(
     if privilege:
         return ok("permission", f"limits are set by the training itself. {finding}")
     return warning("permission", f"the driver will refuse to set power limits. {finding}", remedy)
+
+
+def limits_of(job: ZeusJob, device: Device, power_socket: str = "") -> Finding:
+    """Whether the power limits of a job can be set on a device of this host. Raises JobSpecError: out of its range."""
+    if (limits := device.limit_range()) is not None:
+        limits.check(job.power_limits_w or (), device.info.model)
+    found = replace(permission(device, power_socket), check="power limit")
+    if device.info.energy_source == "simulated":
+        return ok("power limit", f"{device.info.model}: it can be set")
+    if limits is None and "limit_range" in device.missing:
+        return warning("power limit", f"{device.info.model}: no limit may be set", device.missing["limit_range"])
+    return replace(found, finding=f"on this host, {device.info.model}: {found.finding}")
+
+
+def signal(name: str) -> Finding:
+    """Whether the Connection of a signal is defined. Raises StoreError where Airflow cannot look it up."""
+    from airflow.sdk import conf
+
+    from airflow_provider_zeus.operators.signal_series import CONNECTIONS
+    from airflow_provider_zeus.store.open import find_connection
+
+    conn_id = CONNECTIONS.get(name, name)
+    if find_connection(conn_id) is not None:
+        return ok(f"Connection {conn_id}", f"the signal {name!r} has one")
+    if name == "price" and conf.get("zeus", "tariff", fallback="").strip():
+        return ok(f"Connection {conn_id}", "[zeus] tariff takes its place")
+    remedy = f"define {conn_id} with type Zeus signal, or correct the name in the job (docs/signals.md)"
+    return error(f"Connection {conn_id}", f"there is none, so the signal {name!r} is not followed", remedy)
 
 
 def restore(state_dir: Path) -> Finding:

@@ -58,6 +58,28 @@ def _simulate() -> ActionCommand:
     )
 
 
+def _check() -> ActionCommand:
+    return ActionCommand(
+        name="check",
+        help="Try two steps of each Zeus task of a DAG, and name mistakes",
+        description="Import a DAG and run two steps of each of its Zeus tasks on the CPU: no trial is opened, no power "
+        "limit set, no XCom pushed. What a training saves in them, it saves. Exit status 1 where something is surely "
+        "wrong.",
+        func=lazy_load_command("airflow_provider_zeus.cli.check.check_dag"),
+        args=(
+            Arg(("dag_id",), help="the DAG", metavar="DAG_ID"),
+            Arg(("--file",), help="the file that defines it (default: it is looked for)", metavar="PATH"),
+            Arg(("--task",), help="only this task (default: all)", metavar="TASK_ID"),
+            Arg(("--timeout",), help="seconds for each task (default: 60)", type=float, default=60.0, metavar="S"),
+            Arg(("--gpu",), help="let the trainings use this host's GPUs; no limit is set", action="store_true"),
+            Arg(
+                ("--to-report",), help="end each at its first report: nothing after the loop runs", action="store_true"
+            ),
+            Arg(("--json",), help="print a list of {check, status, finding, remedy}", action="store_true"),
+        ),
+    )
+
+
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
     return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=_commands())]
@@ -74,6 +96,7 @@ def _commands() -> tuple[CLICommand, ...]:
             description="Check what Zeus finds on this host. Changes nothing without --restore. Exit status 1 where a "
             "check is an error.",
         ),
+        _check(),
         GroupCommand(name="jobs", help="Jobs in the log and their live settings", subcommands=_jobs()),
         _command(
             "trials",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import checks_device, checks_power, checks_store
-from airflow_provider_zeus.cli.finding import Finding, error, ok
+from airflow_provider_zeus.cli.finding import Finding, error, lines, ok
 from airflow_provider_zeus.cli.shell import command, print_json, say
 from airflow_provider_zeus.errors import ZeusError
 
@@ -26,7 +25,7 @@ def doctor(args: Namespace) -> int:
     if args.json:
         print_json([asdict(f) for f in findings])
     else:
-        for line in _lines(findings):
+        for line in lines(findings):
             say(line)
     return 1 if any(f.status == "error" for f in findings) else 0
 
@@ -93,13 +92,3 @@ def _device(config: ZeusConfig) -> tuple[Device | None, Finding]:
 
     finding = _safely("device", find)
     return (opened[0] if opened else None), finding
-
-
-def _lines(findings: Sequence[Finding]) -> Iterator[str]:
-    width = max(len(f.check) for f in findings)
-    for f in findings:
-        yield f"{f.status.upper() if f.status == 'ok' else f.status:<7}  {f.check:<{width}}  {f.finding}"
-        if f.remedy:
-            yield f"{'':<7}  {'':<{width}}  -> {f.remedy}"
-    count = Counter(f.status for f in findings)
-    yield f"{len(findings)} checks: {count['ok']} OK, {count['warning']} warnings, {count['error']} errors."

@@ -1,7 +1,9 @@
-"""Result of one check of ``airflow zeus doctor``."""
+"""Result of one check of ``airflow zeus doctor`` or ``airflow zeus check``, and how it is printed."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +13,7 @@ class Finding:
     """Result of a check. ``remedy`` None: nothing to do, or the finding names it."""
 
     check: str
-    status: Literal["ok", "warning", "error"]
+    status: Literal["ok", "warning", "error", "undecided"]
     finding: str
     remedy: str | None = None
 
@@ -29,3 +31,21 @@ def warning(check: str, finding: str, remedy: str) -> Finding:
 def error(check: str, finding: str, remedy: str | None = None) -> Finding:
     """A finding that keeps Zeus from working."""
     return Finding(check, "error", finding, remedy)
+
+
+def undecided(check: str, why: str, remedy: str | None = None) -> Finding:
+    """A check that could not be made. ``why``: what was missing."""
+    return Finding(check, "undecided", why, remedy)
+
+
+def lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """The findings for people: a line for each with its remedy below, and their count."""
+    names = max(len(f.check) for f in findings)
+    kinds = max(7, *(len(f.status) for f in findings))
+    for f in findings:
+        yield f"{f.status.upper() if f.status == 'ok' else f.status:<{kinds}}  {f.check:<{names}}  {f.finding}"
+        if f.remedy:
+            yield f"{'':<{kinds}}  {'':<{names}}  -> {f.remedy}"
+    count = Counter(f.status for f in findings)
+    more = f", {count['undecided']} undecided" if count["undecided"] else ""
+    yield f"{len(findings)} checks: {count['ok']} OK, {count['warning']} warnings, {count['error']} errors{more}."

@@ -100,15 +100,9 @@ class ZeusCommandOperator(StartsLater, BaseOperator):
         from airflow_provider_zeus.operators.recurrence import Recurrence
         from airflow_provider_zeus.operators.supervise import supervise
 
-        if not isinstance(self.env, Mapping | None):
-            remedy = 'give a dict, as {"DATA": "/data"}; its values may be templates'
-            raise JobSpecError.of("ZeusCommandOperator.env", self.env, "not a mapping", remedy)
-        added = {str(name): str(value) for name, value in (self.env or {}).items()}
-        environ = {"PYTHONUNBUFFERED": "1", **inherited(os.environ, self.inherit_env), **added}
-        command, job = arguments(self.command), ZeusJob.from_dict(self.job)
+        command, environ, cwd = self.started_as(context)
+        job = ZeusJob.from_dict(self.job)
         check_divisible(command, job)
-        folder = os.path.dirname(getattr(context["dag"], "fileloc", "") or "")
-        cwd = self.cwd or (folder if os.path.isdir(folder) else None)
         recurrence = Recurrence.open(
             job, context, conn_id=self.zeus_conn_id, part=self._part(), waited_since_s=self.waited_since_s
         )
@@ -117,6 +111,16 @@ class ZeusCommandOperator(StartsLater, BaseOperator):
         finally:
             recurrence.close_device()
             recurrence.push_cost(context)
+
+    def started_as(self, context: Mapping[str, Any]) -> tuple[list[str], dict[str, str], str | None]:
+        """Arguments, environment and working directory of the command. Raises JobSpecError."""
+        if not isinstance(self.env, Mapping | None):
+            remedy = 'give a dict, as {"DATA": "/data"}; its values may be templates'
+            raise JobSpecError.of("ZeusCommandOperator.env", self.env, "not a mapping", remedy)
+        added = {str(name): str(value) for name, value in (self.env or {}).items()}
+        environ = {"PYTHONUNBUFFERED": "1", **inherited(os.environ, self.inherit_env), **added}
+        folder = os.path.dirname(getattr(context["dag"], "fileloc", "") or "")
+        return arguments(self.command), environ, self.cwd or (folder if os.path.isdir(folder) else None)
 
     def on_kill(self) -> None:
         """Stop the command: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""

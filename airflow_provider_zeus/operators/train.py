@@ -70,20 +70,20 @@ class ZeusTrainOperator(StartsLater, BaseOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait for a cheaper start where the job does, ask the store, train, report."""
-        self.wait_for_start(context, part=job_part(self.job_id_by, self._arguments()))
+        self.wait_for_start(context, part=job_part(self.job_id_by, self.arguments()))
         return self.train_now(context)
 
     def train_now(self, context: Context) -> Any:
         """Ask the store, train, report."""
         from airflow_provider_zeus.operators.recurrence import Recurrence
 
-        job, part = ZeusJob.from_dict(self.job), job_part(self.job_id_by, self._arguments())
+        job, part = ZeusJob.from_dict(self.job), job_part(self.job_id_by, self.arguments())
         self._recurrence = recurrence = Recurrence.open(
             job, context, conn_id=self.zeus_conn_id, part=part, waited_since_s=self.waited_since_s
         )
         self._run = recurrence.run()
         try:
-            return self._run.train(lambda run: self._call(run, context))
+            return self._run.train(lambda run: self.call(run, context))
         finally:
             if not self._run.forked:
                 recurrence.push_cost(context)
@@ -97,12 +97,13 @@ class ZeusTrainOperator(StartsLater, BaseOperator):
         self._recurrence.reporter.hurry()
         self._run.kill("Airflow stopped the task")
 
-    def _arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments that the author gives, by name."""
         found = {**dict(zip(positional(self.python_callable), self.op_args, strict=False)), **self.op_kwargs}
         return {name: value for name, value in found.items() if name != RUN}
 
-    def _call(self, run: ZeusRun, context: Context) -> Any:
+    def call(self, run: ZeusRun, context: Context) -> Any:
+        """Call the function once, with the run handle and the context keys that it asks for."""
         args, kwargs = list(self.op_args), {**self.op_kwargs}
         position = run_position(self.python_callable)
         if position < len(args):

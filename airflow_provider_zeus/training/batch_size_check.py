@@ -43,9 +43,9 @@ class BatchSizeCheck:
             return f"no step was told, so nothing shows that batch size {b} was used" if epochs else None
         if 2 * self._samples < samples or self._samples < EVEN * self._steps * self._largest:
             return None  # most steps are of the chosen size, or sizes vary
-        if (samples_per_epoch or 0.0) < 2 * max(b, self._largest) or _close(self._largest, b):
+        if (samples_per_epoch or 0.0) < 2 * max(b, self._largest) or is_close(self._largest, b):
             return None  # the last batch of an epoch may be any size
-        if any(_close(self._samples / n, b) for n in self._optimizer_steps.values()):
+        if any(is_close(self._samples / n, b) for n in self._optimizer_steps.values()):
             return None  # gradients were accumulated
         return f"its steps had {self._largest:,} samples each, and not the {b:,} of the chosen batch size"
 
@@ -66,7 +66,8 @@ class BatchSizeCheck:
         self._optimizer_steps[id(optimizer)] += 1
 
 
-def _close(size: float, other: float) -> bool:
+def is_close(size: float, other: float) -> bool:
+    """Whether two sizes count as the same."""
     return other / CLOSE < size < other * CLOSE
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from airflow_provider_zeus.training.protocol.events import Kind
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
 from airflow_provider_zeus.training.ranks import Ranks
+from airflow_provider_zeus.training.rehearsed_attempt import RehearsedAttempt, check_alone
 from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
 
 log = logging.getLogger(__name__)
@@ -97,7 +99,12 @@ class RunAttempts:
             self.never_ran(earlier, f"not run: {_NOT_TRIED}")
         planned, number = self.plan.in_order[index], self.plan.first_attempt + index
         last = (loop_only and not self.plan.restarts) or not self.plan.followed(index)
-        kind = partial(DistributedAttempt, ranks=self.ranks) if self.ranks.several else LiveAttempt
+        kind: Callable[..., LiveAttempt] = LiveAttempt
+        if self.plan.rehearsal is not None:
+            check_alone(self.ranks)
+            kind = partial(RehearsedAttempt, rehearsal=self.plan.rehearsal, may_begin_again=not loop_only)
+        elif self.ranks.several:
+            kind = partial(DistributedAttempt, ranks=self.ranks)
         offset_s, now_s = self._clock_offset_s, self.device.now_s
         live = kind(
             planned,

@@ -32,6 +32,7 @@ NAMES = [
     "ZeusRun",
     "ZeusTrainOperator",
     "ZeusTrial",
+    "check",
     "read_log",
 ]
 OF_0_1_0 = [  # import paths that the documents and examples of 0.1.0 show

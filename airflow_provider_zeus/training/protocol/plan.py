@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, Previous, ProfileSample
 from airflow_provider_zeus.model.wire import OMIT_EMPTY, decode, encode, parse
 from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.training.protocol.seen import Rehearsal
 from airflow_provider_zeus.untrusted_files import read_plain
 
 SCHEMA = 1
@@ -49,6 +50,7 @@ class Plan:
     power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training sets them
     gpu_lock_wait_s: float = 3600.0  # how long to wait for GPUs that another training uses
     gpus_held: tuple[str, ...] = ()  # UUIDs of GPUs that the parent process has locked
+    rehearsal: Rehearsal | None = field(default=None, metadata=OMIT_EMPTY)  # two steps alone, for airflow zeus check
 
     @cached_property
     def job(self) -> ZeusJob:

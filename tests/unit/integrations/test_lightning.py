@@ -14,8 +14,11 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader, TensorDataset
 
+from airflow_provider_zeus.cli.checks_training import of_training
+from airflow_provider_zeus.cli.rehearsal import Stage
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.integrations.lightning import ZeusCallback
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent
@@ -165,3 +168,21 @@ def test_the_loop_alone_outside_of_train(kit: Kit, tmp_path: Path) -> None:
 def test_a_metric_that_is_not_there(kit: Kit, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"\['acc', 'loss'\].* 'f1'"):
         kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(Training(tmp_path))
+
+
+@pytest.mark.parametrize(("size", "status"), [(None, "ok"), (32, "error")])
+def test_two_steps_before_the_first_run(size: int | None, status: str, tmp_path: Path) -> None:
+    """A rehearsal shortens no epoch of Lightning, which would then not validate."""
+
+    def train(run: ZeusRun) -> str:
+        data = TensorDataset(torch.rand(SAMPLES, 4))
+        loader = DataLoader(data, batch_size=size or run.batch_size)
+        trainer = Trainer(max_epochs=run.job.max_epochs, callbacks=[ZeusCallback(run)], **QUIET)
+        trainer.fit(Linear(3), loader, DataLoader(data, batch_size=50))
+        return "/models/m.pt"
+
+    job = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="acc >= 0.9", max_epochs=3)
+    found = {f.check: f.status for f in of_training(Stage().function(job, train), timeout_s=60.0)}
+    assert found["training"] == status
+    if status == "ok":
+        assert set(found.values()) == {"ok"}

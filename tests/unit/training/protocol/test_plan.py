@@ -28,6 +28,7 @@ from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_result
 from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.seen import Rehearsal
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.strategies import REPRODUCIBLE
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
@@ -268,6 +269,7 @@ def test_the_state_dir_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch) 
 def test_every_field_of_a_plan_is_plain_json(kit: Kit) -> None:
     signal = Followed(signal="carbon", mean=1.0, steps=((0.0, 1.0, 2.0),))
     changes = {"second_chance": True, "signal": signal, "previous": Previous(returned='"a"', not_needed=2)}
+    changes["rehearsal"] = Rehearsal(path="/tmp/seen.json")
     plan = kit.plan(explore(256, bound_epochs=1.0), stand_in=explore(256), **changes)
     assert json.loads(plan.to_json()).keys() == {"v", *asdict(plan)}
     assert Plan.from_json(plan.to_json()) == plan

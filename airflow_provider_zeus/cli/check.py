@@ -1,0 +1,220 @@
+"""``airflow zeus check`` and ``airflow_provider_zeus.check()``: what is wrong, before the first run.
+
+Each training runs two steps on the CPU. No trial is opened, no power limit set, no XCom pushed.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from airflow_provider_zeus.cli import checks_dag, checks_power, checks_store
+from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
+from airflow_provider_zeus.cli.checks_training import of_command, of_training
+from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, undecided
+from airflow_provider_zeus.cli.rehearsal import TIMEOUT_S, Stage, Start
+from airflow_provider_zeus.cli.shell import command, print_json, say
+from airflow_provider_zeus.errors import UndefinedConnectionError, ZeusError
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.operators.collect import starts_in_xcom
+from airflow_provider_zeus.operators.command import ZeusCommandOperator
+from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.launcher_args import processes_of
+from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.train import ZeusTrainOperator, check_function
+from airflow_provider_zeus.operators.trial import ZeusAskOperator
+from airflow_provider_zeus.operators.xcoms import DECISION, PLAN
+from airflow_provider_zeus.power.factory import open_device
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.store.open import DEFAULT_CONN_ID
+from airflow_provider_zeus.training.protocol.plan import Plan
+
+
+class Findings(tuple[Finding, ...]):
+    """The findings of a check. Printed, or as the last line of a notebook's cell, they are the lines of the command."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n".join(map(visible, lines(self)))
+
+
+@command
+def check_dag(args: Namespace) -> int:
+    """Check a DAG. Exit status 1 where something is an error."""
+    stage = Stage(timeout_s=args.timeout, gpu=args.gpu, to_report=args.to_report)
+    findings = Findings(_of_dag(args.dag_id, args.file, args.task, stage))
+    if args.json:
+        print_json([asdict(f) for f in findings])
+    else:
+        for line in lines(findings):
+            say(line)
+    return 1 if any(f.status == "error" for f in findings) else 0
+
+
+def check(
+    job: ZeusJob | Mapping[str, Any],
+    train: Callable[..., Any],
+    *args: Any,
+    timeout_s: float = TIMEOUT_S,
+    gpu: bool = False,
+    to_report: bool = False,
+    zeus_conn_id: str = DEFAULT_CONN_ID,
+    **kwargs: Any,
+) -> Findings:
+    """Check a training before its first run, for instance in a notebook; return the findings, which print themselves.
+
+    ``train(run, *args, **kwargs)`` is called once, in a fork of this process, on the CPU: two steps at another batch
+    size than the default, one report, and its end. What it saves there, it saves.
+
+    :param timeout_s: after which it is stopped [s].
+    :param gpu: let it see this host's GPUs; no power limit is set.
+    :param to_report: end it at its first report, so that nothing after the loop runs.
+    :param zeus_conn_id: Connection of the trial log.
+
+    Raises JobSpecError: the job, or ``train`` has no parameter ``run``.
+    """
+    job = (job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)).check(rendered=True)
+    check_function(train)
+    stage = Stage(timeout_s=timeout_s, gpu=gpu, to_report=to_report)
+    outcome = stage.function(job, lambda run: train(run, *args, **kwargs))
+    shown = of_training(outcome, timeout_s=timeout_s, to_report=to_report)
+    return Findings([*shown, *_of_host(zeus_conn_id, is_worker=False), *_of_job(job)])
+
+
+def _of_dag(dag_id: str, file: str | None, task_id: str | None, stage: Stage) -> Iterator[Finding]:
+    dag, finding = checks_dag.import_dag(dag_id, file)
+    yield finding
+    if dag is None:
+        return
+    tasks = checks_dag.zeus_tasks(dag)
+    chosen = [task for task in tasks if task_id in (None, task.task_id)]
+    if not chosen:
+        names = ", ".join(task.task_id for task in tasks) or "none"
+        problem = f"no Zeus task {task_id}" if task_id else "no Zeus task"
+        yield error("tasks", f"{dag_id} has {problem}", f"its Zeus tasks are: {names}; use @task.zeus(JOB)")
+        return
+    for task in chosen:
+        for found in _of_task(task, dag, stage):
+            yield replace(found, check=f"{task.task_id}: {found.check.removeprefix(f'{task.task_id}: ')}")
+    yield from checks_dag.of_definition(tasks, dag)
+    for conn_id in dict.fromkeys(task.conn_id for task in chosen):
+        yield from _of_host(conn_id)
+    jobs = filter(None, (task.job() for task in chosen))
+    yield from dict.fromkeys(found for job in jobs for found in _of_job(job))
+
+
+def _of_task(task: ZeusTask, dag: Any, stage: Stage) -> Iterator[Finding]:
+    """Two steps of a task; what cannot be tried is undecided, with the reason."""
+    if task.upstream:
+        what = f"it needs values of {', '.join(task.upstream)}, which did not run"
+        yield undecided("training", what, "check its function with such values in a notebook: docs/cli.md")
+        return
+    try:
+        operator, context = checks_dag.rendered(task.task, dag, {})
+        job = ZeusJob.from_dict(operator.job).check(rendered=True)
+        if isinstance(operator, ZeusTrainOperator):
+            yield from _of_function(task, operator, context, job, stage)
+        elif isinstance(operator, ZeusCommandOperator):
+            job_part(operator.job_id_by, {"cwd": operator.cwd, **(operator.env or {})})
+            yield from _of_command(job, operator.started_as(context), stage)
+        else:
+            yield from _of_trial(operator, dag, job, stage)
+    except NotHereError as missing:
+        yield undecided("training", f"it needs {missing}, which only a run has", "check its function in a notebook")
+    except ZeusError as problem:
+        yield error("training", str(problem))
+    except Exception as problem:  # of a template, of a class of the author's
+        what = f"it could not be prepared outside of a run: {type(problem).__name__}: {problem}"
+        yield undecided("training", what, "check its function in a notebook: docs/cli.md")
+
+
+def _of_function(
+    task: ZeusTask, operator: ZeusTrainOperator, context: dict[str, Any], job: ZeusJob, stage: Stage
+) -> Iterator[Finding]:
+    job_part(operator.job_id_by, operator.arguments())
+    made_up = checks_dag.made_up(task.task, operator)
+    outcome = stage.function(job, lambda run: operator.call(run, context))  # type: ignore[arg-type]
+    yield from of_training(outcome, made_up=made_up, timeout_s=stage.timeout_s, to_report=stage.to_report)
+
+
+def _of_command(job: ZeusJob, start: Start, stage: Stage) -> Iterator[Finding]:
+    arguments, _, cwd = start
+    if _several(arguments, job):
+        yield undecided("training", "it starts several processes that train together", "check it with one process")
+        return
+    outcome = stage.command(job, lambda plan: start)
+    yield from of_command(outcome, names_zeus=checks_dag.names_zeus(arguments, cwd), timeout_s=stage.timeout_s)
+
+
+def _several(arguments: Sequence[str], job: ZeusJob) -> bool:
+    count = processes_of(arguments, job.gpus)
+    return count != 1 if count is not None else "torchrun" in " ".join(arguments)
+
+
+def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> Iterator[Finding]:
+    """The operator in a ``ZeusTrial``: a Bash command runs here, any other one elsewhere."""
+    inner = dag.task_dict[setup.trains]
+    if type(inner).__name__ != "BashOperator" or setup.result_path:
+        yield from checks_dag.of_trial(setup, inner)
+        why = f"it trains in a {type(inner).__name__}, which is not started for a check"
+        yield undecided("training", why, "check its function where it trains: airflow_provider_zeus.check(job, train)")
+        return
+
+    def start(plan: Plan) -> Start:
+        size = plan.attempts[0].batch_size
+        decision = {"batch_size": size, "attempts": [{"batch_size": size}]}
+        xcoms = {(setup.task_id, PLAN): plan.to_json(), (setup.task_id, DECISION): decision}
+        bash, _ = checks_dag.rendered(inner, dag, xcoms)
+        inherited = dict(os.environ) if bash.env is None or bash.append_env else {}
+        return ["bash", "-c", bash.bash_command], {**inherited, **(bash.env or {})}, bash.cwd
+
+    outcome = stage.command(job, start, by_env=False)
+    starts = starts_in_xcom(outcome.last_output, "zeus")
+    outcome = replace(outcome, lines=starts[-1] if starts else ())
+    yield from of_command(outcome, names_zeus=True, timeout_s=stage.timeout_s)
+    if outcome.ended is not None and outcome.ended.error is None:
+        yield checks_dag.of_last_line(bool(starts))
+
+
+def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:
+    """The Connection of the trial log, as doctor sees it. ``is_worker``: this host should reach it as the tasks do."""
+    for name, examine in (("store", checks_store.store), ("schema", checks_store.schema)):
+        try:
+            yield replace(examine(conn_id), check=f"{name} {conn_id}")
+        except UndefinedConnectionError as problem:
+            yield error(f"Connection {conn_id}", str(problem))
+            return
+        except ZeusError as problem:
+            yield (error if is_worker else undecided)(f"{name} {conn_id}", str(problem))
+            return
+
+
+def _of_job(job: ZeusJob) -> Iterator[Finding]:
+    """What the job needs of this host: Connections of its signals, a power limit that can be set."""
+    for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
+        yield checks_power.signal(signal)
+    if job.mode not in ("optimize", "observe"):
+        yield ok("power limit", f"mode={job.mode!r} sets none")
+        return
+    config = ZeusConfig.read()
+    with TemporaryDirectory(prefix="zeus-check-") as folder:  # of the state of a simulated GPU
+        try:
+            device = open_device(
+                job.device,
+                state_dir=folder,
+                cpu_watts=config.cpu_watts,
+                read_only=config.power_read_only,
+                power_socket=config.power_socket,
+                gpus=job.gpus,
+            )
+            try:
+                yield checks_power.limits_of(job, device, config.power_socket)
+            finally:
+                device.close()
+        except ZeusError as problem:
+            yield error("power limit", str(problem))

@@ -1,0 +1,207 @@
+"""What a rehearsal showed of a training, as findings: pure functions of its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_provider_zeus.cli.finding import Finding, error, ok, undecided, warning
+from airflow_provider_zeus.cli.rehearsal import Outcome
+from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
+from airflow_provider_zeus.model.trial import TELL_STEPS
+from airflow_provider_zeus.training.batch_size_check import is_close
+from airflow_provider_zeus.training.torch_watch import STEPS
+
+_SIZE = "build the loader by run.data_loader(data), or with run.batch_size"
+_REPORT = "call run.report({}=value) at the end of each epoch, inside `for epoch in run.epochs()`"
+
+
+def of_training(outcome: Outcome, *, made_up: str = "", timeout_s: float, to_report: bool = False) -> Iterator[Finding]:
+    """Findings of a training that has the run handle.
+
+    :param made_up: what it was given that a real run gets otherwise, such as a date; its errors may be due to that.
+    """
+    yield training(outcome, made_up=made_up, timeout_s=timeout_s)
+    yield steps(outcome)
+    yield batch_size(outcome)
+    yield metric(outcome)
+    yield value(outcome, to_report=to_report)
+    yield model(outcome)
+
+
+def training(outcome: Outcome, *, made_up: str = "", timeout_s: float) -> Finding:
+    """Whether it ran."""
+    ended, size = outcome.ended, outcome.plan.attempts[0].batch_size
+    if ended is None:
+        return undecided(
+            "training",
+            f"batch size {size}: it did not end within {timeout_s:g} s, and was stopped",
+            "give it more time by --timeout (timeout_s), or a small part of its data",
+        )
+    if ended.kind == "cut" or ended.error is None:
+        return ok("training", f"ran at batch size {size}" + (f", and was left: {ended.error}" if ended.error else ""))
+    if ended.kind == "report":
+        return error("training", f"batch size {size}: it ended by a wrong report", "see the metric")
+    if ended.kind == "zeus":
+        return error("training", f"batch size {size}: {ended.error}")
+    if ended.kind == "gpu":
+        remedy = "check it on a host with a GPU, by --gpu (gpu=True)"
+        return undecided("training", f"it seems to need a GPU, which it was not shown: {ended.error}", remedy)
+    if ended.kind == "run":
+        remedy = "take what it needs as an argument of the function, and check that in a notebook"
+        return undecided("training", f"it calls get_current_context(), which only a run has: {ended.error}", remedy)
+    if made_up:
+        remedy = "if that is the reason, check the function with real values in a notebook: docs/cli.md"
+        return warning("training", f"it failed with {ended.error}; it was given a made-up {made_up}", remedy)
+    return error("training", f"it failed at batch size {size}: {ended.error}", "correct it: a real run fails likewise")
+
+
+def steps(outcome: Outcome) -> Finding:
+    """Whether steps are told."""
+    seen = outcome.seen
+    if seen is None:
+        return undecided("steps", "no attempt began")
+    if seen.told:
+        return ok("steps", f"{len(seen.told)} told, of {seen.told[0]} samples")
+    if seen.optimizer_steps:
+        return error("steps", f"torch made {seen.optimizer_steps} optimizer steps, and none was told", TELL_STEPS)
+    if outcome.metric is not None:
+        return error("steps", "an epoch was reported, and no step was told", TELL_STEPS)
+    return undecided("steps", "it ended before its first step")
+
+
+def batch_size(outcome: Outcome) -> Finding:
+    """Whether the steps are of the batch size that was asked for."""
+    seen, planned = outcome.seen, outcome.plan.attempts[0].batch_size
+    if seen is None or not (seen.told or seen.sizes):
+        return undecided("batch size", "no step showed its size")
+    drawn = {size for sizes in seen.sizes for size in sizes if size}
+    if any(is_close(size, planned) for size in drawn):
+        return ok("batch size", f"{planned} is used: that many samples are drawn for each optimizer step")
+    if drawn and (seen.short or all(len(sizes) < STEPS for sizes in seen.sizes)):
+        return undecided(
+            "batch size", f"the data end too early to tell whether {planned} is used", "check it with more data"
+        )
+    if drawn:
+        what = f"{max(drawn)} samples are drawn for each optimizer step, and not the {planned} that was asked for"
+        return error("batch size", what, f"{_SIZE}; where gradients are accumulated, the parts must add up to it")
+    if any(is_close(size, planned) for size in seen.told):
+        return ok("batch size", f"{planned} is used, as far as its steps tell it")
+    parts = sum(seen.told) / seen.optimizer_steps if seen.optimizer_steps else 0.0
+    if is_close(parts, planned):
+        return ok("batch size", f"{planned} is used, in parts")
+    if len(seen.told) < STEPS or len(set(seen.told[:STEPS])) > 1:
+        return undecided("batch size", f"too few steps to tell it, or steps that vary: {seen.told[:STEPS]}")
+    return error(
+        "batch size", f"its steps have {seen.told[0]} samples, and not the {planned} that was asked for", _SIZE
+    )
+
+
+def metric(outcome: Outcome) -> Finding:
+    """Whether the target's metric comes, in the target's unit."""
+    target, ended, found = outcome.plan.job.parsed_target, outcome.ended, outcome.metric
+    remedy = _REPORT.format(target.metric)
+    if ended is not None and ended.kind == "report":
+        return error("metric", str(ended.error), remedy)
+    if found is None:
+        return undecided("metric", f"it ended before its first report of {target.metric}")
+    if doubt := target.doubt(found):
+        finish = "report it in the unit of the target, or change the target"
+        sure = target.higher_is_better and target.value is not None and found >= target.value
+        return (error if sure else warning)("metric", doubt, finish)
+    if target.value is not None and target.reached(found):
+        what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after its first steps"
+        return warning("metric", what, "if that is not meant, set a target that only a trained model reaches")
+    return ok("metric", f"{target.metric} comes: {found:g} after its first steps")
+
+
+def value(outcome: Outcome, *, to_report: bool = False) -> Finding:
+    """Whether the function's value comes back."""
+    ended = outcome.ended
+    if to_report:
+        return undecided("value", "it was ended at its first report, as was asked for")
+    if ended is None or ended.error is not None:
+        return undecided("value", "the function did not come to its end")
+    if ended.none:
+        return warning(
+            "value",
+            "the function returns None: the next task and run.previous get nothing",
+            "return what they need, such as the path of the model; ignore this where nothing is needed",
+        )
+    if ended.not_xcom:
+        return error(
+            "value", f"Airflow cannot keep it as XCom: {ended.not_xcom}", "save the model, and return its path"
+        )
+    kept = any(line.kind == "end" and line.observation and line.observation.returned for line in outcome.lines)
+    more = "" if kept else f"; run.previous of the next run is None, as it is no JSON of at most {MOST_RETURNED} bytes"
+    return ok("value", f"it returns{more}")
+
+
+def model(outcome: Outcome) -> Finding:
+    """Whether the model is built inside the function: each attempt calls it anew."""
+    seen = outcome.seen
+    if seen is None or not seen.optimizer_steps:
+        return undecided("model", "no optimizer step of torch was seen")
+    if seen.older:
+        return error(
+            "model",
+            f"{seen.older} of the weights that it trains were there before the function was called: a second attempt "
+            "goes on from the first one's",
+            "build model and optimizer inside the function",
+        )
+    return ok("model", "it is built inside the function")
+
+
+def of_command(outcome: Outcome, *, names_zeus: bool, timeout_s: float) -> Iterator[Finding]:
+    """Findings of a command: as a training where it took the plan; else what its output and its words show.
+
+    :param names_zeus: whether the command or its script names this package or ``ZEUS_BATCH_SIZE``.
+    """
+    took = outcome.seen is not None or any(line.kind == "start" for line in outcome.lines)
+    if took and outcome.ended is not None and outcome.seen is None and outcome.ended.error is None:
+        remedy = "call run.train(fn), or loop over run.epochs()"
+        yield error("training", "it took its plan by ZeusRun.from_env() and trained nothing", remedy)
+        return
+    if took:
+        found = list(of_training(outcome, timeout_s=timeout_s))
+        yield from (f for f in found if f.check != "value")
+        return
+    ended = outcome.ended
+    if ended is None:
+        yield undecided(
+            "training",
+            f"it did not take its plan by ZeusRun.from_env(), so it cannot be ended after two steps; it was stopped "
+            f"after {timeout_s:g} s",
+            "give it more time by --timeout, or use ZeusRun.from_env() in it",
+        )
+    else:
+        yield training(outcome, timeout_s=timeout_s)
+    if names_zeus:
+        yield undecided("batch size", "a command without ZeusRun is believed to use ZEUS_BATCH_SIZE")
+    else:
+        yield warning(
+            "batch size",
+            "neither the command nor a script that it names has the word ZEUS_BATCH_SIZE or airflow_provider_zeus",
+            "read the batch size from the variable ZEUS_BATCH_SIZE, or train by ZeusRun.from_env().train(fn)",
+        )
+    if ended is not None and ended.error is None:
+        yield _last_line(outcome)
+
+
+def _last_line(outcome: Outcome) -> Finding:
+    """Whether the last line of a command's output has the target's metric."""
+    from airflow_provider_zeus.model.trial import Observation
+    from airflow_provider_zeus.operators.external_meter import outcome_of
+
+    _, reason, seen = outcome_of(outcome.plan.job, outcome.last_output, Observation())
+    if seen.metric is None:
+        what, _, remedy = str(reason).partition(": ")
+        return error("metric", what, remedy)
+    return metric_of(outcome, seen.metric)
+
+
+def metric_of(outcome: Outcome, found: float) -> Finding:
+    """Whether a metric of a whole training is in the target's unit."""
+    target = outcome.plan.job.parsed_target
+    if doubt := target.doubt(found):
+        return error("metric", doubt, "report it in the unit of the target, or change the target")
+    return ok("metric", f"{target.metric} comes: {found:g}")

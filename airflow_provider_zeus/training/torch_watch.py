@@ -1,0 +1,146 @@
+"""What torch does in a rehearsal: optimizer steps, the batches drawn for them, and whether the model is fresh.
+
+A pass over a ``DataLoader`` ends after two optimizer steps, so that the training's first epoch is short. A pass without
+optimizer steps, such as a validation, is not touched.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from types import FrameType
+from typing import Any
+from weakref import WeakSet
+
+from airflow_provider_zeus.training.data_loader import samples_in, samples_per_pass
+
+STEPS = 2  # of a rehearsal
+MOST_TOLD = 16  # steps told in a pass of a training whose optimizer is not torch's
+
+
+class TorchWatch:
+    """Watches torch in this process until :meth:`close`; does nothing where torch is not installed.
+
+    :param fresh: whether weights that are there before the first step would be of an earlier call.
+    :param stepped: is called after each optimizer step; may raise.
+    """
+
+    def __init__(self, *, fresh: bool, stepped: Callable[[], None]) -> None:
+        self.optimizer_steps, self.older, self.cut, self.short = 0, 0, False, False
+        self.sizes: list[list[int]] = []  # see :class:`.Seen`
+        self._stepped = stepped
+        self._passes: WeakSet[_Pass] = WeakSet()
+        self._seen: set[int] = set()  # optimizers that made a step
+        self._undo = ExitStack()
+        self._before = _weights() if fresh else {}  # before torch is imported for the first time there are none
+        with suppress(Exception):  # a torch that refuses it is not watched
+            if importlib.util.find_spec("torch") is not None:
+                self._watch()
+
+    def close(self) -> None:
+        """Leave torch as it was."""
+        self._undo.close()
+
+    def told(self) -> None:
+        """A step was told to the run handle."""
+        for each in self._passes:
+            each.told += 1
+
+    def _watch(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+        from torch.utils.data import DataLoader
+
+        loader: Any = DataLoader
+        original = loader.__iter__
+
+        def passes(loader: Any) -> Iterator[Any]:
+            begun = _Pass(self, loader, original(loader), cuts=not _called_by_lightning())
+            self._passes.add(begun)
+            return begun
+
+        loader.__iter__ = passes
+        self._undo.callback(setattr, loader, "__iter__", original)
+        self._undo.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+        self._undo.callback(register_optimizer_step_post_hook(self._after_step).remove)
+
+    def _before_step(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if id(optimizer) in self._seen or not self._before:
+            self._seen.add(id(optimizer))
+            return
+        self._seen.add(id(optimizer))
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                known = self._before.get(id(weight))
+                self.older += known is not None and known[1] == _sum_of(weight)  # else they were set anew
+
+    def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
+        self.optimizer_steps += 1
+        for each in list(self._passes):
+            each.stepped(id(optimizer))
+        self._stepped()
+
+
+class _Pass:
+    """One pass over a ``DataLoader``, which ends after two steps of one optimizer."""
+
+    def __init__(self, watch: TorchWatch, loader: Any, batches: Iterator[Any], *, cuts: bool) -> None:
+        self.told = 0
+        self._watch, self._batches, self._cuts = watch, batches, cuts
+        self._most = samples_per_pass(loader) or float("inf")
+        self._drawn, self._before = 0, dict[int, int]()  # samples; by optimizer, those drawn at its last step
+        self._sizes: dict[int, list[int]] = {}  # by optimizer
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+    def __next__(self) -> Any:
+        most = max(map(len, self._sizes.values()), default=0)
+        enough = most >= STEPS or (not self._watch.optimizer_steps and self.told >= MOST_TOLD)
+        if enough and self._cuts:
+            self._watch.cut = True
+            raise StopIteration
+        batch = next(self._batches)
+        self._drawn += samples_in(batch, 1)
+        return batch
+
+    def stepped(self, optimizer: int) -> None:
+        """An optimizer made a step while this pass was under way."""
+        if optimizer not in self._sizes:
+            self._sizes[optimizer] = []
+            self._watch.sizes.append(self._sizes[optimizer])
+        if len(self._sizes[optimizer]) < STEPS:
+            self._sizes[optimizer].append(self._drawn - self._before.get(optimizer, 0))
+            self._watch.short = self._watch.short or self._drawn >= self._most
+        self._before[optimizer] = self._drawn
+
+
+def _called_by_lightning() -> bool:
+    """Whether Lightning begins the pass. It validates after as many batches as the loader has, so none may miss."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in ("lightning", "pytorch_lightning"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _weights() -> dict[int, tuple[Any, float]]:
+    """The parameters that are in memory, by id, with the sum of each; the parameter is held, so that its id stays."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    kind = torch.nn.Parameter
+    found = [each for each in gc.get_objects() if type(each) is kind or issubclass(type(each), kind)]
+    return {id(each): (each, _sum_of(each)) for each in found}
+
+
+def _sum_of(weight: Any) -> float:
+    with suppress(Exception):  # of a lazy parameter, or one on a device that is gone
+        return float(weight.detach().double().sum())
+    return float("nan")  # equals nothing

@@ -1,0 +1,72 @@
+"""What is concluded from two steps: sizes that only look wrong are not accused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.cli.checks_training import batch_size, metric, steps
+from airflow_provider_zeus.cli.rehearsal import Ended, Outcome, other_size, plan_of
+from airflow_provider_zeus.training.protocol.seen import Rehearsal, Seen
+
+JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="loss <= 0.1", max_epochs=3)
+
+
+def outcome(**seen: object) -> Outcome:
+    plan = plan_of(JOB, Rehearsal(path="/nowhere"), state_dir=None)
+    return Outcome(plan=plan, ended=Ended(), seen=Seen(**seen))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "status"),
+    [
+        ({"told": (16, 16), "optimizer_steps": 2, "sizes": ((16, 16),)}, "ok"),
+        ({"told": (16, 16), "optimizer_steps": 2, "sizes": ((32, 16),)}, "ok"),  # the loader is one batch ahead
+        ({"told": (16, 16), "optimizer_steps": 4, "sizes": ((16, 16), (0, 16))}, "ok"),  # two optimizers
+        ({"told": (16, 16), "optimizer_steps": 2, "sizes": ((32, 32),)}, "error"),
+        ({"told": (16,) * 8, "optimizer_steps": 2, "sizes": ((64, 64),)}, "error"),  # accumulated on top
+        ({"told": (16, 16), "optimizer_steps": 2, "sizes": ((16, 16), (32, 32))}, "ok"),  # a second loader beside it
+        ({"told": (8,), "optimizer_steps": 1, "sizes": ((8,),), "short": True}, "undecided"),  # eight samples in all
+        ({"told": (8,), "optimizer_steps": 1, "sizes": ((8,),)}, "undecided"),  # a stream of eight
+        ({"told": (4,) * 8, "optimizer_steps": 2}, "ok"),  # parts of a batch, from slices of a tensor
+        ({"told": (16, 16)}, "ok"),
+        ({"told": (32, 32)}, "error"),
+        ({"told": (9, 23)}, "undecided"),  # sizes that vary
+        ({"told": (9,)}, "undecided"),
+        ({}, "undecided"),
+    ],
+)
+def test_whether_the_batch_size_is_used(seen: dict[str, object], status: str) -> None:
+    assert batch_size(outcome(**seen)).status == status
+
+
+def test_whether_steps_are_told() -> None:
+    assert steps(outcome(told=(16,))).status == "ok"
+    assert steps(outcome(optimizer_steps=2)).status == "error"
+    assert steps(outcome(metric=0.5)).status == "error", "an epoch of another framework"
+    assert steps(outcome()).status == "undecided"
+
+
+@pytest.mark.parametrize(("found", "status"), [(0.5, "ok"), (0.05, "warning"), (50.0, "ok"), (None, "undecided")])
+def test_a_loss_is_compared_with_its_target(found: float | None, status: str) -> None:
+    assert metric(outcome(metric=found)).status == status
+
+
+def test_the_size_is_another_one_than_the_default() -> None:
+    sizes = {"target": "a >= 1", "max_epochs": 1}
+    assert other_size(JOB) == 16
+    assert other_size(ZeusJob(batch_sizes=[32, 64, 128], default_batch_size=32, **sizes)) == 64  # type: ignore[arg-type]
+    assert other_size(ZeusJob(batch_sizes=[32], default_batch_size=32, **sizes)) == 32  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"v": 2}', '{"v": 1, "told": "x"}', '{"v": 1, "other": 1}'])
+def test_what_a_training_left_instead_is_ignored(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(text)
+    assert Seen.read(path) is None
+    assert Seen.read(tmp_path / "nowhere") is None
+    seen = Seen(told=(16, 16), optimizer_steps=2, sizes=((16, 16), ()), cut=True, metric=0.5)
+    seen.write(path)
+    assert Seen.read(path) == seen
