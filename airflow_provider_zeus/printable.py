@@ -47,7 +47,8 @@ def cell(value: Any) -> Any:
 def plain_name(text: str) -> str:
     """A text as a name of at most 60 characters: letters, digits, ``.``, ``_`` and ``-`` stay.
 
-    Where another character is replaced, or a long text is cut, a hash of the text follows: two texts are never one name.
+    Where another character is replaced, or a long text is cut, a hash of the text follows: no two texts become one
+    name.
     """
     plain = _UNSAFE.sub("_", text)
     if plain == text and len(text) <= MOST_NAME:

@@ -16,7 +16,7 @@ from airflow_provider_zeus.store.patience import bounded
 
 LOG_S = 1.0  # limit of reading the log, and of what is worked out from it
 MOST_TRIALS = 100  # of one run: the newest; a result from another host may have many
-_THE_JOBS = ("job", "dag_id", "task_id", "device")  # tags that the job stands for in a name
+_THE_JOBS = ("zeus_job", "dag_id", "task_id", "device")  # tags that the job stands for in a name
 
 log = logging.getLogger(__name__)
 
@@ -101,4 +101,4 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
 def named(metric: Metric) -> str:
     """The name where there are no tags: the job follows, then the values of the tags that it does not stand for."""
     rest = [value for tag, value in metric.tags.items() if tag not in _THE_JOBS]
-    return ".".join([metric.name, *(value.replace(".", "__") for value in (metric.tags["job"], *rest))])
+    return ".".join([metric.name, *(value.replace(".", "__") for value in (metric.tags["zeus_job"], *rest))])

@@ -77,40 +77,24 @@ def job_metrics(
         return []
     dataset, tags = as_dataset(log, job, where), _tags(trials[-1], log)
     dataset = replace(dataset, folded=dataset.belief())
-    unit = "s" if Weights.of(job, dataset.device).time_alone else "J"
+    unit = "s" if Weights.of(job, dataset.device).time_alone else "j"
     saved = Yardstick.of(dataset, where, rng=random.Random(0), profiles=profiles).saving(trials)
     costs = _believed(dataset, profiles)
-    return [
-        *_gauges("zeus.trial", {f"saving_{unit.lower()}": saved.cost.saved.value}, tags),
-        *(
-            metric
-            for b in job.batch_sizes[:MOST_SIZES]
-            for metric in _gauges(
-                "zeus.believed", {f"cost_{unit.lower()}": costs.get(b)}, {**tags, "batch_size": str(b)}
-            )
-        ),
-    ]
+    found = list(_gauges("zeus.trial", {f"saving_{unit}": saved.cost.saved.value}, tags))
+    for b in job.batch_sizes[:MOST_SIZES]:
+        found += _gauges("zeus.believed", {f"cost_{unit}": costs.get(b)}, {**tags, "batch_size": str(b)})
+    return found
 
 
 def budget_metrics(trial: Trial, budgets: Iterable[BudgetUse], device: DeviceInfo | None) -> list[Metric]:
-    """What is spent and committed of each budget, and its amount, as the run began; ``device``: whose energy counts."""
+    """How much of each budget is spent, and its amount, as the run began; ``device``: whose energy counts."""
     tags = {**_origin(trial), "source": _source(device.energy_source if device else None)}
-    return [
-        metric
-        for used in budgets
-        for metric in _gauges(
-            "zeus.budget",
-            {
-                f"{name}_{used.allowance.budget.unit.lower()}": value
-                for name, value in (
-                    ("spent", used.spent),
-                    ("committed", used.committed),
-                    ("amount", used.allowance.budget.amount),
-                )
-            },
-            {**tags, "period": used.allowance.budget.period},
-        )
-    ]
+    found: list[Metric] = []
+    for used in budgets:
+        budget = used.allowance.budget
+        figures = {"spent": used.spent, "amount": budget.amount, "used_ratio": used.share}
+        found += _gauges("zeus.budget", figures, {**tags, "period": budget.period, "unit": budget.unit})
+    return found
 
 
 def _believed(log: Dataset, profiles: Sequence[ProfileSample]) -> dict[int, float | None]:
@@ -128,17 +112,13 @@ def _figures(trial: Trial) -> dict[str, float]:
     weights = Weights.of(job, device)
     cost = "cost_s" if weights.time_alone else "cost_j"
     figures = {"energy_j": o.energy_j, "time_s": o.time_s, cost: observed_cost(o, weights), "epochs": o.epochs}
-    return {name: value for name, value in figures.items() if _known(value) and value is not None and value >= 0}
+    return {name: value for name, value in figures.items() if value is not None and 0 <= value < math.inf}
 
 
 def _gauges(prefix: str, figures: Mapping[str, float | None], tags: Tags) -> Iterator[Metric]:
     for name, value in figures.items():
-        if value is not None and _known(value):
+        if value is not None and math.isfinite(value):
             yield Metric(name=f"{prefix}.{name}", value=float(value), tags=tags)
-
-
-def _known(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _tags(trial: Trial, log: Sequence[Trial]) -> dict[str, str]:
@@ -148,7 +128,7 @@ def _tags(trial: Trial, log: Sequence[Trial]) -> dict[str, str]:
 
 def _origin(trial: Trial) -> dict[str, str]:
     origin = trial.origin
-    named = {"job": trial.job_id, "dag_id": origin.dag_id, "task_id": origin.task_id}
+    named = {"zeus_job": trial.job_id, "dag_id": origin.dag_id, "task_id": origin.task_id}
     return {name: plain_name(value) or NONE for name, value in named.items()}
 
 
