@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import Any
@@ -12,6 +13,7 @@ from airflow_provider_zeus import airflow_compat
 from airflow_provider_zeus.operators import metrics
 from airflow_provider_zeus.operators.metrics import named, send_budgets, send_run
 from airflow_provider_zeus.reports.run_metrics import Metric
+from tests.receivers import airflow_sends
 from tests.unit.reports.test_run_savings import DEFAULTS, trial
 
 OWN = [trial(3, 32, 2.0)]
@@ -118,3 +120,15 @@ def test_without_tags_the_job_and_the_source_are_in_the_name() -> None:
 def test_the_longest_name_is_one_that_statsd_takes() -> None:
     tags = {"zeus_job": "j." * 30, "dag_id": "d", "source": "nvml_counter", "batch_size": "9" * 9}
     assert len("airflow." + named(Metric(name="zeus.believed.cost_j", value=1.0, tags=tags))) < 250
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "nobody.invalid"])
+def test_a_receiver_that_is_not_there_fails_nothing(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("statsd")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as freed:
+        freed.bind(("127.0.0.1", 0))
+        port = freed.getsockname()[1]
+    with airflow_sends("influx", port, monkeypatch.setenv):
+        monkeypatch.setenv("AIRFLOW__METRICS__STATSD_HOST", host)
+        send_run(OWN, None)
+        send_run(OWN, None)
