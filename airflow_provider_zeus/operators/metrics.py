@@ -1,6 +1,6 @@
 """Sends a run's metrics to Airflow's own Stats: StatsD, Datadog or OpenTelemetry, as ``[metrics]`` says.
 
-Where Airflow's metrics are off nothing is read and nothing is sent. Nothing here raises.
+Where Airflow's metrics are off, or Zeus is, nothing is read and nothing is sent. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.trial import DeviceInfo, State, Trial
+from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.reports.run_metrics import NEWEST, Metric, budget_metrics, job_metrics, trial_metrics
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.patience import bounded
@@ -64,9 +65,9 @@ def send_budgets(trial: Trial, budgets: Sequence[BudgetUse], device: DeviceInfo 
 
 def _is_on() -> bool:
     try:
-        return any(_config(name) for name in ("statsd_datadog_enabled", "statsd_on", "otel_on"))
+        return enabled() != OFF and any(map(_config, ("statsd_datadog_enabled", "statsd_on", "otel_on")))
     except Exception:
-        log.warning("Zeus sends no metrics: section [metrics] cannot be read.", exc_info=True)
+        log.warning("Zeus sends no metrics: [metrics] or [zeus] enabled cannot be read.", exc_info=True)
         return False
 
 

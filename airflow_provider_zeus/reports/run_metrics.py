@@ -137,7 +137,9 @@ def _device(o: Observation, log: Sequence[Trial]) -> str:
     if o.device_model is None:
         return NONE
     models = dict.fromkeys(t.observation.device_model for t in log if t.observation.device_model is not None)
-    return plain_name(o.device_model) or NONE if o.device_model in list(models)[:MOST_DEVICES] else OTHER
+    if o.device_model not in list(models)[:MOST_DEVICES]:
+        return OTHER
+    return plain_name(o.device_model.replace(" ", "_")) or NONE
 
 
 def _source(energy_source: str | None) -> str:

@@ -64,8 +64,9 @@ def test_a_run_and_what_the_log_says_of_it(sent: Sent) -> None:
     assert {"zeus.trials", "zeus.trial.energy_j", "zeus.trial.saving_j", "zeus.believed.cost_j"} <= set(sent.names)
 
 
-def test_where_metrics_are_off_nothing_is_read(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
+@pytest.mark.parametrize("name", ["AIRFLOW__METRICS__STATSD_ON", "AIRFLOW__ZEUS__ENABLED"])
+def test_where_metrics_or_zeus_are_off_nothing_is_read(name: str, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "False")
     log: Any = Log(*OWN)
     send_run(OWN, log)
     assert (log.asked, sent.names) == (0, [])

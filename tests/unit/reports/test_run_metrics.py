@@ -54,6 +54,12 @@ def test_the_newest_trial_is_told_and_all_are_added() -> None:
     assert dict(tags) == {**origin, "device": "V100", "source": "nvml_counter"}
 
 
+def test_the_name_of_a_device_is_readable() -> None:
+    own = [trial(3, 32, 1.0, device_model="NVIDIA A100-SXM4-40GB")]
+    assert {m.tags["device"] for m in trial_metrics(own, own)} == {"NVIDIA_A100-SXM4-40GB"}
+    assert {m.tags["device"] for m in trial_metrics(own, [])} == {"other"}, "the log does not know it"
+
+
 def test_trials_of_one_phase_and_state_are_one_sum_of_each_source() -> None:
     own = [trial(3, 32, 1.0), trial(4, 32, 2.0), trial(5, 32, 4.0, energy_source="estimate")]
     found = trial_metrics(own, own)
