@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions._internal.expandinput import MappedArgument as MappedArgument
     from airflow.sdk.execution_time.comms import GetConnection as GetConnection
     from airflow.sdk.execution_time.comms import GetVariable as GetVariable
+    from airflow.sdk.observability.stats import Stats as Stats
     from airflow.secrets.metastore import MetastoreBackend as MetastoreBackend
     from airflow.utils.cli import action_cli as action_cli
     from airflow.utils.providers_configuration_loader import (
@@ -82,6 +83,7 @@ INTERNALS = {
     "get_unique_task_id": _DECORATOR,  # public way: an export of airflow.sdk
     "DagContext": "airflow.sdk.definitions._internal.contextmanager",  # public way: BaseOperator.has_dag(), .dag
     "MappedArgument": "airflow.sdk.definitions._internal.expandinput",  # public way: the argument that the group gets
+    "Stats": "airflow.sdk.observability.stats",  # public way: airflow.providers.common.compat.sdk, or airflow.sdk
     # Public way: airflow.sdk.Variable and Connection, once they distinguish "not defined" from "lookup failed".
     "GetVariable": "airflow.sdk.execution_time.comms",
     "GetConnection": "airflow.sdk.execution_time.comms",

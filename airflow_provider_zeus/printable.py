@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import unicodedata
 from typing import Any
 
+MOST_NAME = 60  # characters of a plain name
+
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def visible(text: str | os.PathLike[str]) -> str:
@@ -37,3 +42,16 @@ def cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return f"'{visible(value)}" if value.startswith(_FORMULA) else visible(value)
+
+
+def plain_name(text: str) -> str:
+    """A text as a name of at most 60 characters: letters, digits, ``.``, ``_`` and ``-`` stay.
+
+    Where another character is replaced, or a long text is cut, a hash of the text follows: no two texts become one
+    name.
+    """
+    plain = _UNSAFE.sub("_", text)
+    if plain == text and len(text) <= MOST_NAME:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{plain[: MOST_NAME - len(digest) - 1]}-{digest}"

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.printable import visible
-
-MOST = 60  # characters of a value in a job id
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+from airflow_provider_zeus.printable import plain_name, visible
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +15,8 @@ log = logging.getLogger(__name__)
 def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
     """The part that the argument ``name`` adds to the job id; None without a name.
 
-    Letters, digits, ``.``, ``_`` and ``-`` stay, so that the id is also the name of a Variable. Where another character
-    is replaced, or a long value is cut, a hash of the value follows: two values are never one job.
+    It is a plain name (:func:`~airflow_provider_zeus.printable.plain_name`), so that the id is also the name of a
+    Variable, and two values are never one job.
 
     :param values: the arguments of this map index, rendered.
 
@@ -44,12 +38,7 @@ def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
             problem,
             "map an argument whose values are texts or numbers, such as region names, and name it",
         )
-    text = str(value)
-    plain = _UNSAFE.sub("_", text)
-    if plain == text and len(text) <= MOST:
-        return text
-    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{plain[: MOST - len(digest) - 1]}-{digest}"
+    return plain_name(str(value))
 
 
 def warn_of_sharing(job_id: str, task_id: str, map_index: int, others: Sequence[int]) -> None:

@@ -19,6 +19,7 @@ from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.deadline import finish_by_s
 from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
 from airflow_provider_zeus.operators.mapped import warn_of_sharing
+from airflow_provider_zeus.operators.metrics import send_budgets, send_run
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import runs_left
 from airflow_provider_zeus.operators.signal_series import followed
@@ -122,7 +123,7 @@ class Recurrence:
         return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
     def push_cost(self, context: Mapping[str, Any]) -> None:
-        """Push XCom ``zeus_cost``, and into ``zeus_decision`` that the run was not needed.
+        """Push XCom ``zeus_cost``, and into ``zeus_decision`` that the run was not needed; send metrics.
 
         Raises nothing: a training that has ended must not fail for it.
         """
@@ -134,6 +135,7 @@ class Recurrence:
         push(context, COST, cost, most_s=STOPPED_S if self.reporter.stopped else PUSH_S)
         if cost["not_needed"]:
             push(context, DECISION, {**self.decision, "not_needed": True})
+        send_run(self.reporter.ended, self.reporter.told_store)
 
     def close_device(self) -> None:
         """Close the device, where no run handle in this process does. Raises nothing, as :meth:`push_cost`."""
@@ -216,7 +218,8 @@ def allowances(job: ZeusJob) -> list[Allowance]:
 
 
 def say_budgets(asked: AskAnswer) -> None:
-    """Log budgets of which 80 % and more are spent."""
+    """Log budgets of which 80 % and more are spent; send metrics of all."""
+    send_budgets(asked.trial, asked.budgets, asked.profile_device)
     for used in asked.budgets:
         if used.share >= WARN_AT:
             job = asked.trial.job

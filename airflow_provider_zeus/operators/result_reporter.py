@@ -162,6 +162,25 @@ class ResultReporter:
         """The end of the attempt whose model is kept; None where there is none, or none yet."""
         return next((end for end, _ in self._ends if (end.start_id, end.attempt) == self._kept), None)
 
+    @property
+    def ended(self) -> list[Trial]:
+        """The trials that have ended, in order, as their ends say."""
+        return [
+            replace(
+                self._first,
+                key=self._rows.key_of(line.attempt or self._first.key.attempt),
+                planned=planned_of(self._first, line),
+                state=line.state or State.FAILED,
+                observation=line.observation or Observation(),
+            )
+            for line, _ in self._ends
+        ]
+
+    @property
+    def told_store(self) -> Store | None:
+        """The store, where it has taken every end; None where it has not, or while the task is being stopped."""
+        return None if self.stopped or any(place for _, place in self._ends) else self._rows.store
+
     def cost_xcom(self) -> dict[str, Any]:
         """Value of XCom ``zeus_cost``: cost of this run and of each attempt, as plain JSON.
 

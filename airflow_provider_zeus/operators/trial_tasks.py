@@ -16,6 +16,7 @@ from airflow_provider_zeus.operators.asking import ask, log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
+from airflow_provider_zeus.operators.metrics import send_run
 from airflow_provider_zeus.operators.recurrence import (
     ask_request,
     decision_xcom,
@@ -173,6 +174,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
     push(training.context, COST, reporter.cost_xcom())
+    send_run(reporter.ended, reporter.told_store)
     log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
     return reporter.kept_end, plan.job
 

@@ -10,8 +10,9 @@ from airflow.sdk import DAG, XComArg, task_group
 
 from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrainOperator, ZeusTrial
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.operators.mapped import MOST, job_part
+from airflow_provider_zeus.operators.mapped import job_part
 from airflow_provider_zeus.operators.recurrence import ask_request
+from airflow_provider_zeus.printable import MOST_NAME
 from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key
 from tests.unit.operators.test_recurrence import context
 
@@ -35,7 +36,7 @@ def test_a_plain_value_ends_the_job_id_as_it_is(value: Any, said: str) -> None:
 def test_any_other_text_is_made_safe_and_short(value: str) -> None:
     found = part(value)
     assert found
-    assert len(found) <= MOST
+    assert len(found) <= MOST_NAME
     assert variable_key(SETTINGS, f"d.train.{found}") == f"zeus-settings:d.train.{found}"
     assert found == part(value)
 
