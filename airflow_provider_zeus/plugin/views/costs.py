@@ -76,7 +76,9 @@ def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> R
 
 def _state_text(trial: Trial, pending: Collection[TrialKey]) -> str:
     waits = trial.state.awaits_result and trial.key in pending
-    return NOT_STORED if waits else words.state(trial.state)
+    if waits:
+        return NOT_STORED
+    return words.state(trial.state) + ", imported" * (trial.observation.imported is not None)
 
 
 def _mixed(sources: Collection[str | None], units: Collection[str]) -> str | None:
