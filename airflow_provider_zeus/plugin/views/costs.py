@@ -165,7 +165,7 @@ def _detail(trial: Trial, job: ZeusJob, pending: Collection[TrialKey]) -> Detail
         state_text=_state_text(trial, pending),
         phase=words.phase(trial.planned.phase),
         why=trial.planned.why,
-        ended=words.ended(trial),
+        ended=words.ended(trial) + (f" Imported from {seen.imported}." if seen.imported else ""),
         limit=_one(trial, "power_limit_w", words.watts),
         epochs=_one(trial, "epochs", words.epochs),
         energy=_one(trial, "energy_j", words.energy),
