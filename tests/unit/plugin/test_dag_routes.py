@@ -397,5 +397,5 @@ def test_an_imported_run_says_so_and_counts_as_no_saving(viewer: Any, store: Sto
     after = answer(viewer, "charts")
     assert after["headline"][0] == before[0]  # what it cost
     assert saving(as_dataset(store.trials("d.train"), JOB), JOB, rng=random.Random(0)).runs == 3
-    (attempt,) = detail["parts"][0]["details"]
+    (attempt,) = detail["parts"][0]["attempts"]
     assert "Imported from old.csv, by ann on 2026-11-24." in attempt["ended"]
