@@ -185,7 +185,7 @@ def _readers(cls: type, left_out: tuple[str, ...]) -> dict[str, Callable[[str], 
     for f in fields(cls):
         if f.name not in left_out:
             kinds = [kind for kind in get_args(hints[f.name]) or (hints[f.name],) if kind is not NoneType]
-            found[f.name] = {int: int, float: float, bool: _flag}.get(kinds[0], _nested)
+            found[f.name] = _CELLS.get(kinds[0], _nested)
     return found
 
 
@@ -228,3 +228,6 @@ def _flag(cell: str) -> bool:
 
 def _seconds(cell: str) -> float:
     return datetime.fromisoformat(cell).timestamp()
+
+
+_CELLS: dict[object, Callable[[str], Any]] = {int: int, float: float, bool: _flag}
