@@ -126,6 +126,17 @@ def _commands() -> tuple[CLICommand, ...]:
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
         _command(
+            "import",
+            "Take trials of another log, or earlier trainings, into the log",
+            "import_log.import_",
+            Arg(("file",), help="an export (JSON or CSV), or a CSV file of earlier trainings", metavar="FILE"),
+            Arg(("--job",), help="name that the job gets; of earlier trainings: whose they are", metavar="NAME"),
+            Arg(("--dry-run",), help="only check the file and report what would be imported", action="store_true"),
+            description="Take the trials of an export, or earlier trainings (batch_size, epochs, energy_j, time_s), "
+            "into the trial log. Trials that it holds are not written again; nothing is written unless the whole file "
+            "is good.",
+        ),
+        _command(
             "report",
             "Write what all jobs spent and saved in a month",
             "report.report",
@@ -198,5 +209,15 @@ def _jobs() -> tuple[CLICommand, ...]:
             _JOB,
             ARG_YES,
             description="Restart what a job learns: its trials stay in the log and teach nothing any more.",
+        ),
+        _command(
+            "rename",
+            "Give the history of a job to another name",
+            "jobs.rename",
+            Arg(("old",), help="the name in the log", metavar="OLD"),
+            Arg(("new",), help="the new name, such as DAG_ID.TASK_ID", metavar="NEW"),
+            Arg(("--merge",), help="where NEW has trials: they follow those of OLD", action="store_true"),
+            description="Give the trials of a job, all that they measured and its live settings to another name, as "
+            "after its DAG or task was renamed. It can be run again safely.",
         ),
     )

@@ -19,9 +19,12 @@ from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, PlannedAttempt, Trial
+from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.printable import cell
 from airflow_provider_zeus.store.base import Store, trial_label
+from airflow_provider_zeus.store.rows import points_to_lists
 
+FORMAT = 1  # of the JSON document; airflow zeus import reads it
 _COSTS = ("bound_cost", "max_epoch_cost")  # of a planned attempt: in joules, or in seconds where time alone is weighed
 
 
@@ -30,10 +33,14 @@ def export(args: Namespace) -> None:
     """Write the trials of one job or of all."""
     with opened(args) as store:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
-        rows = list(rows_of(store, jobs))  # read them all before the file is opened
+        rows = [*_rows_and_trials(store, jobs)]  # read them all before the file is opened
         left_out = [trial_label(damage) for damage in store.unreadable]
-    with _target(args.output) as file:
-        (_csv if args.format == "csv" else _json)(rows, file)
+        profiles = [] if args.format == "csv" else [*_profiles_of(store, jobs)]
+        with _target(args.output) as file:
+            if args.format == "csv":
+                _csv(rows, file)
+            else:
+                write_json(store, rows, profiles, file)
     if args.output:
         say(f"{len(rows)} trial{'' if len(rows) == 1 else 's'} written to {args.output}.")
     if left_out:
@@ -60,11 +67,15 @@ def _private(path: str, flags: int) -> int:
 
 def rows_of(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Every trial of the jobs, as :func:`row` has it."""
+    return (each for each, _ in _rows_and_trials(store, jobs))
+
+
+def _rows_and_trials(store: Store, jobs: Iterable[str]) -> Iterator[tuple[dict[str, Any], Trial]]:
     for job_id in jobs:
         device: DeviceInfo | None = None  # of the newest trial that reported one; used for a trial without
         for trial in store.trials(job_id):
             device = device_of(trial) or device
-            yield row(trial, device)
+            yield row(trial, device), trial
 
 
 def row(trial: Trial, device: DeviceInfo | None) -> dict[str, Any]:
@@ -101,16 +112,40 @@ def _utc(epoch_s: float | None) -> str | None:
     return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC).isoformat(timespec="milliseconds")
 
 
-def _json(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
-    """Write a JSON list in ASCII, one trial per line."""
-    file.write("[" + ",\n".join(json.dumps(each, allow_nan=False) for each in rows) + "]\n")
+def _more(store: Store, trial: Trial) -> dict[str, Any]:
+    """What an import needs and no column has: exact times, the attempt as it was planned, power over time."""
+    exact = {name: getattr(trial, name) for name in ("opened_at", "lease_until", "closed_at")}
+    returned, planned = trial.observation.returned, encode(trial.planned)
+    return {**exact, "planned": planned, "returned": returned, "points": points_to_lists(store.points(trial.key))}
 
 
-def _csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
+def _profiles_of(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for job_id in jobs:
+        for (model, count, source), version, samples in store.profiles(job_id):
+            where = {"device_model": model, "device_count": count, "energy_source": source}
+            yield {"job_id": job_id, **where, "job_version": version, "samples": encode(list(samples))}
+
+
+def write_json(
+    store: Store,
+    rows: Iterable[tuple[Mapping[str, Any], Trial]],
+    profiles: Sequence[Mapping[str, Any]],
+    file: TextIO,
+) -> None:
+    """Write one document in ASCII, a line per trial and profile. Power over time is read trial by trial."""
+    file.write(f'{{"format": {FORMAT}, "trials": [')
+    for i, (each, trial) in enumerate(rows):
+        line = json.dumps({**each, **_more(store, trial)}, allow_nan=False)
+        file.write(f"{',' * (i > 0)}\n{line}")
+    file.write('\n], "profiles": [')
+    file.write(",".join("\n" + json.dumps(each, allow_nan=False) for each in profiles) + "\n]}\n")
+
+
+def _csv(rows: Iterable[tuple[Mapping[str, Any], Trial]], file: TextIO) -> None:
     """Write CSV. A missing value is an empty cell."""
     writer = csv.DictWriter(file, COLUMNS)
     writer.writeheader()
-    for each in rows:
+    for each, _ in rows:
         writer.writerow({name: cell(value) for name, value in flat(each).items()})
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text
 from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_json, say, show
-from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.reports.job_remarks import NEWEST, Remark, remarks
-from airflow_provider_zeus.store.live_settings import write_settings
+from airflow_provider_zeus.store.live_settings import copy_settings, settings_key, write_settings
+
+MOST_NAME = 1000  # characters of a job's name
 
 
 @command
@@ -122,6 +124,37 @@ def reset(args: Namespace) -> int:
     _change(job_id, job_version=version)
     say(f"{job_id} starts again with its next run (job_version {version}); its older trials teach nothing now.")
     return 0
+
+
+@command
+def rename(args: Namespace) -> None:
+    """Give the history and the live settings of a job to another name.
+
+    The settings are in a Variable, so this is three steps: copy them, rename in the log, delete those of the old name.
+    What was cut off in between works, and the same command finishes it.
+    """
+    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+    variables, old, new = AirflowVariables(), args.old, args.new
+    if not 0 < len(new) <= MOST_NAME or not new.isprintable():
+        raise JobSpecError.of("NEW", new, "no name of a job", f"Give at most {MOST_NAME} printable characters")
+    with opened(args) as store:
+        jobs = store.jobs()
+        done = old not in jobs and new in jobs and bool(variables.get(settings_key(old)))
+        if not done:
+            known(store, old)
+        copied = copy_settings(variables, old, new)
+        try:
+            count = None if done else store.rename(old, new, merge=args.merge)
+        except StoreError as error:
+            if copied and not error.unsure:
+                variables.delete(settings_key(new))
+            raise
+    variables.delete(settings_key(old))
+    if count is None:
+        say(f"The live settings of {old} are now those of {new}; its trials had this name already.")
+    else:
+        say(f"{count} trial{'' if count == 1 else 's'} of {old} {'is' if count == 1 else 'are'} now of {new}.")
 
 
 def _known(args: Namespace) -> str:

@@ -39,7 +39,9 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
         "slice": trial.origin.data_slice or "-",
         "batch size": str(trial.batch_size),
         "phase": trial.planned.phase.value,
-        "state": trial.state.value + " (untaught)" * (seen.bypassed is not None),
+        "state": trial.state.value
+        + " (untaught)" * (seen.bypassed is not None)
+        + " (imported)" * (seen.imported is not None),
         "epochs": number_text(seen.epochs),
         "energy": energy_text(seen.energy_j),
         "time": time_text(seen.time_s),

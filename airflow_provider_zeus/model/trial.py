@@ -70,6 +70,7 @@ class Phase(StrEnum):
     AUDIT = "audit"  # the default, so that what the job saves is measured and not only estimated
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
+    IMPORTED = "imported"  # a training from before Zeus, as a file tells it: no attempt of a decision
 
     @property
     def exploring(self) -> bool:
@@ -189,6 +190,7 @@ class PowerPoint:
 
 
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
+IMPORTED = "imported"  # key of ``Observation.reasons``: which file another log brought the trial in, who and when
 TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
 
 
@@ -238,12 +240,18 @@ class Observation:
     g_co2e_per_kwh: float | None = field(default=None, metadata=OMIT_EMPTY)  # as the price
     g_co2e_source: str | None = field(default=None, metadata=OMIT_EMPTY)
     g_co2e_at_once: float | None = field(default=None, metadata=OMIT_EMPTY)
-    reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None; BATCH_SIZE -> bypassed
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    # field name -> why it is None; BATCH_SIZE -> bypassed; IMPORTED -> from where
 
     @property
     def bypassed(self) -> str | None:
         """Why the run shows nothing of its batch size: it teaches nothing and counts as no saving. None: it does."""
         return self.reasons.get(BATCH_SIZE)
+
+    @property
+    def imported(self) -> str | None:
+        """Which file brought the trial into this log, who did it and when. None: the trial ran here."""
+        return self.reasons.get(IMPORTED)
 
     @property
     def where(self) -> Where | None:

@@ -35,7 +35,8 @@ def learn(belief: Belief, trial: Trial) -> Belief:
         return belief
     bypassed = trial.observation.bypassed is not None
     changes: dict[str, object] = {"newest": max((n, trial.state.died or bypassed), belief.newest)}
-    _learn_feasible(belief, trial, changes)
+    if trial.planned.phase is not Phase.IMPORTED:  # no run of the job, and no device that it knows
+        _learn_feasible(belief, trial, changes)
     if bypassed:
         return belief.changed(changes)
     _learn_rates(belief, trial, changes)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import ProfileSample
+from airflow_provider_zeus.model.trial import IMPORTED, ProfileSample
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 MEASURED, ESTIMATED, SIMULATED, TIME_ALONE = "measured", "estimated", "simulated", "time alone"
+_TOLD = "imported"  # as a file told it, of trainings from before Zeus
 
 
 def kind_of(source: str | None) -> str:
     """The kind of an energy source: figures of different kinds are never added."""
     if source is None:
         return TIME_ALONE
-    return {"estimate": ESTIMATED, "simulated": SIMULATED}.get(source, MEASURED)
+    return {"estimate": ESTIMATED, "simulated": SIMULATED, IMPORTED: _TOLD}.get(source, MEASURED)
 
 
 def month_of(time_s: float) -> str:

@@ -24,6 +24,7 @@ from airflow_provider_zeus.model.wire import OMIT_EMPTY
 from airflow_provider_zeus.signals.prices import J_PER_KWH
 
 FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
+Profile = tuple[Where, str, Sequence[ProfileSample]]  # device, job_version, one sum per (batch size, power limit)
 UPGRADE = "airflow zeus db upgrade"  # creates or migrates the tables of a Connection's database
 
 
@@ -69,6 +70,16 @@ class Report:
     # heartbeats before it that got no answer, oldest first: stored or not
 
     reads_newer: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Closed trials of one job that another log or a file holds, and what they measured."""
+
+    job_id: str
+    trials: Sequence[Trial]  # each key and each number once
+    points: Mapping[TrialKey, Sequence[PowerPoint]] = field(default_factory=dict)
+    profiles: Sequence[Profile] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +237,27 @@ class Store(Protocol):
     def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: one sum per (batch size, power limit), in that order."""
 
+    def profiles(self, job_id: str) -> list[Profile]:
+        """What a job measured, for each device and version of the job."""
+
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one trial, at most 500 points."""
+
+    def take_in(self, histories: Sequence[History]) -> list[Trial]:
+        """Write the trials that the log does not hold yet; return them as written. Idempotent.
+
+        They keep their numbers where the log holds no other trials of their job, else they follow its newest one. In
+        SQL all or none are written. Raises StoreError where a trial is in the log under another job.
+        """
+
+    def rename(self, old: str, new: str, *, merge: bool = False) -> int:
+        """Move the trials of a job, with all that they measured, to another name; return how many there are.
+
+        :param merge: where the log has trials of ``new``, they follow those of ``old``.
+
+        Raises StoreError where there is no job ``old``, where the log has trials of ``new`` without ``merge``, and
+        while a trial of either job runs.
+        """
 
     @property
     def unreadable(self) -> Sequence[Unreadable]:

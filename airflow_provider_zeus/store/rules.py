@@ -17,6 +17,7 @@ from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
     Origin,
+    Phase,
     State,
     Trial,
     TrialKey,
@@ -84,7 +85,8 @@ def serves_as_previous(trial: Trial, origin: Origin, run_types: Iterable[str]) -
     """
     held = trial.origin
     own_run = bool(origin.run_id) and (held.dag_id, held.run_id) == (origin.dag_id, origin.run_id)
-    return trial.state.left_model and held.map_index == origin.map_index and held.run_type in run_types and not own_run
+    left = trial.state.left_model and trial.planned.phase is not Phase.IMPORTED
+    return left and held.map_index == origin.map_index and held.run_type in run_types and not own_run
 
 
 def spent_by(o: Observation) -> tuple[float | None, float]:

@@ -82,6 +82,15 @@ class TrialService(Protocol):
     def put(self, trial: Trial, *, relearn: bool = False) -> None:
         """Write an existing row; ``relearn``: what the policy learns from it has changed."""
 
+    def numbers(self) -> Mapping[TrialKey, int]:
+        """The number of each trial of the job, of damaged ones too where it is known."""
+
+    def take_in(self, trial: Trial) -> None:
+        """Write a closed row of another log. Its number may be below ``newest``; ``newest`` and ``seq`` grow to it."""
+
+    def add_profile(self, device: Where, job_version: str, samples: Iterable[ProfileSample]) -> None:
+        """Append profile samples of one version of the job on one device."""
+
     def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
         """Append profile samples that the trial measured on its device, for its version of the job."""
 

@@ -13,12 +13,12 @@ from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.api import auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
-from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text import run_notes, words
 from airflow_provider_zeus.plugin.text.budget_text import budget_answers
 from airflow_provider_zeus.plugin.views import dag_export, dag_view, dag_what_if, prices
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts, WhatIfAnswer
-from airflow_provider_zeus.reports import job_remarks
+from airflow_provider_zeus.reports import job_remarks, renamed
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.store.base import Store
 
@@ -104,12 +104,29 @@ def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagA
         return answer.model_copy(update={"note": answer.left_out or "There is no older run."})
     newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
     answer.remarks = [remark.text for remark in job_remarks.remarks(newest, reader=dag_id)]
+    answer.remarks += _renamed(user, store, newest)
     pending, live = reading.pending(trials), store.settings(job_id)
     job = job_of(trials, live)
     if job.budget:
         of_job = store.trials(job_id, last=reading.MOST_RUNS)  # a budget is of the job in all DAGs
         answer.budgets = budget_answers(of_job, job, prices.configured(), time.time())
     return dag_view.filled(answer, trials, live, pending, limit=page.limit, skip=page.skip)
+
+
+def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
+    """That the job looks like an older one under a new name; empty where it does not, or the user may not know that."""
+    if not newest or len(newest) > renamed.FEW:
+        return []
+    found = renamed.candidates(newest, store.latest(last=1))
+    if not found:
+        return []
+    job_id = renamed.looks_like(found, newest[-1], reading.present_dags({t.origin.dag_id for t in found}))
+    old = next((t for t in found if t.job_id == job_id), None)
+    if old is None:
+        return []
+    same_dag = old.origin.dag_id == newest[-1].origin.dag_id
+    known = same_dag or old.origin.dag_id in auth.readable_dags(user) or auth.sees_addresses(user)
+    return [run_notes.renamed(old, newest[-1])] if known else []
 
 
 def _charts(dag_id: str, job_id: str | None) -> DagCharts:

@@ -76,6 +76,19 @@ def about_dags(dag_ids: Collection[str]) -> dict[str, DagAbout]:
     }
 
 
+def present_dags(dag_ids: Collection[str]) -> set[str]:
+    """Those of the DAGs that Airflow has now, paused ones too; all of them where that cannot be read."""
+    import sqlalchemy as sa
+
+    try:
+        with create_session() as session:
+            query = sa.select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids), DagModel.is_stale.is_(False))
+            return set(session.scalars(query))
+    except sa.exc.SQLAlchemyError:
+        log.warning("Whether DAGs are still there cannot be read.", exc_info=True)
+        return set(dag_ids)
+
+
 def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], Wait]:
     """The waits for a cheaper start in a run, by the task that trains and its map index; empty where none is known."""
     import sqlalchemy as sa

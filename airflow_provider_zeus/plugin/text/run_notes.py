@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -33,6 +34,17 @@ def bypassed(trials: Iterable[Trial]) -> str:
     count = len({(t.origin.run_id, t.origin.task_id, t.origin.map_index) for t in found})
     which = "1 run teaches nothing and counts" if count == 1 else f"{count:,} runs teach nothing and count"
     return f"{which} as no saving: {newest.observation.bypassed}. {TELL_STEPS[0].upper()}{TELL_STEPS[1:]}."
+
+
+def renamed(old: Trial, new: Trial) -> str:
+    """That a new job looks like an older one whose DAG or task was renamed, and how to give it that history."""
+    same_dag = old.origin.dag_id == new.origin.dag_id
+    gone = f"task {old.origin.task_id} has not run since" if same_dag else f"DAG {old.origin.dag_id} is gone"
+    rename = f"airflow zeus jobs rename {shlex.quote(old.job_id)} {shlex.quote(new.job_id)} --merge"
+    return (
+        f"This job looks like {old.job_id} under a new name: {gone}, and its batch sizes and target are the same. "
+        f"If so, this gives it that history: {rename}"
+    )
 
 
 def none_teaches(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import Phase, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import IMPORTED, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.views.models import Chart, Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
 from airflow_provider_zeus.units import energy_text, joules_text, time_text
@@ -34,6 +34,7 @@ PHASES = {
     Phase.AUDIT: "measuring the default",
     Phase.PINNED: "pinned",
     Phase.FALLBACK: "without the log",
+    Phase.IMPORTED: "imported",
 }
 SOURCES = {
     "nvml_counter": "GPU counter",
@@ -41,11 +42,13 @@ SOURCES = {
     "rapl": "CPU counter",
     "estimate": "estimate",
     "simulated": "simulated",
+    IMPORTED: "imported",
 }
 NO_SOURCE = "no source"
 MEANING = {
     "source": "Measured by the hardware.",
     "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] cpu_watts.",
+    IMPORTED: "A file told it, of a training from before Zeus. It is not added to what Zeus measured.",
     "simulated": "No hardware drew this: a model computed it.",
     "no-source": "Nothing measures energy there: the job is tuned on time alone. A GPU with NVML, a CPU with RAPL, or "
     "[zeus] cpu_watts for an estimate gives it a source.",
@@ -110,8 +113,8 @@ def badge(names: Sequence[str | None]) -> Source:
     """The badge of figures from these sources; its text is empty where nothing was measured yet."""
     if not names:
         return Source()
-    kinds = ["no-source" if n is None else n if n in ("estimate", SIMULATED) else "source" for n in names]
-    kind = next((k for k in ("simulated", "estimate", "no-source") if k in kinds), "source")
+    kinds = ["no-source" if n is None else n if n in ("estimate", SIMULATED, IMPORTED) else "source" for n in names]
+    kind = next((k for k in ("simulated", "estimate", IMPORTED, "no-source") if k in kinds), "source")
     different = sorted({source(n) for n in names})
     return Source(name=names[-1], text=" and ".join(different), kind=kind, why=MEANING[kind])
 

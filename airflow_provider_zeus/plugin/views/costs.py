@@ -76,7 +76,9 @@ def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> R
 
 def _state_text(trial: Trial, pending: Collection[TrialKey]) -> str:
     waits = trial.state.awaits_result and trial.key in pending
-    return NOT_STORED if waits else words.state(trial.state)
+    if waits:
+        return NOT_STORED
+    return words.state(trial.state) + ", imported" * (trial.observation.imported is not None)
 
 
 def _mixed(sources: Collection[str | None], units: Collection[str]) -> str | None:
@@ -163,7 +165,7 @@ def _detail(trial: Trial, job: ZeusJob, pending: Collection[TrialKey]) -> Detail
         state_text=_state_text(trial, pending),
         phase=words.phase(trial.planned.phase),
         why=trial.planned.why,
-        ended=words.ended(trial),
+        ended=words.ended(trial) + (f" Imported from {seen.imported}." if seen.imported else ""),
         limit=_one(trial, "power_limit_w", words.watts),
         epochs=_one(trial, "epochs", words.epochs),
         energy=_one(trial, "energy_j", words.energy),

@@ -65,6 +65,7 @@ def job_of(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
 
 def _row(trials: Sequence[Trial], live: Live, now: float, about: DagAbout) -> JobRow:
     settings, changed = live
+    trials = [t for t in trials if t.planned.phase is not Phase.IMPORTED] or trials  # those were no runs of the job
     newest = trials[-1]
     job = job_of(newest, settings)
     found = costs.rows_of(trials, job) if job else []

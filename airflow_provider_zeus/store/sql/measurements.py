@@ -10,6 +10,7 @@ from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.model.wire import encode
+from airflow_provider_zeus.store.base import Profile
 from airflow_provider_zeus.store.reported_figures import usable
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
 from airflow_provider_zeus.store.rules import version_of
@@ -42,6 +43,8 @@ _SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
     .order_by(_S.c.batch_size, _S.c.limit_w)
     .limit(MOST_SAMPLES)
 )
+_of_profile = (_S.c.device_model, _S.c.device_count, _S.c.energy_source, _S.c.job_version)
+_PROFILED = sa.select(*_of_profile).where(_S.c.job_id == sa.bindparam("job")).distinct().order_by(*_of_profile)
 _FORGET_SAMPLES = sa.delete(_S).where(
     *_by_device, _S.c.batch_size == sa.bindparam("size"), _S.c.limit_w == sa.bindparam("limit")
 )
@@ -75,22 +78,37 @@ def profile(
     return tuple(s for s in (ProfileSample(**row) for row in rows) if usable(s))
 
 
+def profiles(connection: sa.Connection, job_id: str) -> list[Profile]:
+    """The profiles of a job: one for each device and version."""
+    found = [((r[0], r[1], r[2] or None), r[3]) for r in connection.execute(_PROFILED, {"job": job_id})]
+    return [(where, version, profile(connection, job_id, where, version)) for where, version in found]
+
+
 def add_samples(connection: sa.Connection, trial: Trial, new: Iterable[ProfileSample]) -> None:
     """Add profile samples of a trial to the profile of its device; a mark first deletes those of its batch size.
 
     A profile has at most 1000 pairs of batch size and limit.
     """
-    device, new = trial.observation.where, list(new)
-    if device is None or not new:
+    device = trial.observation.where
+    if device is not None:
+        add_profile(connection, trial.job_id, device, version_of(trial.spec), new)
+
+
+def add_profile(
+    connection: sa.Connection, job_id: str, device: Where, version: str, new: Iterable[ProfileSample]
+) -> None:
+    """Add profile samples of one version of a job on one device; see :func:`add_samples`."""
+    new = list(new)
+    if not new:
         return
-    (model, count, source), version = device, version_of(trial.spec)
+    model, count, source = device
     anew, measured = {s.batch_size for s in new if s.is_mark}, {(s.batch_size, s.limit_w) for s in new}
-    held = profile(connection, trial.job_id, device, version)
+    held = profile(connection, job_id, device, version)
     changed = [s for s in held if s.batch_size in anew or (s.batch_size, s.limit_w) in measured]
     for s in changed:
         one = {"size": s.batch_size, "limit": s.limit_w}
-        connection.execute(_FORGET_SAMPLES, _device(trial.job_id, device, version) | one)
-    where = {"job_id": trial.job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
+        connection.execute(_FORGET_SAMPLES, _device(job_id, device, version) | one)
+    where = {"job_id": job_id, "device_model": model, "device_count": count, "energy_source": source or ""}
     where["job_version"] = version
     room = MOST_SAMPLES - len(held) + len(changed)
     rows = [where | encode(s) for s in summed([*changed, *new])[:room]]

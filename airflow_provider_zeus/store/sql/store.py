@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.optimizer.policy import Belief
-from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, PeriodSum, Report, Unreadable
+from airflow_provider_zeus.store import moving, rules, service
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, PeriodSum, Profile, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, read_settings
-from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, signals
+from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, rename, signals
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
@@ -61,8 +61,10 @@ class SqlStore:
         job = request.job.with_settings(settings)
         with transaction(self._engine) as connection:
             new = checkpoints.learn_ahead(connection, request.job_id, job)
+            last = sql_trials.row_id(connection, request.job_id, new[-1][0]) if new else None
         with transaction(self._engine, write=True) as connection, self._locked(connection, request.job_id) as log:
-            checkpoints.write(connection, request.job_id, job, new)
+            if new and sql_trials.row_id(connection, request.job_id, new[-1][0]) == last:  # no rename came between
+                checkpoints.write(connection, request.job_id, job, new)
             return service.ask(log, request, settings)
 
     def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
@@ -154,6 +156,33 @@ class SqlStore:
         with transaction(self._engine) as connection:
             return measurements.points(connection, key)
 
+    def profiles(self, job_id: str) -> list[Profile]:
+        """What a job measured, for each device and version of the job."""
+        with transaction(self._engine) as connection:
+            return measurements.profiles(connection, job_id)
+
+    def take_in(self, histories: Sequence[History]) -> list[Trial]:
+        """Write the trials that the log does not hold yet, all or none; return them as written."""
+        written: list[Trial] = []
+        with transaction(self._engine, write=True) as connection:
+            for history in sorted(histories, key=lambda h: h.job_id):  # each writer locks in this order
+                with self._locked(connection, history.job_id) as log:
+                    written += moving.take_in(log, history)
+        return written
+
+    def rename(self, old: str, new: str, *, merge: bool = False) -> int:
+        """Move the trials of a job to another name, in one transaction."""
+        with transaction(self._engine, write=True) as connection:
+            now, logs = self._now(connection), {}
+            for job in sorted({old, new}):  # each writer locks in this order
+                logs[job] = _SqlTrialService(connection, job, *sql_trials.lock_job(connection, job), now)
+                service.reap(logs[job])
+            own, others = (len(logs[job].numbers()) for job in (old, new))
+            running = [t for log in logs.values() for t in log.open_trials()]
+            moving.check_rename(old, new, open_trials=running, own=own, others=others, merge=merge)
+            rename.merge(connection, old, new, counted={job: (log.seq, log.newest) for job, log in logs.items()})
+        return own
+
     def settings(self, job_id: str) -> dict[str, Any]:
         """Usable live settings of a job."""
         return read_settings(self._read_setting, job_id)
@@ -203,15 +232,17 @@ class SqlStore:
     @contextmanager
     def _open_log_of(self, key: TrialKey) -> Iterator[_SqlTrialService]:
         with transaction(self._engine, write=True) as connection:
-            job_id = sql_trials.job_of(connection, key)  # never changes, so it may be read before the lock
-            if job_id is None:
+            found = sql_trials.lock_job_of(connection, key)
+            if found is None:
                 raise service.unknown(key)
-            with self._locked(connection, job_id) as log:
+            with self._locked(connection, found[0], found[1]) as log:
                 yield log
 
     @contextmanager
-    def _locked(self, connection: sa.Connection, job_id: str) -> Iterator[_SqlTrialService]:
-        counted = sql_trials.lock_job(connection, job_id)
+    def _locked(
+        self, connection: sa.Connection, job_id: str, counted: tuple[int, int] | None = None
+    ) -> Iterator[_SqlTrialService]:
+        counted = counted or sql_trials.lock_job(connection, job_id)
         log = _SqlTrialService(connection, job_id, *counted, self._now(connection))
         yield log
         if (log.seq, log.newest) != counted:
@@ -268,6 +299,18 @@ class _SqlTrialService:
             sql_trials.delete(self._connection, trial.key)
         sql_trials.insert(self._connection, trial)
         self.newest = trial.number
+
+    def numbers(self) -> Mapping[TrialKey, int]:
+        return sql_trials.numbers(self._connection, self._job_id)
+
+    def take_in(self, trial: Trial) -> None:
+        sql_trials.insert(self._connection, trial)
+        if trial.number < self.newest:
+            checkpoints.forget_checkpoints(self._connection, trial)
+        self.newest, self.seq = max(self.newest, trial.number), max(self.seq, trial.told_seq or 0)
+
+    def add_profile(self, device: Where, job_version: str, samples: Iterable[ProfileSample]) -> None:
+        measurements.add_profile(self._connection, self._job_id, device, job_version, samples)
 
     def put(self, trial: Trial, *, relearn: bool = False) -> None:
         sql_trials.update(self._connection, trial)

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
-from airflow_provider_zeus.model.trial import Origin, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
@@ -48,6 +48,8 @@ _JOBS = sa.select(schema.job.c.job_id).order_by(schema.job.c.job_id)
 _JOBS_OF_DAG = _JOBS.where(
     sa.exists().where(_T.c.job_id == schema.job.c.job_id, _T.c.dag_id == sa.bindparam("dag")).correlate(schema.job)
 )
+_NUMBERS = sa.select(_T.c.ti_id, _T.c.attempt, _T.c.number).where(_T.c.job_id == _job)
+_ROW_ID = sa.select(_T.c.id).where(_T.c.job_id == _job, _T.c.number == sa.bindparam("nth"))
 _JOB_OF = sa.select(_T.c.job_id).where(*_by_key)
 _ONE = sa.select(_T).where(*_by_key)
 _LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T.c.ti_id == sa.bindparam("ti"))
@@ -85,6 +87,7 @@ _LEFT_A_MODEL = (
         _T.c.job_id == _job,
         _T.c.number > _after,
         _T.c.state.in_([state.value for state in State if state.left_model]),
+        _T.c.phase != Phase.IMPORTED.value,
         _T.c.map_index == sa.bindparam("index"),
         _T.c.run_type.in_(sa.bindparam("types", expanding=True)),
         sa.not_(sa.and_(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),
@@ -114,8 +117,8 @@ _UPDATE = sa.update(_T).where(*_by_key).values({name: sa.bindparam(name) for nam
 
 def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     """Lock the row of a job, and insert it first where it is missing; return its ``told_seq`` and last number."""
-    connection.execute(_ADD_JOB, {"job": job_id})
-    row = connection.execute(_LOCK_JOB, {"job": job_id}).one()
+    while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
+        connection.execute(_ADD_JOB, {"job": job_id})  # again where the job is renamed meanwhile
     if not (isinstance(row.told_seq, int) and isinstance(row.last_number, int)):  # a damaged row: count again
         row = connection.execute(_COUNTED, {"job": job_id}).one()
     return row.told_seq or 0, row.last_number or 0
@@ -129,6 +132,27 @@ def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) 
 def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
     """Jobs in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
     return list(connection.scalars(_JOBS) if dag_id is None else connection.scalars(_JOBS_OF_DAG, {"dag": dag_id}))
+
+
+def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]] | None:
+    """Lock the row of a trial's job: its name, and what :func:`lock_job` returns. None: the log does not hold it."""
+    job_id = job_of(connection, key)
+    while job_id is not None:
+        connection.execute(_LOCK_JOB, {"job": job_id})
+        before, job_id = job_id, job_of(connection, key)  # a rename may have come first
+        if job_id == before:
+            return job_id, lock_job(connection, job_id)
+    return None
+
+
+def numbers(connection: sa.Connection, job_id: str) -> dict[TrialKey, int]:
+    """Number of each trial of a job."""
+    return {TrialKey(ti_id, attempt): n for ti_id, attempt, n in connection.execute(_NUMBERS, {"job": job_id})}
+
+
+def row_id(connection: sa.Connection, job_id: str, number: int) -> int | None:
+    """Identity of a trial's row, which a rename leaves as it is."""
+    return connection.scalar(_ROW_ID, {"job": job_id, "nth": number})
 
 
 def job_of(connection: sa.Connection, key: TrialKey) -> str | None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Self
 
+from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES
 from airflow_provider_zeus.model.trial import Origin, PowerPoint, ProfileSample, State, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.optimizer.policy import Belief, learn, prior
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store import rules
+from airflow_provider_zeus.store import moving, rules
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.reported_figures import merged
 from airflow_provider_zeus.store.rows import DAMAGE, is_known, points_from_lists, points_to_lists, unreadable
@@ -193,6 +194,45 @@ class VariableTrialService:
         self.newest = trial.number
         self._write_beat(trial)
 
+    def numbers(self) -> Mapping[TrialKey, int]:
+        return {t.key: t.number for t in self.log}
+
+    def take_in(self, trial: Trial) -> None:
+        if trial.planned not in trial.decision.in_order:  # a pruned trial: here a row names an attempt of its decision
+            trial = replace(trial, decision=replace(trial.decision, attempts=(trial.planned,), stand_in=None))
+        self.log.append(trial)
+        self.log.sort(key=lambda t: t.number)
+        self.newest, self.seq = max(self.newest, trial.number), max(self.seq, trial.told_seq or 0)
+
+    def add_profile(self, device: Where, job_version: str, samples: Iterable[ProfileSample]) -> None:
+        of = device, job_version
+        self.samples[of] = list(summed([*self.samples.get(of, ()), *samples])[:MOST_SAMPLES])
+
+    def renamed(self, target: Self) -> Self:
+        """This log as that of the job of ``target``, whose own trials follow. Neither has an open trial.
+
+        Raises StoreError where ``target`` has damaged trials, which cannot get other numbers.
+        """
+        if target.unread:
+            raise StoreError(f"Trials of {target.job_id!r} are damaged: repair or delete them, then try again.")
+        both = {**self.samples}
+        for of, samples in target.samples.items():
+            both[of] = list(summed([*both.get(of, ()), *samples])[:MOST_SAMPLES])
+        return replace(
+            target,
+            seq=self.seq + target.seq,
+            newest=self.newest + target.newest,
+            forgotten=self.forgotten + target.forgotten,
+            log=[
+                *(moving.renamed(t, self.job_id, target.job_id) for t in self.log),
+                *(moving.later(t, self.newest, self.seq) for t in target.log),
+            ],
+            samples=both,
+            points={**self.points, **{n + self.newest: points for n, points in target.points.items()}},
+            unread=self.unread,
+            specs=self.specs,
+        )
+
     def put(self, trial: Trial, *, relearn: bool = False) -> None:
         i = next(i for i, t in enumerate(self.log) if t.key == trial.key)
         self.log[i] = trial
@@ -218,8 +258,7 @@ class VariableTrialService:
         device = trial.observation.where
         if device is None:
             return
-        of = device, rules.version_of(trial.spec)
-        self.samples[of] = list(summed([*self.samples.get(of, ()), *samples])[:MOST_SAMPLES])
+        self.add_profile(device, rules.version_of(trial.spec), samples)
 
     def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
         trial = self.find(key)

@@ -17,13 +17,15 @@ from typing import Any, TypeVar
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
 from airflow_provider_zeus.signals.prices import J_PER_KWH
-from airflow_provider_zeus.store import rules, service
+from airflow_provider_zeus.store import moving, rules, service
 from airflow_provider_zeus.store.base import (
     FRESH_S,
     RETRY_S,
     AskAnswer,
     AskRequest,
+    History,
     PeriodSum,
+    Profile,
     Report,
     Unreadable,
     VariablePort,
@@ -159,6 +161,40 @@ class VariableStore:
         """What one version of a job measured on one device: sums per (batch size, power limit)."""
         return list(self._load(job_id).profile(device, job_version))
 
+    def profiles(self, job_id: str) -> list[Profile]:
+        """What a job measured, for each device and version of the job."""
+        log = self._load(job_id)
+        found = ((where, version, log.profile(where, version)) for where, version in log.samples)
+        return [each for each in found if each[2]]
+
+    def take_in(self, histories: Sequence[History]) -> list[Trial]:
+        """Write the trials that the log does not hold yet, job by job; return them as written."""
+        written: list[Trial] = []
+        for history in histories:
+            own = self._load(history.job_id)
+            moving.check_closed(own.open_trials())
+            others = {t.key: t for job in self.jobs() if job != history.job_id for t in self._load(job).log}
+            moving.check_elsewhere(history, others.get)
+            self._list_job(history.job_id)
+            with self._open_log(history.job_id) as log:
+                written += moving.take_in(log, history)
+        return written
+
+    def rename(self, old: str, new: str, *, merge: bool = False) -> int:
+        """Move the trials of a job to another name. After an end in between, the same call finishes it."""
+        for job_id in (old, new):
+            self.reap(job_id)
+        source, target = self._load(old), self._load(new)
+        if not (old != new and {old, new} <= {*self.jobs()} and _was_moved(source, target)):
+            open_trials = [*source.open_trials(), *target.open_trials()]
+            own, others = (len(log.log) + len(log.unread) for log in (source, target))
+            moving.check_rename(old, new, open_trials=open_trials, own=own, others=others, merge=merge)
+            self._write(variable_key("zeus-log", new), source.renamed(target).to_json())
+            self._list_job(new)
+        self._port.delete(variable_key("zeus-log", old))
+        self._write(JOBS, json.dumps([job for job in self.jobs() if job != old]))
+        return len(source.log)
+
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one of the newest 20 trials, at most 100 points; empty for older ones."""
         log = self._load(self._job_of(key))
@@ -263,6 +299,12 @@ class VariableStore:
                 f"Variable {key!r} holds another text after it was written: another process wrote it, or it is "
                 f"defined in the environment or a secrets backend. {REMEDY}"
             )
+
+
+def _was_moved(source: VariableTrialService, target: VariableTrialService) -> bool:
+    """Whether an earlier rename was cut off after it had written the trials of ``source`` into ``target``."""
+    left = {t.key for t in source.log}
+    return not source.unread and (not left or not left.isdisjoint(t.key for t in target.log))
 
 
 def _names(text: str) -> list[str]:

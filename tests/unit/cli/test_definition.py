@@ -30,11 +30,11 @@ COMMANDS = dict(commands(get_zeus_cli_commands()))
 
 
 def test_what_there_is() -> None:
-    jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset")]
+    jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset", "rename")]
     assert list(COMMANDS) == [
         ("zeus", "doctor"), ("zeus", "check"), *jobs, ("zeus", "trials"), ("zeus", "plan"), ("zeus", "export"),
-        ("zeus", "report"), ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"), ("zeus", "prune"),
-        ("zeus", "db", "upgrade"), ("zeus", "uninstall"),
+        ("zeus", "import"), ("zeus", "report"), ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"),
+        ("zeus", "prune"), ("zeus", "db", "upgrade"), ("zeus", "uninstall"),
     ]  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def test_every_command_is_implemented_and_explains_itself(path: tuple[str, ...],
         assert "--conn-id" not in done.out
         return
     assert "--conn-id" in done.out
-    needed = {"JOB": "nobody", "BATCH_SIZE": "16", "TRIAL": "1"}
+    needed = {"JOB": "nobody", "BATCH_SIZE": "16", "TRIAL": "1", "FILE": __file__, "OLD": "a", "NEW": "b"}
     usage = done.out.split("\n\n")[0]
     arguments = [value for name, value in needed.items() if f" {name}" in usage and f"[{name}]" not in usage]
     arguments += {"reset": ["-y"], "prune": ["--older-than", "90d"], "uninstall": ["--dry-run"]}.get(path[-1], [])
@@ -134,5 +134,5 @@ def test_a_closed_pipe_is_no_traceback(home: Path, store: Store) -> None:
         text=True,
         timeout=300,
     )
-    assert done.stdout == '[{"job_id"'
+    assert done.stdout == '{"format":'
     assert "BrokenPipeError" not in done.stderr

@@ -48,10 +48,10 @@ def test_a_missing_figure_is_an_empty_cell_and_null_with_its_reason(zeus: Zeus, 
     store.tell(key, State.FAILED, Report(observation=Observation(time_s=3.0, reasons={"energy_j": "no source"})))
     (row,) = rows(zeus("export", "d.train").out)
     assert (row["energy_j"], row["epochs"], row["cost_j"], row["time_s"]) == ("", "", "", "3.0")
-    (data,) = json.loads(zeus("export", "d.train", "--format", "json").out)
+    (data,) = json.loads(zeus("export", "d.train", "--format", "json").out)["trials"]
     assert (data["energy_j"], data["cost_j"], data["reasons"]) == (None, None, {"energy_j": "no source"})
     assert data["spec"] == json.loads(json.dumps(JOB.to_dict()))
-    assert {f.name for f in fields(Observation)} - {"returned"} <= set(data)
+    assert {f.name for f in fields(Observation)} <= set(data)
     assert {f.name for f in fields(Origin)} <= set(data)
 
 
@@ -78,7 +78,7 @@ def test_no_text_is_a_formula(zeus: Zeus, store: Store, start: str) -> None:
     assert row["job_id"] == f"{shown}HYPERLINK(1)"
     assert row["reason"] == f"{shown}cmd, a comma\\nand more"
     assert row["learning_rate"] == "-0.5"  # a number is no text
-    (data,) = json.loads(zeus("export", "--format=json").out)
+    (data,) = json.loads(zeus("export", "--format=json").out)["trials"]
     assert data["job_id"] == job_id
 
 
@@ -90,11 +90,11 @@ def test_all_jobs_or_one_into_a_file(zeus: Zeus, store: Store, home: Path) -> No
     assert zeus("export", "--output", str(path)).out == f"3 trials written to {path}.\n"
     assert [r["job_id"] for r in rows(path.read_text())] == ["d.train", "d.train", "e.train"]
     assert zeus("export", "e.train", "--format", "json", "--output", str(path)).out.startswith("1 trial written")
-    assert [r["job_id"] for r in json.loads(path.read_text())] == ["e.train"]
+    assert [r["job_id"] for r in json.loads(path.read_text())["trials"]] == ["e.train"]
 
 
 def test_an_empty_log_is_an_empty_list(zeus: Zeus, store: Store) -> None:
-    assert json.loads(zeus("export", "--format", "json").out) == []
+    assert json.loads(zeus("export", "--format", "json").out) == {"format": 1, "trials": [], "profiles": []}
     assert rows(zeus("export").out) == []
 
 

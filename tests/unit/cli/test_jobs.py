@@ -274,3 +274,45 @@ def test_a_newest_trial_that_cannot_be_read_stops_no_pin(zeus: Zeus, store: Stor
     execute(f"sqlite:///{home}/zeus.db", "UPDATE zeus_trial SET spec = '{' WHERE number = 2")
     assert zeus("jobs", "pin", "d.train", "64").status == 0
     assert zeus("jobs", "list").status == 0
+
+
+def test_a_rename_takes_trials_and_settings_along(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    recur(store, 2)
+    AirflowVariables().set(KEY, '{"eta": 0.9}')
+    done = zeus("jobs", "rename", "d.train", "e.train")
+    assert (done.status, done.out) == (0, "2 trials of d.train are now of e.train.\n")
+    assert (settings(KEY), settings("zeus-settings:e.train")) == (None, {"eta": 0.9})
+    assert store.jobs() == ["e.train"]
+    assert store.runs("e", "e.train", last=5)
+    assert store.settings("e.train") == {"eta": 0.9}
+
+
+@pytest.mark.parametrize("step", ["copied", "renamed"])
+def test_a_rename_that_was_cut_off_is_finished(zeus: Zeus, store: Store, step: str) -> None:
+    recur(store, 1)
+    AirflowVariables().set(KEY, '{"eta": 0.9}')
+    AirflowVariables().set("zeus-settings:e.train", '{"eta": 0.9}')
+    if step == "renamed":
+        store.rename("d.train", "e.train")
+    assert zeus("jobs", "rename", "d.train", "e.train").status == 0
+    assert (settings(KEY), settings("zeus-settings:e.train")) == (None, {"eta": 0.9})
+    assert store.jobs() == ["e.train"]
+    assert zeus("jobs", "rename", "d.train", "e.train").status == 1  # there is nothing left to do
+
+
+def test_a_rename_that_is_refused_changes_nothing(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    recur(store, 1, job_id="e.train")
+    AirflowVariables().set(KEY, '{"eta": 0.9}')
+    done = zeus("jobs", "rename", "d.train", "e.train")
+    assert done.status == 1
+    assert "With --merge they follow those of 'd.train'" in done.err
+    assert (settings(KEY), settings("zeus-settings:e.train")) == ({"eta": 0.9}, None)
+    AirflowVariables().set("zeus-settings:e.train", '{"eta": 0.1}')
+    assert "have live settings" in zeus("jobs", "rename", "d.train", "e.train", "--merge").err
+    assert store.jobs() == ["d.train", "e.train"]
+    AirflowVariables().delete("zeus-settings:e.train")
+    assert zeus("jobs", "rename", "d.train", "e.train", "--merge").status == 0
+    assert [t.number for t in store.trials("e.train")] == [1, 2]
+    assert "NEW = ''" in zeus("jobs", "rename", "e.train", "").err

@@ -5,19 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.cli.read_earlier import trials_of
+from airflow_provider_zeus.cli.read_export import histories_of
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.plugin.views.dag_export import shown_row
+from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.renamed import candidates, looks_like
+from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.plugin.auth_manager import SECRET
-from tests.unit.plugin.kit import JOB, ran
+from tests.unit.plugin.kit import JOB, ran, trial
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import report, request
 
@@ -307,3 +313,89 @@ def test_budgets_are_those_of_the_newest_job(viewer: Any, store: Store, monkeypa
     (budget,) = answer(viewer, "costs")["budgets"]
     assert budget["question"] == "Budget"
     assert budget["about"].startswith("1 MWh/day, until ")
+
+
+# --- a job under a new name
+
+
+def present(monkeypatch: pytest.MonkeyPatch, *dag_ids: str) -> None:
+    """The DAGs that Airflow has."""
+    from airflow_provider_zeus.plugin.api import reading
+
+    monkeypatch.setattr(reading, "present_dags", lambda asked: {d for d in asked if d in dag_ids})
+
+
+def offered(browser: Any, dag_id: str = "d") -> list[str]:
+    got = browser.get(path("costs", dag_id))
+    assert got.status_code == 200, got.text
+    return [text for text in got.json()["remarks"] if "looks like" in text]
+
+
+def test_a_job_whose_dag_was_renamed_is_offered_its_history(
+    admin: Any, viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(1, 4):
+        ran(store, n, dag_id="old", job_id="old.train")
+    ran(store, 9)
+    present(monkeypatch, "d")
+    assert offered(admin) == [
+        "This job looks like old.train under a new name: DAG old is gone, and its batch sizes and target are the same. "
+        "If so, this gives it that history: airflow zeus jobs rename old.train d.train --merge"
+    ]
+    present(monkeypatch, "d", "old")
+    assert offered(admin) == []  # that DAG is still there
+
+
+def test_a_task_that_was_renamed_is_offered_its_history_too(viewer: Any, store: Store) -> None:
+    for n in range(1, 4):
+        origin = replace(request(n).origin, task_id="fit")
+        asked = store.ask(request(n, ti_id=f"fit-{n}", origin=origin, job_id="d.fit", job=JOB)).trial
+        store.tell(asked.key, State.CONVERGED, report(32))
+    ran(store, 9)
+    got = viewer.get(path("costs"), params={"job_id": "d.train"}).json()["remarks"]
+    assert any("task fit has not run since" in text and "rename d.fit d.train --merge" in text for text in got)
+
+
+def test_nothing_is_offered_where_it_is_not_certain_or_not_for_this_reader(
+    admin: Any, viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(store, 1, dag_id="old", job_id="old.train")
+    ran(store, 9)
+    present(monkeypatch, "d")
+    monkeypatch.setattr("airflow_provider_zeus.plugin.api.auth.readable_dags", lambda user: {"d"})
+    assert offered(admin)  # who may edit Connections may read the whole log
+    assert offered(viewer) == []
+    store.close_trial("d.train", store.ask(request(8, ti_id="later", job=JOB)).trial.number, by="a test")
+    assert offered(admin)
+
+
+def test_a_job_with_a_history_or_other_batch_sizes_is_no_new_name() -> None:
+    old, new = trial(1, "r1", dag_id="old", job_id="old.train"), trial(1, "r2", opened_at=5_000.0)
+    assert candidates([new], [old, new]) == [old]
+    assert looks_like([old], new, set()) == "old.train"
+    assert looks_like([old, replace(old, job_id="x")], new, set()) is None
+    assert candidates([replace(new, number=2)], [old]) == []  # it had a history that is not shown
+    assert candidates([new] * 11, [old]) == []
+    assert candidates([new], [replace(old, spec={**old.spec, "batch_sizes": [1, 2]})]) == []
+    assert candidates([new], [replace(old, spec={**old.spec, "target": "x >= 1"})]) == []
+    assert candidates([new], [replace(old, opened_at=9_000.0)]) == []  # it still runs
+    assert candidates([new], [replace(old, job_id="named by hand")]) == []
+    assert candidates([], [old]) == []
+
+
+def test_an_imported_run_says_so_and_counts_as_no_saving(viewer: Any, store: Store) -> None:
+    for n in range(1, 4):
+        at_full_power(store, n)
+    before = answer(viewer, "charts")["headline"]
+    lines = [("line 2", {"batch_size": "64", "epochs": "30", "energy_j": "9e6", "time_s": "9000"})]
+    newest = store.trials("d.train")[-1]
+    histories, _ = histories_of(trials_of(lines, newest, "old.csv, by ann on 2026-11-24"))
+    assert len(store.take_in(histories)) == 1
+    row = answer(viewer, "costs")["rows"][0]
+    assert (row["state_text"], row["phase"], row["source"]["text"]) == ("reached target, imported",) + ("imported",) * 2
+    detail = viewer.get(f"/zeus/api/dags/d/runs/{row['run_id']}/costs").json()
+    after = answer(viewer, "charts")
+    assert after["headline"][0] == before[0]  # what it cost
+    assert saving(as_dataset(store.trials("d.train"), JOB), JOB, rng=random.Random(0)).runs == 3
+    (attempt,) = detail["parts"][0]["attempts"]
+    assert "Imported from old.csv, by ann on 2026-11-24." in attempt["ended"]

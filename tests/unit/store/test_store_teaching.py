@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 
@@ -147,76 +145,12 @@ def test_a_job_may_learn_from_its_test_runs(store: Store) -> None:
     assert [n for n, _, _ in belief.converged] == [1]
 
 
-def test_backfills_that_have_ended_teach_once_they_are_named(store: Store) -> None:
-    for n in range(1, 5):
-        key = store.ask(request(n, origin=typed(n, "backfill"))).trial.key
-        store.tell(key, State.CONVERGED, report())
+def test_backfills_that_have_ended_teach_once_the_job_asks_for_it(store: Store) -> None:
+    for n in (1, 2):
+        trial = store.ask(request(n, origin=typed(n, "backfill"))).trial
+        store.tell(trial.key, State.CONVERGED, report(trial.batch_size))
     assert converged(store) == []
-    job = replace(JOB, learn_from=(*JOB.learn_from, "backfill"), policy="knowledge_gradient")
-    asked = store.ask(request(5, job=job)).trial
-    assert (asked.planned.phase, asked.batch_size == 32) == (Phase.EXPLORE, False), (
-        "the default is known: another is tried"
-    )
-
-
-def test_the_other_map_indexes_that_share_a_job_come_with_the_answer(store: Store) -> None:
-    def asked(index: int, job_id: str = "d.train", run_id: str = "run1") -> list[int]:
-        origin = replace(request(1).origin, map_index=index, run_id=run_id)
-        answer = store.ask(request(1, ti_id=f"{run_id}-{index}", origin=origin, job_id=job_id))
-        store.tell(answer.trial.key, State.CONVERGED, report())
-        return list(answer.shared_with)
-
-    assert [asked(0), asked(2), asked(1), asked(1)] == [[], [0], [0, 2], [0, 2]]
-    assert asked(3, "d.train.eu") == [], "a job of its own"
-    assert asked(0, run_id="run2") == [], "the only one of its run so far"
-    assert asked(-1, run_id="run2") == [], "not mapped"
-
-
-# --- what is changed by the author and by people
-
-
-def test_a_new_target_opens_a_generation_of_epochs_and_keeps_epoch_costs(store: Store) -> None:
-    for n in range(1, 8):
-        ended(store, n, State.CONVERGED)
-    stricter = replace(JOB, target="accuracy >= 0.9")
-    asked = store.ask(request(8, job=stricter)).trial
-    assert (asked.planned.phase, asked.batch_size) == (Phase.EXPLORE, JOB.default_batch_size)
-    belief = reduce(policy.learn, store.trials("d.train"), policy.prior(stricter))
-    assert belief.converged == ()
-    assert {size for (size, _) in belief.rates} == taught_rates(store) != set()
-    store.tell(asked.key, State.CONVERGED, report())
-    assert store.ask(request(9)).trial.planned.phase is not Phase.EXPLORE, "back at the old one, it is all still there"
-
-
-def test_other_batch_sizes_and_another_eta_keep_the_history(store: Store) -> None:
-    for n in range(1, 8):
-        ended(store, n, State.CONVERGED)
-    longer = replace(JOB, batch_sizes=(16, 32, 64, 128), eta=1.0)
-    asked = store.ask(request(8, job=longer)).trial
-    assert (asked.batch_size, asked.spec["eta"]) == (128, 1.0), "only the new one is not known yet"
-    assert [t.number for t in store.trials("d.train")] == list(range(1, 9))
-
-
-def test_exploration_is_paused_and_resumed_without_a_deploy(
-    store: Store, set_setting: Callable[[str, str], None]
-) -> None:
-    ended(store, 1, State.CONVERGED)
-    set_setting("zeus-settings:d.train", json.dumps({"pause_exploration": True}))
-    paused = store.ask(request(2)).trial
-    assert paused.planned.phase is not Phase.EXPLORE
-    assert paused.batch_size == 32
-    store.tell(paused.key, State.CONVERGED, report())
-    set_setting("zeus-settings:d.train", "{}")
-    assert store.ask(request(3)).trial.planned.phase is Phase.EXPLORE
-
-
-# --- one clock
-
-
-def test_leases_of_all_trials_are_read_by_the_stores_clock_alone(opens: Opens, clock: Clock) -> None:
-    trial = opens().ask(request(1, lease_s=86_400)).trial  # as a setup task opens it
-    opens().heartbeat(trial.key, report(time_s=1e9))  # durations are the trainer's own
-    clock.t += 86_400
-    assert opens().trials("d.train")[0].state is State.RUNNING
-    clock.t += 1
-    assert {t.state for t in (*opens().trials("d.train"), *opens().runs("d", "d.train", last=1))} == {State.ABANDONED}
+    job = replace(JOB, learn_from=("scheduled", "backfill"))
+    belief = reduce(policy.learn, store.trials("d.train"), policy.prior(job))
+    assert [(n, size) for n, size, _ in belief.converged] == [(1, 32), (2, 32)]
+    assert store.ask(request(3, job=job)).trial.spec["learn_from"] == ["scheduled", "backfill"]
