@@ -46,8 +46,8 @@ class SaysCost:
             log.warning("Zeus could not say what this run cost to asset and lineage events.", exc_info=True)
 
 
-def figures_of(reporter: ResultReporter, opened: Callable[[], Store], most_s: float = SAVING_S) -> dict[str, Any]:
-    """The figures of a run that has ended; without its saving where that takes more than ``most_s`` seconds."""
+def figures_of(reporter: ResultReporter, opened: Callable[[], Store]) -> dict[str, Any]:
+    """The figures of a run that has ended; without its saving where that takes more than :data:`SAVING_S` seconds."""
     from airflow_provider_zeus.operators.figures import figures, saving_of
     from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
     from airflow_provider_zeus.store.patience import bounded
@@ -55,7 +55,7 @@ def figures_of(reporter: ResultReporter, opened: Callable[[], Store], most_s: fl
     saving = None
     try:
         if not reporter.stopped:
-            saving = bounded(lambda: saving_of(opened(), reporter.first), most_s)
+            saving = bounded(lambda: saving_of(opened(), reporter.first), SAVING_S)
     except Exception as error:
         log.info("Zeus: what this run saved is not said (%s).", type(error).__name__)
     return figures(reporter.cost_xcom(), reporter.drawn, Prices(**read(of_airflow)), saving)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed: airflow-provider-zeus[mlflow]")
+pytest.importorskip("mlflow", reason="MLflow is not installed: airflow-provider-zeus[mlflow]")
 
+import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
