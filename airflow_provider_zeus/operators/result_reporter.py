@@ -58,8 +58,7 @@ class ResultReporter:
         prices: HourPrices | None = None,
     ) -> None:
         self._prices = prices
-        self.first = first
-        self._port, self._state_dir = port, state_dir
+        self._port, self._first, self._state_dir = port, first, state_dir
         self._rows = RunRows(store, first, lease_s=lease_s, reopen=reopen)
         self._thread = StoreThread(self._take)
         self._left_s = left_s
@@ -136,7 +135,7 @@ class ResultReporter:
 
     def _keep(self, attempt: int, line: ResultLine, error: Exception) -> str:
         """Keep an end that was not stored; the place in words, "lost" where there is none."""
-        first, report = self.first, self._rows.report(line)
+        first, report = self._first, self._rows.report(line)
         key, state = self._rows.key_of(attempt), line.state or State.FAILED
         row = replace(first, key=key, planned=planned_of(first, line))
         report = replace(report, points=thinned(report.points))
@@ -159,23 +158,28 @@ class ResultReporter:
         return place
 
     @property
-    def kept_end(self) -> ResultLine | None:
-        """The end of the attempt whose model is kept; None where there is none, or none yet."""
-        return next((end for end, _ in self._ends if (end.start_id, end.attempt) == self._kept), None)
+    def first(self) -> Trial:
+        """Trial of the plan's first attempt."""
+        return self._first
 
     @property
     def drawn(self) -> list[Observation]:
         """What the attempts that have ended observed."""
         return [end.observation for end, _ in self._ends if end.observation is not None]
 
+    @property
+    def kept_end(self) -> ResultLine | None:
+        """The end of the attempt whose model is kept; None where there is none, or none yet."""
+        return next((end for end, _ in self._ends if (end.start_id, end.attempt) == self._kept), None)
+
     def cost_xcom(self) -> dict[str, Any]:
         """Value of XCom ``zeus_cost``: cost of this run and of each attempt, as plain JSON.
 
         A total is None where an attempt's figure is missing: a part would look like the whole.
         """
-        job = self.first.job
+        job = self._first.job
         attempts = [
-            {"phase": planned_of(self.first, line).phase.value, **_attempt_xcom(job, line, place)}
+            {"phase": planned_of(self._first, line).phase.value, **_attempt_xcom(job, line, place)}
             for line, place in self._ends
         ]
         totals: dict[str, float | None] = {}
@@ -184,7 +188,7 @@ class ResultReporter:
             totals[name] = None if not values or None in values else sum(values)
         kept = self.kept_end
         return {
-            "job_id": self.first.job_id,
+            "job_id": self._first.job_id,
             "batch_size": kept.batch_size if kept else None,
             "kept_attempt": kept.attempt if kept else None,
             "not_needed": kept is not None and kept.state is State.NOT_NEEDED,
