@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import SIMULATED, kind_of
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
@@ -31,15 +32,15 @@ def figures(
     """
     sources = {o.energy_source for o in drawn if o.energy_j is not None}
     source = sources.pop() if len(sources) == 1 else None
-    energy_j = cost["energy_j"] if source else None
-    time_s, found = cost["time_s"], prices.at_the_time(drawn)
+    energy_j = _amount(cost["energy_j"]) if source else None
+    time_s, found = _amount(cost["time_s"]), prices.at_the_time(drawn)
     kept = next((a for a in cost["attempts"] if a["attempt"] == cost["kept_attempt"]), {})
     money, grams = _money(found, energy_j, time_s, drawn), _grams(found, energy_j)
     simulated = any(kind_of(o.energy_source) == SIMULATED for o in drawn)
     values = {
         "job_id": cost["job_id"],
         "batch_size": cost["batch_size"],
-        "power_limit_w": kept.get("power_limit_w"),
+        "power_limit_w": _amount(kept.get("power_limit_w")),
         "energy_j": energy_j,
         "energy_source": source,
         "time_s": time_s,
@@ -119,10 +120,15 @@ def _paid_by(prices: Prices) -> str:
     return "; ".join(filter(None, (time, energy)))
 
 
+def _amount(value: float | None) -> float | None:
+    """A finite number of at least 0; None for anything else that a training may report."""
+    return value if value is not None and 0 <= value < math.inf else None
+
+
 def _plain(value: Any) -> Any:
     """The value as JSON holds it; None where it is not finite, or empty."""
     if isinstance(value, str):
-        return value[:MOST_TEXT] or None
+        return visible(value[:MOST_TEXT])[:MOST_TEXT] or None
     if isinstance(value, int) or value is None:
         return value
     return float(value) if math.isfinite(value) else None

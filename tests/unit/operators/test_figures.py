@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,9 @@ def test_whatever_a_training_reports_the_figures_are_small_json(
     found = figures(cost(seen, job_id=text, batch_size=size), [seen], NO_PRICES, None)
     assert len(json.dumps(found, allow_nan=False)) < 12_000
     assert None not in found.values()
+    assert found.get("energy_j", 0.0) >= 0
+    kinds = {unicodedata.category(c) for value in found.values() if isinstance(value, str) for c in value}
+    assert not {"Cc", "Cs"} & kinds, "a database takes neither NUL nor surrogates"
 
 
 def test_the_facet_is_what_its_schema_says() -> None:
