@@ -40,7 +40,7 @@ class ZeusRunFacet(RunFacet):
         return SCHEMA_URL
 
 
-def lineage_of(figures: Mapping[str, Any]) -> OperatorLineage:
+def lineage_of(figures: Mapping[str, Any]) -> OperatorLineage[Any, RunFacet]:
     """The figures of a run as OpenLineage's provider takes them."""
     facet = ZeusRunFacet(**{camel(name): value for name, value in figures.items()})
     return OperatorLineage(run_facets={FACET: facet})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class SaysCost:
     """An operator that says what its run cost, to OpenLineage and by the events of its outlets."""
 
-    outlets: Sequence[Any]
+    outlets: list[Any]
     _figures: Mapping[str, Any] | None = None  # of this run, once it has ended
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
