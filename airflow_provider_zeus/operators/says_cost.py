@@ -35,11 +35,11 @@ class SaysCost:
 
         :param opened: opens the store, or raises StoreError.
         """
-        if not self.outlets and not _lineage_is_on():
-            return
-        from airflow_provider_zeus.operators.figures import into_outlets
-
         try:
+            if not self.outlets and not _lineage_is_on():
+                return
+            from airflow_provider_zeus.operators.figures import into_outlets
+
             self._figures = figures_of(reporter, opened)
             into_outlets(self.outlets, context["outlet_events"], self._figures)
         except Exception:
