@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -35,8 +34,6 @@ from airflow_provider_zeus.training.metering import AttemptMeter, DataWait
 from airflow_provider_zeus.training.profiling.profiler import Present, Profiler, limits_to_measure
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.signals import AttemptOver, raise_again
-
-MOST_EPOCH_METRICS = 1000
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +66,6 @@ class LiveAttempt:
         self.signal: AttemptOver | None = None  # set when the attempt is given up
         self.reached = False
         self.passes = 0  # passes over the data that have begun
-        self.epoch_metrics: list[float | None] = []  # of the first epochs reported here; None: not a finite number
         self.epochs_before = 0  # of the attempt before this one, which did not reach the target
         self._device = device
         self._max_epochs = job.max_epochs or 1
@@ -189,7 +185,6 @@ class LiveAttempt:
         reached = target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached
-        self._keep(metric)
         self._take(target, metric)
         if self.reached:
             self._warn_of_an_old_checkpoint()
@@ -289,10 +284,6 @@ class LiveAttempt:
             raise ReportError(problem)
         self._in_epoch = self._adoptable = False
         self._meter.end_epoch()
-
-    def _keep(self, metric: float) -> None:
-        if len(self.epoch_metrics) < MOST_EPOCH_METRICS:
-            self.epoch_metrics.append(float(metric) if math.isfinite(metric) else None)
 
     def _take(self, target: Target, metric: float) -> None:
         """Keep the metric of an epoch; the first one that is in another unit than the target is warned of."""

@@ -94,7 +94,6 @@ class DistributedAttempt(LiveAttempt):
         reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached
-        self._keep(metric)
         self._take(target, metric)
 
     def leave(self) -> None:

@@ -52,8 +52,8 @@ class Trackers:
         }
         known = {name: float(value) for name, value in figures.items() if value is not None}
         set_to = {name: value for name, value in settings.items() if value is not None}
-        epochs = enumerate(live.epoch_metrics, live.epochs_resumed)
-        curve = [(metric, epoch, value) for epoch, value in epochs if value is not None]
+        epochs = enumerate(seen.epoch_metrics or (), live.epochs_resumed)
+        curve = [(metric, epoch, value) for epoch, value in epochs]
         prefix = ZEUS if live.signal is None else GIVEN_UP
         opened, self._open = self._open, {}
         for name in list(self._trackers):
