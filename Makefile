@@ -125,7 +125,7 @@ $(VENV)/.dev-$(STATE): | $(VENV)/.made
 
 $(VENV)/.lowest-$(STATE): | $(VENV)/.made
 	@echo "Installing the oldest versions that are claimed into $(VENV) ..."
-	$(PIP) -e '.[postgres,torch,huggingface,lightning]' $(LOWEST_TOOLS)
+	$(PIP) -e '.[postgres,torch,huggingface,lightning,mlflow]' $(LOWEST_TOOLS)
 	@$(CHARTS)
 	@rm -f $(VENV)/.lowest-*; touch $@
 

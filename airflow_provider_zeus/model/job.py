@@ -74,6 +74,7 @@ class ZeusJob:
     :param max_power_w: MAXPOWER of Eq. 2 [W]; default the device's.
     :param profile_s: seconds of steady training to measure at each power limit (section 5: five suffice).
     :param profile_steps: least number of optimizer steps to measure at each power limit.
+    :param log_to: ``["mlflow"]`` writes the figures of each attempt into the MLflow run that the training has open.
     :param learn_from: run types that teach the bandit; others are logged and shown.
     :param require_target: fail the task when the kept model is below the target.
     :param strict: fail the task when the store cannot be reached, or when an exploratory attempt raises an error.
@@ -113,6 +114,7 @@ class ZeusJob:
     profile_s: float = 5.0
     profile_steps: int = 10
     learn_from: Sequence[str] = ("scheduled", "asset_triggered", "manual")
+    log_to: Sequence[str] = ()
     require_target: bool = False
     strict: bool = False
     seed: int = 0
@@ -235,6 +237,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "profile_steps": int,
     "seed": int,
     "learn_from": lambda part: part.strip(" '\""),
+    "log_to": lambda part: part.strip(" '\""),
     "budget": lambda part: part.strip(" '\""),
     "require_target": _FLAGS.__getitem__,
     "strict": _FLAGS.__getitem__,
@@ -251,5 +254,6 @@ _LATER = {
     "on_budget": "warn",
     "audit": 0.02,
     "follow": None,
+    "log_to": (),
 }  # left out where unchanged: older packages in images read the job
-_LISTS = ("batch_sizes", "power_limits_w", "learn_from", "budget")
+_LISTS = ("batch_sizes", "power_limits_w", "learn_from", "budget", "log_to")

@@ -18,6 +18,7 @@ MODES = ("optimize", "observe", "measure", "off")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
 GPU_LOCKS = ("wait", "share")
 ON_BUDGET = ("warn", "incumbent")
+TRACKERS = ("mlflow",)  # each a module of integrations/
 DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
 
 Check = Callable[[Any, str, Any], None]  # batch sizes of the job, name of the field, its value; raises JobSpecError
@@ -245,6 +246,11 @@ CHECKS: dict[str, Check] = {
     ),
     "profile_steps": _at_least(1),
     "learn_from": _learn_from,
+    "log_to": _must(
+        lambda value: isinstance(value, list | tuple) and all(entry in TRACKERS for entry in value),
+        "no list of known trackers",
+        'give ["mlflow"], or leave it out',
+    ),
     "require_target": _FLAG,
     "strict": _FLAG,
     "seed": _at_least(0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,6 +49,7 @@ class Recurrence:
     device: Device
     reporter: ResultReporter
     decision: Mapping[str, Any]  # XCom ``zeus_decision``
+    opened: Callable[[], Store]  # the store, or raises StoreError
 
     @classmethod
     def open(
@@ -116,7 +117,8 @@ class Recurrence:
             ),
         )
         plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device, signal=followed(job, store))
-        return cls(plan=plan, device=device, reporter=reporter, decision=decision)
+        opened = (lambda: store) if store else reopen
+        return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened)
 
     def run(self) -> ZeusRun:
         """Return the run handle of a training in this process; its result goes to the reporter."""

@@ -158,6 +158,16 @@ class ResultReporter:
         return place
 
     @property
+    def first(self) -> Trial:
+        """Trial of the plan's first attempt."""
+        return self._first
+
+    @property
+    def drawn(self) -> list[Observation]:
+        """What the attempts that have ended observed."""
+        return [end.observation for end, _ in self._ends if end.observation is not None]
+
+    @property
     def kept_end(self) -> ResultLine | None:
         """The end of the attempt whose model is kept; None where there is none, or none yet."""
         return next((end for end, _ in self._ends if (end.start_id, end.attempt) == self._kept), None)

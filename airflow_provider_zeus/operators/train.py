@@ -13,6 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.says_cost import SaysCost
 from airflow_provider_zeus.operators.starts_later import StartsLater
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 RUN = "run"  # the function's parameter for the run handle
 
 
-class ZeusTrainOperator(StartsLater, BaseOperator):
+class ZeusTrainOperator(SaysCost, StartsLater, BaseOperator):
     """Calls ``python_callable(run, ...)`` with a batch size from the store, and reports to the store what it cost.
 
     The function gets the run handle as ``run``, and Airflow context keys by the names of its other parameters. It is
@@ -87,6 +88,7 @@ class ZeusTrainOperator(StartsLater, BaseOperator):
         finally:
             if not self._run.forked:
                 recurrence.push_cost(context)
+                self.say_cost(context, recurrence.reporter, recurrence.opened)
 
     def on_kill(self) -> None:
         """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""

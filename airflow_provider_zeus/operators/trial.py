@@ -13,6 +13,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.mapped import job_part
+from airflow_provider_zeus.operators.says_cost import SaysCost
 from airflow_provider_zeus.operators.starts_later import StartsLater
 from airflow_provider_zeus.operators.xcoms import DECISION, HANDED_OVER, PLAN
 
@@ -201,7 +202,7 @@ class ZeusAskOperator(StartsLater, BaseOperator):
         context["ti"].xcom_push(key=HANDED_OVER, value=handed_over)
 
 
-class ZeusTellOperator(BaseOperator):
+class ZeusTellOperator(SaysCost, BaseOperator):
     """Reports to the store what the training cost. Made by :class:`ZeusTrial`. Pushes XCom ``zeus_cost``.
 
     Raises BelowTargetError where the job requires its target and the model is below it. Where a target is required it
@@ -230,6 +231,11 @@ class ZeusTellOperator(BaseOperator):
         from airflow_provider_zeus.operators.trial_tasks import Training, report_cost
 
         training = Training(
-            context, self.setup_task_id, self.trains, result_key=self.result_key, conn_id=self.zeus_conn_id
+            context,
+            self.setup_task_id,
+            self.trains,
+            result_key=self.result_key,
+            conn_id=self.zeus_conn_id,
+            say_cost=self.say_cost,
         )
         report_cost(training, decides_the_run=self.on_failure_fail_dagrun)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,7 @@ class Training:
     trains: str | None  # task id of the operator that trains
     result_key: str
     conn_id: str
+    say_cost: Callable[..., None]  # :meth:`.SaysCost.say_cost` of the teardown task
 
     def pull(self, task_id: str | None, key: str) -> Any:
         """Pull an XCom of the same instance of a mapped group."""
@@ -176,6 +177,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     push(training.context, COST, reporter.cost_xcom())
     send_run(reporter.ended, reporter.told_store)
     log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
+    training.say_cost(training.context, reporter, reopen)
     return reporter.kept_end, plan.job
 
 

@@ -253,6 +253,11 @@ class LiveAttempt:
         return self._meter.epochs_done
 
     @property
+    def epochs_resumed(self) -> int:
+        """Epochs that the checkpoint had trained when this attempt began."""
+        return self._resumed
+
+    @property
     def left_after_report(self) -> bool:
         """Whether at least one epoch was reported and no epoch is under way."""
         return self._meter.epochs_done > 0 and not self._in_epoch

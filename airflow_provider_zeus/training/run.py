@@ -232,6 +232,7 @@ class ZeusRun:
         """
         live = self._attempts.present
         raise_again(live.signal)
+        self._attempts.trackers.look()
         live.report(self._target, math.nan if live.untrained else self._target.pick(metrics))
 
     def set_target(self, value: float) -> None:

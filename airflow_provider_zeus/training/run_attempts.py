@@ -25,6 +25,7 @@ from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.rehearsed_attempt import RehearsedAttempt, check_alone
 from airflow_provider_zeus.training.signals import TrainingKilled, raise_again
+from airflow_provider_zeus.training.trackers import Trackers
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class RunAttempts:
         self._folder: AttemptDir | None = None  # of the present attempt, once it is used
         self._pid = os.getpid()
         self._clock_offset_s = time.time() - device.now_s()  # a simulated device has a clock of its own
+        self.trackers = Trackers(() if ranks.rank else job.log_to)
         self._sender = ResultSender(sink)
         self._send("start", try_number=try_number)
 
@@ -138,6 +140,8 @@ class RunAttempts:
         observation = replace(live.snapshot, learning_rate=self.learning_rate)
         observation = replace(observation, out_of_memory=out_of_memory, returned=returned)
         self._send("end", live, state=state, reason=reason, observation=observation)
+        if state.conclusive and self.killed is None:
+            self.trackers.write(live, state, observation, self.job.parsed_target.metric)
 
     def never_ran(self, index: int, reason: str) -> None:
         """Write that attempt ``index`` (from 0) of the plan does not run."""

@@ -116,6 +116,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
         *(STATIC + f"{name}.js" for name in ("page", "ui", "charts", "run", "dag", "overview")),
         *(STATIC + f for f in ("page.html", "page.css")),
         "airflow_provider_zeus/py.typed",
+        "airflow_provider_zeus/schemas/1-0-0/ZeusRunFacet.json",
         "airflow_provider_zeus/store/sql/migrations/script.py.mako",
         EXAMPLES + ".airflowignore",
     } <= names

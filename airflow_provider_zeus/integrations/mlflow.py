@@ -1,0 +1,48 @@
+"""Writes what an attempt cost into the MLflow run that the training has open: ``ZeusJob(log_to=["mlflow"])``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+MOST = 1000  # metrics that MLflow takes in one call
+
+
+class OpenRun(NamedTuple):
+    """A run of MLflow: its server or folder, and its id."""
+
+    tracking_uri: str
+    run_id: str
+
+
+def open_run() -> OpenRun | None:
+    """The run that is open in this thread; asks no server. None: there is none, or the training has no MLflow."""
+    mlflow = sys.modules.get("mlflow")  # a training that has not imported it has no run open
+    run = mlflow.active_run() if mlflow else None
+    return OpenRun(mlflow.get_tracking_uri(), run.info.run_id) if mlflow and run else None
+
+
+def write(
+    run: OpenRun,
+    prefix: str,
+    figures: Mapping[str, float],
+    settings: Mapping[str, object],
+    curve: Iterable[tuple[str, int, float]],
+) -> None:
+    """Write figures as metrics, settings as parameters. Raises what MLflow raises; may wait for its server.
+
+    :param prefix: of all names.
+    :param curve: (name, epoch from 0, value).
+    """
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+
+    client, now_ms = MlflowClient(run.tracking_uri), int(1000 * time.time())
+    points = [*((name, 0, value) for name, value in figures.items()), *curve]
+    metrics = [Metric(prefix + name, value, now_ms, step) for name, step, value in points]
+    for at in range(0, len(metrics), MOST):
+        client.log_batch(run.run_id, metrics=metrics[at : at + MOST], synchronous=True)
+    params = [Param(prefix + name, str(value)) for name, value in settings.items()]
+    client.log_batch(run.run_id, params=params, synchronous=True)

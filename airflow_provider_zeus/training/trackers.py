@@ -1,0 +1,90 @@
+"""Hands what attempts cost to the experiment trackers that a job names: ``ZeusJob.log_to``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.training.attempt import LiveAttempt
+
+WRITE_S = 3.0  # limit of writing one attempt's figures to one tracker
+ZEUS, GIVEN_UP = "zeus/", "zeus/given_up/"  # begin all names, those of an attempt whose model is not kept
+
+log = logging.getLogger(__name__)
+
+
+class Trackers:
+    """The trackers of one process. Raises nothing, and says each problem once.
+
+    :param names: modules of ``integrations/``, each with ``open_run()`` and ``write()``.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._trackers = {name: import_module(f"airflow_provider_zeus.integrations.{name}") for name in names}
+        self._open: dict[str, Any] = {}  # the run that the training has open, or had before it closed it
+        self._said: set[str] = set()
+
+    def look(self) -> None:
+        """Remember the runs that the training has open now: it may close them before its function returns."""
+        for name, tracker in self._trackers.items():
+            try:
+                self._open[name] = tracker.open_run() or self._open.get(name)
+            except Exception as error:
+                self._say(f"the open run of {name} cannot be found ({type(error).__name__}: {error}).")
+
+    def write(self, live: LiveAttempt, state: State, seen: Observation, metric: str) -> None:
+        """Write the figures of an attempt that has ended; returns after :data:`WRITE_S` at the latest.
+
+        :param metric: name of the target's metric.
+        """
+        self.look()
+        figures = {"energy_j": seen.energy_j, "time_s": seen.time_s, "epochs": seen.epochs}
+        settings = {
+            "batch_size": live.planned.batch_size,
+            "power_limit_w": seen.power_limit_w,
+            "energy_source": seen.energy_source,
+            "state": state.value,
+            "attempt": live.number,
+        }
+        known = {name: float(value) for name, value in figures.items() if value is not None}
+        set_to = {name: value for name, value in settings.items() if value is not None}
+        epochs = enumerate(seen.epoch_metrics or (), live.epochs_resumed)
+        curve = [(metric, epoch, value) for epoch, value in epochs]
+        prefix = ZEUS if live.signal is None else GIVEN_UP
+        opened, self._open = self._open, {}
+        for name in list(self._trackers):
+            self._write(name, opened.get(name), prefix, known, set_to, curve)
+
+    def _write(self, name: str, run: Any, *what: Any) -> None:
+        if run is None:
+            self._say(f"this training has no run of {name} open, so nothing is written there.")
+            return
+        errors: list[Exception] = []
+
+        def write() -> None:
+            try:
+                self._trackers[name].write(run, *what)
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=write, name=f"zeus-{name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread, no time limit
+            errors.append(error)
+        else:
+            thread.join(WRITE_S)
+        if errors:
+            self._say(f"{name} did not take the figures of this attempt ({type(errors[0]).__name__}: {errors[0]}).")
+        elif thread.is_alive():
+            del self._trackers[name]
+            self._say(f"{name} has not answered for {WRITE_S:g} s; this training writes nothing more to it.")
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("Zeus: log_to: %s", text)
