@@ -125,7 +125,7 @@ def _notes(trials: Sequence[Trial], waiting: int) -> list[str]:
     count = max((t.observation.device_count or 1 for t in trials), default=1)
     if count > 1:
         notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
-    idle = [t.observation.gpu_busy for t in trials if (t.observation.gpu_busy or 1.0) < IDLE]
+    idle = [busy for t in trials if (busy := t.observation.gpu_busy) is not None and busy < IDLE]
     if idle:
         notes.append(
             f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "
