@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import os
 import shutil
@@ -63,9 +64,12 @@ def _what_stays_is_looked_at_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def airflow_home() -> Path:
     """``AIRFLOW_HOME`` with a migrated metadata database."""
+    from airflow.sdk.execution_time import supervisor
     from airflow.utils import db
 
     db.initdb()
+    if not hasattr(supervisor.in_process_api_server, "cache_clear"):  # older ones make it for each task of dag.test()
+        supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
     return _HOME
 
 
