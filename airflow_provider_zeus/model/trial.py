@@ -189,6 +189,7 @@ class PowerPoint:
 
 
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
+LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
 
 
@@ -238,7 +239,7 @@ class Observation:
     g_co2e_per_kwh: float | None = field(default=None, metadata=OMIT_EMPTY)  # as the price
     g_co2e_source: str | None = field(default=None, metadata=OMIT_EMPTY)
     g_co2e_at_once: float | None = field(default=None, metadata=OMIT_EMPTY)
-    reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None; BATCH_SIZE -> bypassed
+    reasons: Mapping[str, str] = field(default_factory=dict)  # field name -> why it is None; also BATCH_SIZE, LIMIT
 
     @property
     def bypassed(self) -> str | None:
