@@ -24,7 +24,7 @@ from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
 from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE, Event
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
-from airflow_provider_zeus.store.alerts import change_book, claimed, release
+from airflow_provider_zeus.store.alerts import change_book, claimed
 from airflow_provider_zeus.store.base import Store, VariablePort
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -139,8 +139,5 @@ class RunAlerts:
         taken = [named.name for named in notifiers if named.name not in problems]
         try:
             change_book(port, job_id, lambda b: b.noted(record.name, taken, "; ".join(problems.values()), time.time()))
-            if problems:
-                with closing(self.reopen()) as store:
-                    release(store, job_id, record)
         except StoreError as error:
             log.warning("Zeus could not note that an event was sent: %s", error)

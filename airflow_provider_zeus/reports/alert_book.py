@@ -32,6 +32,7 @@ class Record:
     ended_s: float | None = None
     sent_to: Sequence[str] = field(default=(), metadata=OMIT_EMPTY)  # names of the notifiers that took it
     sent_s: float | None = None
+    tries: int = 0  # to send it
     not_sent: str = field(default="", metadata=OMIT_EMPTY)  # why some notifier, or all, did not
 
 
@@ -102,7 +103,8 @@ class AlertBook:
 
         def note(r: Record) -> Record:
             taken = tuple(dict.fromkeys((*r.sent_to, *taken_by)))
-            return replace(r, sent_to=taken, sent_s=now_s if taken_by else r.sent_s, not_sent=not_sent)
+            sent_s = now_s if taken_by else r.sent_s
+            return replace(r, sent_to=taken, sent_s=sent_s, not_sent=not_sent, tries=r.tries + 1)
 
         return replace(
             self, records=tuple(note(r) if r.name == name and r.ended_s is None else r for r in self.records)

@@ -17,6 +17,7 @@ from airflow_provider_zeus.store.live_settings import variable_key
 
 ALERTS = "zeus-alerts"
 _TRIES = 3
+_ROWS = 16  # of each kind of event of a job
 
 log = logging.getLogger(__name__)
 
@@ -49,22 +50,10 @@ def change_book(port: VariablePort, job_id: str, change: Callable[[AlertBook], A
 def claimed(store: Store, job_id: str, record: Record) -> bool:
     """Whether the caller is the one task of the job that sends this event now. Raises StoreError.
 
-    It is a row of the kept series of signals: their lock gives each name to one caller in 15 minutes. What the row
-    holds tells an event that began anew meanwhile.
+    It is a row of the kept series of signals, whose lock gives each name to one caller in 15 minutes. An event that
+    began anew and one that is tried again have another row; rows are used again, so that a job has few.
     """
-    mark = f"{record.name} {record.since or record.run_id}"
-    kept, mine = store.signal(_claim(job_id, record))
-    if not mine and kept == mark:
-        return False
-    store.keep_signal(_claim(job_id, record), mark)
-    return True
-
-
-def release(store: Store, job_id: str, record: Record) -> None:
-    """Not every notifier took the event: the next task may try. Raises StoreError."""
-    store.keep_signal(_claim(job_id, record), "")
-
-
-def _claim(job_id: str, record: Record) -> str:
-    name = record.name.rstrip("-0123456789")  # a budget's without its period: as many rows as kinds of event
-    return f"alert {hashlib.sha256(f'{job_id} {name}'.encode(errors='replace')).hexdigest()[:40]}"
+    name = record.name.rstrip("-0123456789")  # of a budget without its period
+    row = ((record.since or 0) + record.tries) % _ROWS
+    digest = hashlib.sha256(f"{job_id} {name} {row}".encode(errors="replace")).hexdigest()
+    return store.signal(f"alert {digest[:40]}")[1]
