@@ -22,7 +22,7 @@ from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
-from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE, Event
+from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, MOST, NEWEST, STORE, Event
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.alerts import change_book, claimed
 from airflow_provider_zeus.store.base import Store, VariablePort
@@ -101,7 +101,7 @@ class RunAlerts:
         away = alerts.store_away(own.job)
         try:
             with closing(self.reopen()) as store:
-                trials = store.trials(job_id, last=NEWEST)
+                trials = store.trials(job_id, last=MOST if own.job.budget else NEWEST)
                 where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
                 profiles = [] if where is None else store.profile(job_id, where, own.job.job_version)
         except StoreError:

@@ -20,7 +20,7 @@ from airflow_provider_zeus.model.trial import LIMIT, ProfileSample, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.budget_figures import budget_figures
-from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import recurrences
 from airflow_provider_zeus.reports.slice_epochs import run_id
@@ -31,7 +31,8 @@ FAILING, DRIFTED, LOST, BUDGET, LIMITS = "failing", "drifted", "lost", "budget",
 STORE, DEADLINE, NO_DATA = "store away", "deadline at risk", "no data"
 KINDS = (FAILING, DRIFTED, LOST, BUDGET, LIMITS, STORE, DEADLINE, NO_DATA)
 
-NEWEST = 300  # trials that the events are read from
+NEWEST = 300  # trials that the events are read from, but
+MOST = 1000  # those of the budgets
 LOST_RUNS = 10  # newest runs whose sum is compared with the default
 DRIFT_RUNS = 6  # runs after which a change of the data is no news any more
 _MOST_REASON = 200  # characters of a text from a training
@@ -56,17 +57,18 @@ def events(
 ) -> list[Event]:
     """The events that hold now, but those of the store, which only the run itself knows.
 
-    :param trials: the newest of one job, by number.
+    :param trials: the newest of one job, by number; where it has budgets, all of their periods.
     :param profiles: samples of its device.
     :param now_s: seconds since the epoch.
     """
     if not trials:
         return []
     job = trials[-1].job
-    ended = runs_that_ended([t for t in trials if t.origin.run_type in job.learn_from])
-    found = [_failing(ended), _no_data(ended), _limit(ended), *_lost_and_drifted(trials, ended, job, profiles, prices)]
-    newest = max((t for t in trials if t.origin.run_type in job.learn_from), key=lambda t: t.number, default=None)
-    found.append(None if newest is None else deadline_at_risk(newest))
+    teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
+    ended = runs_that_ended(teaching)
+    log = as_dataset(trials[-NEWEST:], job).of_target()
+    found = [_failing(ended), _no_data(ended), _limit(ended), _drifted(log, ended), _lost(log, profiles, prices)]
+    found.append(deadline_at_risk(teaching[-1]) if teaching else None)
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
 
 
@@ -95,23 +97,24 @@ def deadline_at_risk(trial: Trial) -> Event | None:
     known = trial.planned.in_time
     if known is None or known.finish_by_s is None:
         return None
-    due, state = f"{datetime.fromtimestamp(known.finish_by_s, UTC):%Y-%m-%d %H:%M} UTC", trial.state
-    figures: dict[str, float | str] = {"finish_by_s": known.finish_by_s}
-    if state is not State.RUNNING and trial.closed_at is not None:
-        late_s = trial.closed_at - known.finish_by_s
+    due = f"{datetime.fromtimestamp(known.finish_by_s, UTC):%Y-%m-%d %H:%M} UTC"
+    figures = {"finish_by_s": known.finish_by_s}
+    if trial.state is not State.RUNNING:
+        late_s = (trial.closed_at or 0.0) - known.finish_by_s
+        if late_s <= 0:
+            return None
         text = f"The run of trial {trial.number} ended {time_text(late_s)} after its deadline, {due}."
-        figures |= {"late_s": late_s}
+        figures["late_s"] = late_s
+    elif known.time_95_s is not None and trial.opened_at + known.time_95_s > known.finish_by_s:
+        most = time_text(known.time_95_s)
+        text = f"The run of trial {trial.number} may miss its deadline, {due}: 95 % of such runs take at most {most}."
+        figures["time_95_s"] = known.time_95_s
+    elif known.hurry:
+        text = f"The run of trial {trial.number} may miss its deadline, {due}: no known batch size ends in time."
     else:
-        late_s = (trial.opened_at + known.time_95_s - known.finish_by_s) if known.time_95_s is not None else 0.0
-        sure = f"95 % of such runs take at most {time_text(known.time_95_s)}" if known.time_95_s is not None else ""
-        why = sure or "no known batch size ends in time"
-        text = f"The run of trial {trial.number} may miss its deadline, {due}: {why}."
-        if known.time_95_s is not None:
-            figures |= {"time_95_s": known.time_95_s}
-    if late_s <= 0 and (state is not State.RUNNING or not known.hurry):
         return None
     remedy = "Start it earlier, move ZeusJob.finish_by, or lower max_epochs (docs/in-time.md)."
-    return Event(kind=DEADLINE, name=DEADLINE, since=trial.number, sentence=text, remedy=remedy, figures=figures)
+    return _event(DEADLINE, trial, text, remedy, figures)
 
 
 def _failing(ended: Sequence[Run]) -> Event | None:
@@ -151,42 +154,37 @@ def _limit(ended: Sequence[Run]) -> Event | None:
     return _event(LIMITS, first, text, remedy, figures)
 
 
-def _lost_and_drifted(
-    trials: Sequence[Trial], ended: Sequence[Run], job: ZeusJob, profiles: Sequence[ProfileSample], prices: Prices
-) -> list[Event | None]:
-    log = as_dataset(trials, job).of_target()
-    if len(ended) < 3:  # nothing is surprising yet
-        return []
-    drifted = None
-    if changes := log.belief().changes:
-        change = changes[-1]
-        after = [run for run in ended if run[-1].number >= change.since]
-        if len(after) <= DRIFT_RUNS:
-            slower = "more" if change.jump >= 0 else "fewer"
-            text = f"The data changed at trial {change.since}: runs need {slower} epochs than the earlier ones showed."
-            remedy = "Nothing has to be done: older runs count less from here on. See whether the data are as expected."
-            drifted = Event(kind=DRIFTED, name=DRIFTED, since=change.since, sentence=text, remedy=remedy)
-    runs, _ = recurrences(log)
+def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
+    changes = log.belief().changes if len(ended) >= 3 else ()  # nothing is surprising before
+    if not changes or len([run for run in ended if run[-1].number >= changes[-1].since]) > DRIFT_RUNS:
+        return None
+    since, more = changes[-1].since, "more" if changes[-1].jump >= 0 else "fewer"
+    text = f"The data changed at trial {since}: runs need {more} epochs than the earlier ones showed."
+    remedy = "Nothing has to be done: older runs count less from here on. See whether the data are as expected."
+    return Event(kind=DRIFTED, name=DRIFTED, since=since, sentence=text, remedy=remedy)
+
+
+def _lost(log: Dataset, profiles: Sequence[ProfileSample], prices: Prices) -> Event | None:
+    """The loss of the newest runs: in money where that is known, else in the cost of the job."""
+    runs = recurrences(log)[0][-LOST_RUNS:]
     if len(runs) < LOST_RUNS:
-        return [drifted]
-    runs = runs[-LOST_RUNS:]
+        return None
     base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(0))
-    drawn = [t.observation for run in runs for t in run.trials]
-    at_the_time = prices.at_the_time(drawn)
-    per_j, per_s = at_the_time.per_j_and_s(log.where[1] if log.where else 1)
-    if at_the_time.priced and per_j + per_s > 0:
-        saved = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s).saved
-        return [drifted, _lost(runs[0].trials[0], saved, at_the_time.currency, money=True)]
-    weights = Weights.of(job, log.device)
+    first = runs[0].trials[0]
+    prices = prices.at_the_time([t.observation for run in runs for t in run.trials])
+    per_j, per_s = prices.per_j_and_s(log.where[1] if log.where else 1)
+    if prices.priced and per_j >= 0 and per_j + per_s > 0:
+        paid = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s)
+        return _loss(first, paid.saved, prices.currency, lambda v: f"{v:,.2f} {prices.currency}".strip())
+    weights = Weights.of(log.job, log.device)
     unit = "s" if weights.time_alone else "J"
-    return [drifted, _lost(runs[0].trials[0], base.compare(runs, weights, unit).saved, unit, money=False)]
+    return _loss(first, base.compare(runs, weights, unit).saved, unit, costs_as(unit))
 
 
-def _lost(first: Trial, saved: Estimate, unit: str, *, money: bool) -> Event | None:
-    """The loss of the newest runs, where the whole interval of what they saved lies below 0."""
+def _loss(first: Trial, saved: Estimate, unit: str, amount: Callable[[float], str]) -> Event | None:
+    """A loss, where the whole interval of what was saved lies below 0."""
     if saved.value is None or saved.low is None or saved.high is None or saved.high >= 0:
         return None
-    amount = (lambda v: f"{v:,.2f} {unit}".strip()) if money else costs_as(unit)
     lost, least, most = -saved.value, -saved.high, -saved.low
     text = (
         f"The newest {LOST_RUNS} runs cost {amount(lost)} more than the default batch size at full power would have "

@@ -7,21 +7,25 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
-from airflow.sdk import BaseNotifier
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, BaseNotifier, task
 
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import DeviceError, StoreError
 from airflow_provider_zeus.operators import alerts
+from airflow_provider_zeus.operators.trial import ZeusTrial
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.reports.alert_book import AlertBook
-from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, STORE
+from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, LIMITS, STORE
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from tests.integration.jobs import job, log_of, zeus_dag
+from tests.integration.jobs import job, log_of, loop, zeus_dag
 from tests.integration.test_month_mail import Inbox, inbox
 
 __all__ = ["inbox"]
@@ -218,3 +222,44 @@ def test_a_silenced_kind_is_kept_and_not_sent(run_dag: Any, hook: Hook) -> None:
     assert hook.bodies == []
     (record,) = kept(job_id).open
     assert (record.kind, record.sent_to) == (FAILING, ())
+
+
+def test_mapped_tasks_of_a_job_send_an_event_once(run_dag: Any, hook: Hook) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    def mapped() -> DAG:
+        with DAG("zeus_alert_mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+
+            @task.zeus(job(budget="1 J/month", notify=[WebhookNotifier(hook.url)]))
+            def train(run=None, city=None):
+                loop(run, 4)
+
+            train.expand(city=["ewr", "jfk"])
+        return dag
+
+    one, other = (json.dumps(DagSerialization.serialize_dag(mapped()), sort_keys=True) for _ in range(2))
+    assert one == other, "no new version of the DAG at each parse"
+    assert run_dag(mapped()).state == "success"
+    assert [body["event"]["kind"] for body in hook.bodies] == [BUDGET]
+
+
+def test_a_training_elsewhere_is_told_by_its_teardown(run_dag: Any, hook: Hook) -> None:
+    with DAG("zeus_alert_trial", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        spec = job(device="auto", notify=WebhookNotifier(hook.url))
+        with ZeusTrial(spec):
+            EmptyOperator(task_id="train")
+    run_dag(dag)
+    assert [body["event"]["kind"] for body in hook.bodies] == [FAILING]
+    assert "no result" in hook.bodies[0]["text"]
+
+
+def test_a_limit_that_cannot_be_set_is_told(run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: SimulatedGpu, limit_w: float) -> None:
+        raise DeviceError("this process may not set it")
+
+    monkeypatch.setattr(SimulatedGpu, "set_limit_w", refused)
+    dag = zeus_dag("zeus_alert_limit", job(power_limits_w=[150, 250], notify=WebhookNotifier(hook.url)))
+    assert run_dag(dag).state == "success"
+    (body,) = hook.bodies
+    assert body["event"]["kind"] == LIMITS
+    assert "in the newest run (trial 1): this process may not set it. The newest one ended at 250 W." in body["text"]
