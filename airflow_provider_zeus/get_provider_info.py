@@ -150,6 +150,15 @@ def _training() -> dict[str, Any]:
             "measured, no trial log is asked or written. measure: the same, measured and written to the log.",
             "measure",
         ),
+        "notifiers": _option(
+            "string",
+            "",
+            "Notifiers of Airflow that hear of every job's events, as a JSON list of classpath and kwargs "
+            "(docs/alerts.md). Templates in kwargs may use ``zeus``, as in ``{{ zeus.sentence }}``. Empty: none.",
+            '[{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": '
+            '{"to": "ml@example.com", "from_email": "airflow@example.com", "subject": "{{ zeus.kind }}", '
+            '"html_content": "{{ zeus.sentence | e }}"}}]',
+        ),
         "state_dir": _option(
             "string",
             "",

@@ -66,5 +66,6 @@ def zeus_task(
         multiple_outputs=multiple_outputs,
         decorated_operator_class=ZeusDecoratedOperator,
         job=job.to_dict() if isinstance(job, ZeusJob) else job,  # Airflow finds XComArgs in a dict
+        **({"notify": job.notifiers} if isinstance(job, ZeusJob) and job.notifiers else {}),
         **kwargs,
     )

@@ -21,4 +21,9 @@ class ZeusCostLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return the path relative to Airflow's address, so that it works behind a path prefix."""
-        return f"dags/{quote(ti_key.dag_id, safe='')}/runs/{quote(ti_key.run_id, safe='')}/{RUN_TAB}"
+        return run_path(ti_key.dag_id, ti_key.run_id)
+
+
+def run_path(dag_id: str, run_id: str) -> str:
+    """The tab with the cost of a run, relative to Airflow's address."""
+    return f"dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}/{RUN_TAB}"

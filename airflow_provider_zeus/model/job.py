@@ -35,6 +35,8 @@ class ZeusJob:
     :param expected_runs: recurrences that the job will have in all, the first included. A short job tries fewer batch
         sizes: what it learns has to pay in the runs that are left. Default: as many as its schedule has until the
         task's ``end_date``; without one, many.
+    :param notify: notifiers of Airflow (or callables that take a context) for the job's events, besides those of
+        ``[zeus] notifiers``. They stay with the task and are no part of the job in the log.
     :param audit: now and then the default runs on purpose, where it is not known well what the job saves. What these
         runs cost beyond the best known batch size may be this share of all that the job has spent; 0: never.
     :param peek: deprecated, without effect.
@@ -100,6 +102,7 @@ class ZeusJob:
     on_budget: str = "warn"
     audit: float = 0.02
     peek: InitVar[bool | None] = None
+    notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
     job_id: str | None = None
     job_version: str = "1"
     data_slice: str | None = None
@@ -119,7 +122,8 @@ class ZeusJob:
     strict: bool = False
     seed: int = 0
 
-    def __post_init__(self, peek: bool | None) -> None:
+    def __post_init__(self, peek: bool | None, notify: Callable[[Any], Any] | Sequence[Callable[[Any], Any]]) -> None:
+        object.__setattr__(self, "notify", notifiers(notify))
         if peek is not None:
             warnings.warn("ZeusJob(peek=...) has no effect any more: remove it.", DeprecationWarning, stacklevel=3)
         for name in ("finish_by", "start_within"):
@@ -148,6 +152,12 @@ class ZeusJob:
             remedy = 'name what the start goes by: start_signal="carbon" or "price"'
             raise bad("start_within", self.start_within, "says not what to wait for", remedy)
         return self
+
+    @property
+    def notifiers(self) -> tuple[Callable[[Any], Any], ...]:
+        """``notify`` of this object; empty for a job that was read from the log."""
+        found: tuple[Callable[[Any], Any], ...] = vars(self)["notify"]
+        return found
 
     @property
     def budgets(self) -> list[Budget]:
@@ -194,6 +204,16 @@ class ZeusJob:
         if (alias := _of_alias(spec.get("power_objective"))) is not None:  # in old rows and mapped dicts
             spec = {**spec, "power_objective": "energy", "max_slowdown": alias}
         return cls(**{name: _coerced(name, value) for name, value in spec.items()})
+
+
+def notifiers(given: Any) -> tuple[Callable[[Any], Any], ...]:
+    """One notifier or several, as a tuple. Raises JobSpecError for what is none."""
+    found = (given,) if callable(given) else tuple(given) if isinstance(given, list | tuple) else (given,)
+    for each in found:
+        if not callable(each) or isinstance(each, type):
+            remedy = "give notifiers of Airflow, such as SmtpNotifier(...), or callables that take a context"
+            raise bad("notify", each, "no notifier", remedy)
+    return found
 
 
 def _of_alias(objective: Any) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from airflow_provider_zeus.model.power_points import thinned
-from airflow_provider_zeus.model.trial import BATCH_SIZE, IMPORTED, Observation, PowerPoint, ProfileSample
+from airflow_provider_zeus.model.trial import BATCH_SIZE, IMPORTED, LIMIT, Observation, PowerPoint, ProfileSample
 
 MOST_TEXT = 1000  # characters of a text, such as the reason why a training ended
 MOST_RETURNED = 4096  # characters of the JSON that a training function returned
@@ -23,7 +23,7 @@ _TEXTS = {
     "price_source": 200,
     "g_co2e_source": 200,
 }
-_FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE, IMPORTED})
+_FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE, IMPORTED, LIMIT})
 
 
 def truncated(text: str, most: int = MOST_TEXT) -> str:

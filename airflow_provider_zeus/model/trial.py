@@ -191,6 +191,7 @@ class PowerPoint:
 
 BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
 IMPORTED = "imported"  # key of ``Observation.reasons``: which file another log brought the trial in, who and when
+LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
 TELL_STEPS = "use run.data_loader(data), or call run.step(samples) after each optimizer step"  # the remedy
 
 
@@ -241,7 +242,7 @@ class Observation:
     g_co2e_source: str | None = field(default=None, metadata=OMIT_EMPTY)
     g_co2e_at_once: float | None = field(default=None, metadata=OMIT_EMPTY)
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; IMPORTED -> from where
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; IMPORTED -> from where
 
     @property
     def bypassed(self) -> str | None:

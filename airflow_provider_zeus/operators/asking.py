@@ -66,7 +66,7 @@ def ask(
             error,
             request.job.default_batch_size,
         )
-        return None, AskAnswer(trial=_default_trial(request, error)), reopen
+        return None, AskAnswer(trial=default_trial(request, error)), reopen
 
 
 def log_remarks(
@@ -147,7 +147,7 @@ def drain_for_a_while(store: Store, port: VariablePort, job_id: str, state_dir: 
         log.warning("Costs of %s kept by earlier runs are not waited for any longer: %s.", visible(job_id), error)
 
 
-def _default_trial(request: AskRequest, error: StoreError) -> Trial:
+def default_trial(request: AskRequest, error: StoreError) -> Trial:
     """The trial of a run whose store could not be asked: the default batch size, and no number yet."""
     reason = str(error) if isinstance(error, UndefinedConnectionError) else "The store could not be asked."
     live = read_settings(within(AirflowVariables().get, SETTINGS_S), request.job_id, request.job.batch_sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -51,6 +51,7 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
     :param cwd: working directory, templated; default: the DAG file's folder.
     :param job_id_by: a mapped variable of ``env``, or ``"cwd"``, for one job for each of its values: the value ends the
         job's id. Default: all map indexes share one job.
+    :param notify: notifiers for the job's events, besides those of the job and of ``[zeus] notifiers``.
     :param zeus_conn_id: Connection of the trial log.
     """
 
@@ -68,12 +69,13 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
         cwd: str | None = None,
         inherit_env: bool | None = None,
         job_id_by: str | None = None,
+        notify: Sequence[Callable[[Any], Any]] = (),
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         job = job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
-        self.job = job.to_dict()
+        self.job, self.notify = job.to_dict(), (*job.notifiers, *notify)
         if not isinstance(inherit_env, bool | None):
             raise JobSpecError.of(
                 "ZeusCommandOperator.inherit_env", inherit_env, "none of these", "None, True or False"

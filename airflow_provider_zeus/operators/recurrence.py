@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
+from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.budget import WARN_AT, Allowance
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import RUN_TYPES
 from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
-from airflow_provider_zeus.operators.asking import ask
+from airflow_provider_zeus.operators.alerts import RunAlerts
+from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.deadline import finish_by_s
 from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
@@ -30,6 +32,7 @@ from airflow_provider_zeus.power.limits.gpu_lock import held_here
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
@@ -94,7 +97,7 @@ class Recurrence:
         request = ask_request(job, context, info, lease_s=config.lease_s, part=part, pinned_by=config.pinned_by)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
-        store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
+        store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
         if part is None:
             say_shared(asked)
         say_budgets(asked)
@@ -205,6 +208,33 @@ def ask_request(
         runs_left=None if job.expected_runs else runs_left(context),
         allowances=allowances(job),
     )
+
+
+def ask_watched(
+    request: AskRequest,
+    context: Mapping[str, Any],
+    conn_id: str,
+    config: ZeusConfig,
+    *,
+    overlap_possible: bool,
+    trains_here: bool = True,
+) -> tuple[Store | None, AskAnswer, Callable[[], Store]]:
+    """:func:`ask`, with looks for events at the decision and, where this task trains, at its end."""
+
+    def watch(trial: Trial, *, stored: bool, reopen: Callable[[], Store]) -> None:
+        looks = RunAlerts(context=context, trial=trial, stored=stored, reopen=reopen)
+        if config.enabled != OFF and trains_here:
+            looks.watch()
+        elif config.enabled != OFF:
+            looks.after_task(looks.at_the_decision)
+
+    try:
+        store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
+    except StoreError as error:  # of a strict job
+        watch(default_trial(request, error), stored=False, reopen=partial(open_store, conn_id, create=False))
+        raise
+    watch(asked.trial, stored=store is not None, reopen=reopen)
+    return store, asked, reopen
 
 
 def allowances(job: ZeusJob) -> list[Allowance]:

@@ -39,6 +39,7 @@ class ZeusTrainOperator(SaysCost, StartsLater, BaseOperator):
     :param op_kwargs: keyword arguments, templated.
     :param job_id_by: a mapped argument of the function, for one job for each of its values: the value ends the job's
         id. Its values are texts or numbers. Default: all map indexes share one job.
+    :param notify: notifiers for the job's events, besides those of the job and of ``[zeus] notifiers``.
     :param zeus_conn_id: Connection of the trial log.
     """
 
@@ -56,11 +57,13 @@ class ZeusTrainOperator(SaysCost, StartsLater, BaseOperator):
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
         job_id_by: str | None = None,
+        notify: Sequence[Callable[[Any], Any]] = (),
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.job = (job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)).to_dict()
+        job = job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
+        self.job, self.notify = job.to_dict(), (*job.notifiers, *notify)
         self.python_callable = check_function(python_callable)
         self.op_args = op_args or ()
         self.op_kwargs = op_kwargs or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -60,7 +60,8 @@ class ZeusTrial:
     ) -> None:
         if lease_s <= 0:
             raise JobSpecError.of("ZeusTrial.lease_s", lease_s, "not above 0", "86400 suits most trainings")
-        self._job = (job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)).to_dict()
+        job = job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
+        self._job, self._notify = job.to_dict(), job.notifiers
         self._task_id, self._lease_s, self._conn_id = task_id, lease_s, zeus_conn_id
         self._result_path, self._result_key, self._job_id_by = result_path, result_key, job_id_by
 
@@ -75,12 +76,14 @@ class ZeusTrial:
             lease_s=self._lease_s,
             result_path=self._result_path,
             job_id_by=self._job_id_by,
+            notify=self._notify,
             zeus_conn_id=self._conn_id,
         )
         self.teardown = ZeusTellOperator(
             task_id=get_unique_task_id(f"{self._task_id}_tell"),
             setup_task_id=self.setup.task_id,
             result_key=self._result_key,
+            notify=self._notify,
             zeus_conn_id=self._conn_id,
         )
         # Without it a run whose training failed would succeed: to Airflow such a teardown is the run's only leaf.
@@ -155,11 +158,12 @@ class ZeusAskOperator(StartsLater, BaseOperator):
         lease_s: float,
         result_path: str | None = None,
         job_id_by: str | None = None,
+        notify: Sequence[Callable[[Any], Any]] = (),
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.job = dict(job)
+        self.job, self.notify = dict(job), tuple(notify)
         self.lease_s = lease_s
         self.result_path = result_path
         self.zeus_conn_id = zeus_conn_id
@@ -217,10 +221,12 @@ class ZeusTellOperator(SaysCost, BaseOperator):
         *,
         setup_task_id: str,
         result_key: str = "zeus",
+        notify: Sequence[Callable[[Any], Any]] = (),
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.notify = tuple(notify)
         self.setup_task_id = setup_task_id
         self.result_key = result_key
         self.zeus_conn_id = zeus_conn_id

@@ -12,13 +12,15 @@ from typing import Any
 from airflow_provider_zeus.errors import BelowTargetError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.operators.asking import ask, log_remarks
+from airflow_provider_zeus.operators.alerts import RunAlerts
+from airflow_provider_zeus.operators.asking import log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
 from airflow_provider_zeus.operators.metrics import send_run
 from airflow_provider_zeus.operators.recurrence import (
     ask_request,
+    ask_watched,
     decision_xcom,
     plan_of,
     push,
@@ -66,7 +68,9 @@ def ask_for_plan(
     backfill = str(getattr(context["dag_run"].run_type, "value", "")) == "backfill"
     mapped = context["ti"].map_index not in (None, -1)
     overlap_possible = context["dag"].max_active_runs != 1 or backfill or mapped
-    store, asked, _ = ask(request, conn_id, config, overlap_possible=overlap_possible)
+    store, asked, _ = ask_watched(
+        request, context, conn_id, config, overlap_possible=overlap_possible, trains_here=False
+    )
     if part is None:
         say_shared(asked)
     say_budgets(asked)
@@ -149,6 +153,9 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
         except StoreError:
             return read_signal(signal, start_s, end_s, None)
 
+    if memory is None:
+        looks = RunAlerts(context=training.context, trial=first, stored=first.number > 0, reopen=reopen)
+        looks.after_task(looks.at_the_end)
     reporter = ResultReporter(
         None,
         AirflowVariables(),

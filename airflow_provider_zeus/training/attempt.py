@@ -17,6 +17,7 @@ from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
+    LIMIT,
     TELL_STEPS,
     Observation,
     PlannedAttempt,
@@ -67,7 +68,7 @@ class LiveAttempt:
         self.reached = False
         self.passes = 0  # passes over the data that have begun
         self.epochs_before = 0  # of the attempt before this one, which did not reach the target
-        self._device = device
+        self._device, self._limits = device, limits
         self._max_epochs = job.max_epochs or 1
         self._exhausted = f"max_epochs {self._max_epochs} done below the target"
         self._followed, self._clock = followed, clock
@@ -325,6 +326,8 @@ class LiveAttempt:
         )
         if self._bypassed:
             seen = replace(seen, reasons={**seen.reasons, BATCH_SIZE: self._bypassed})
+        if self._limits is not None and self._limits.why_not_set:
+            seen = replace(seen, reasons={**seen.reasons, LIMIT: self._limits.why_not_set})
         self.snapshot = self._without_epochs(seen) if self._resumed else seen
 
     def _why_bypassed(self) -> str | None:

@@ -3,11 +3,11 @@
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Request, Response  # noqa: TID253 - see above
 from fastapi.exceptions import RequestValidationError  # noqa: TID253
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.model.trial import Trial
@@ -18,6 +18,8 @@ from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.units import cost_text
 
 router = APIRouter(prefix="/api/dags/{dag_id}/settings")
+
+M = TypeVar("M", bound=BaseModel)
 
 LONGEST_BODY = 16 * 1024  # bytes
 _BODY = {
@@ -30,7 +32,7 @@ async def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
     """Live settings of a job of a DAG, and whether this user may change them."""
 
     def make() -> Controls:
-        trials, sharing = _job(dag_id, job_id)
+        trials, sharing = job_in(dag_id, job_id)
         return _controls(trials, may_edit=sharing <= auth.editable_dags(user))
 
     return await responses.answer(user, make)
@@ -39,10 +41,10 @@ async def settings(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
 @router.post("", dependencies=[auth.MAY_EDIT, auth.MAY_READ_RUNS, auth.FROM_OUR_PAGE], openapi_extra=_BODY)
 async def change(dag_id: str, request: Request, user: auth.GetUserDep) -> Response:
     """Pause or resume exploration, pin or unpin a batch size, measure the default. In force from the next run on."""
-    return await responses.answer(user, partial(_change, user, dag_id, await _read_body(request)))
+    return await responses.answer(user, partial(_change, user, dag_id, await read_body(request, SettingChange)))
 
 
-async def _read_body(request: Request) -> SettingChange:
+async def read_body(request: Request, kind: type[M]) -> M:
     """The requested change. FastAPI itself would read the body before it checks permissions.
 
     Raises HTTPException 413 where the body is too long, RequestValidationError (422) where it is not valid.
@@ -53,14 +55,14 @@ async def _read_body(request: Request) -> SettingChange:
         if len(body) > LONGEST_BODY:
             raise HTTPException(413, f"The body is longer than {LONGEST_BODY:,} bytes.")
     try:
-        return SettingChange.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([{**p, "loc": ("body", *p["loc"])} for p in problems]) from None
 
 
 def _change(user: BaseUser, dag_id: str, request: SettingChange) -> Controls:
-    trials, sharing = _job(dag_id, request.job_id)
+    trials, sharing = job_in(dag_id, request.job_id)
     if not sharing <= auth.editable_dags(user):
         raise HTTPException(403, "Another DAG, which you may not change, shares this job.")
     current = _controls(trials, may_edit=True)
@@ -81,7 +83,7 @@ def _change(user: BaseUser, dag_id: str, request: SettingChange) -> Controls:
     return _controls(trials, may_edit=True)
 
 
-def _job(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
+def job_in(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
     """The newest trials of a job in a DAG, and all DAGs that share the job. Raises HTTPException 404."""
     store = reading.open_log()
     trials = [t for t in store.latest(last=overview_state.NEWEST) if t.job_id == job_id] if store else []

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_zeus.plugin.api import (
     action_routes,
+    alert_routes,
     assets,
     compare_routes,
     dag_routes,
@@ -70,5 +71,6 @@ async def static(tag: str, name: str, request: Request) -> Response:
     return Response(asset.plain, media_type=asset.media_type, headers=headers)
 
 
-for routes in (overview_routes, months_routes, action_routes, dag_routes, run_routes, compare_routes):
+_ALL = (overview_routes, months_routes, action_routes, alert_routes, dag_routes, run_routes, compare_routes)
+for routes in _ALL:
     app.include_router(routes.router)

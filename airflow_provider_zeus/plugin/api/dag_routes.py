@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: 
 
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.plugin.api import auth, reading, responses
+from airflow_provider_zeus.plugin.api import alert_routes, auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.text import run_notes, words
 from airflow_provider_zeus.plugin.text.budget_text import budget_answers
@@ -105,6 +105,8 @@ def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagA
     newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
     answer.remarks = [remark.text for remark in job_remarks.remarks(newest, reader=dag_id)]
     answer.remarks += _renamed(user, store, newest)
+    may_edit = {t.origin.dag_id for t in newest} <= auth.editable_dags(user)
+    answer.alerts = alert_routes.of_job(job_id, dag_id, may_edit=may_edit)
     pending, live = reading.pending(trials), store.settings(job_id)
     job = job_of(trials, live)
     if job.budget:

@@ -50,11 +50,15 @@ def change(job_id: str, changes: Mapping[str, Any], *, dag_id: str, by: str) -> 
     Raises StoreError: the Variable holds no JSON object, or does not keep the change. A failure of the audit log is
     only logged.
     """
+    audit(job_id, write_settings(AirflowVariables(), job_id, changes, by=by)["what"], dag_id=dag_id, by=by)
+
+
+def audit(job_id: str, what: str, *, dag_id: str, by: str) -> None:
+    """Add a line to Airflow's audit log. A failure is only logged."""
     from airflow_provider_zeus.airflow_compat import Log, create_session
 
-    extra = {"job_id": job_id, "what": write_settings(AirflowVariables(), job_id, changes, by=by)["what"]}
     try:
         with create_session() as session:
-            session.add(Log(EVENT, owner=by, dag_id=dag_id, extra=json.dumps(extra)))
+            session.add(Log(EVENT, owner=by, dag_id=dag_id, extra=json.dumps({"job_id": job_id, "what": what})))
     except Exception:
         log.exception("A change of the live settings of %r is missing in the audit log.", job_id)

@@ -64,7 +64,7 @@ export function controls(dag, job, changed = () => {}) {
   }
 }
 
-function button(text, pressed) {
+export function button(text, pressed) {
   const made = element("button", text, { type: "button" });
   made.addEventListener("click", pressed);
   return made;

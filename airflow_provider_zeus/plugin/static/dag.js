@@ -6,6 +6,7 @@ import {
 } from "./ui.js";
 import { chartBlock } from "./charts.js";
 import { settingsBlock } from "./actions.js";
+import { showAlerts } from "./alerts.js";
 import { showWhatIf } from "./dag_whatif.js";
 import { sortable } from "./sort.js";
 
@@ -27,6 +28,7 @@ export async function show() {
 function fill(content, answer) {
   content.replaceChildren(template("dag-view"));
   byId("budgets").replaceChildren(...answer.budgets.map(answerBlock));
+  showAlerts(byId("alerts"), answer.alerts, answer.job_id);
   showList(byId("facts"), answer.facts);
   showList(byId("settings"), answer.settings.map((text) => `Live setting: ${text}`));
   byId("settings").after(settingsBlock(dagId, answer.job_id));

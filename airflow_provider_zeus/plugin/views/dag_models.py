@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
+from airflow_provider_zeus.plugin.views.alerts_models import Alerts
 from airflow_provider_zeus.plugin.views.models import Answer, Chart, RunRow, Short, Source, Table, Tile, Total, Verdict
 
 
@@ -18,6 +19,7 @@ class DagAnswer(BaseModel):
     facts: list[str] = []
     settings: list[str] = []  # live settings in force
     remarks: list[Short] = []  # two jobs under one id, a new target, a new device: in sentences
+    alerts: Alerts = Alerts()
     budgets: list[Answer] = []
     rows: list[RunRow] = []  # newest first
     more: bool = False  # older runs were left out

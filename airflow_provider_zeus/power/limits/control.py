@@ -32,6 +32,7 @@ class LimitControl:
 
     found_w: float | None = None
     can_set = False
+    why_not_set = ""  # why a limit that was to be set is not in force; empty: all were
 
     def __init__(
         self, device: Device, state_dir: str | os.PathLike[str], *, found_earlier_w: tuple[float, float] | None = None
@@ -60,6 +61,7 @@ class LimitControl:
         self.found_w = present_w
         self._ours_w: tuple[float, ...] = () if present_w is None else (present_w,)
         self.can_set = present_w is not None and self.device.limit_range() is not None
+        self.why_not_set = self.device.missing.get("helper", "")
         return self
 
     def __exit__(
@@ -97,9 +99,11 @@ class LimitControl:
         if present_w is None:
             why = self.device.missing.get("limit_w", "")
             log.warning("Power limits are not set from here on: the present limit cannot be read. %s", why)
+            self.why_not_set = f"the present limit cannot be read. {why}".rstrip()
             self.can_set = False  # the guardian stays: the limit must still be given back
             return False
         if not self._is_ours(present_w):
+            self.why_not_set = f"another process set it to {present_w:g} W"
             self.can_set = False
             self._release()
             return False
@@ -139,6 +143,7 @@ class LimitControl:
                 self._ours_w = (limit_w,)
             except (DeviceError, OSError) as error:
                 log.warning("Power limits are not set from here on; the training continues. %s", error)
+                self.why_not_set = str(error)
                 self.can_set = False
                 self._give_back()
 

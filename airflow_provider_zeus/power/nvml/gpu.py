@@ -87,7 +87,7 @@ class NvmlDevice(BaseDevice):
             try:
                 self._helper_description, self._helper = helper_at(power_socket, [self.uuid])
             except DeviceError as error:
-                self._why_no_limits = str(error)
+                self._why_no_limits = self.missing["helper"] = str(error)
                 self._warn_once("limit_range", f"Power limits are not set: {error}.")
         if self._why_no_limits:
             self.missing["limit_range"] = self._why_no_limits

@@ -365,3 +365,18 @@ def test_importing_a_job_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_notifiers_stay_with_the_job_object_and_out_of_the_log() -> None:
+    job = ZeusJob(**GOOD, notify=print)
+    assert job.notifiers == (print,)
+    assert replace(job, eta=0.25).notifiers == (print,)
+    assert job == ZeusJob(**GOOD)
+    assert "notify" not in job.to_dict()
+    assert ZeusJob.from_dict(job.to_dict()).notifiers == ()
+    assert ZeusJob(**GOOD, notify=[print, repr]).notifiers == (print, repr)
+
+
+@pytest.mark.parametrize("wrong", ["smtp", [1], print.__class__, None])
+def test_what_is_no_notifier_is_refused(wrong: Any) -> None:
+    assert "no notifier" in refused(notify=wrong)

@@ -95,6 +95,7 @@ def test_a_refusal_is_one_line_and_the_training_goes_on(
         assert control.can_set
         assert [control.set_w(w) for w in (200.0, 150.0)] == [False, False]
         assert not control.can_set
+        assert "may not set it" in control.why_not_set
         assert guardians() == []
     assert [r.levelno for r in caplog.records] == [logging.WARNING]
     assert "may not set it" in caplog.text
@@ -118,8 +119,10 @@ def test_a_limit_set_by_an_admin_is_left_alone_at_once(
     with LimitControl(gpu, tmp_path) as control:
         control.set_w(150.0)
         gpu.set_limit_w(180.0)
+        assert control.why_not_set == ""
         assert not control.set_w(125.0)
         assert not control.can_set
+        assert control.why_not_set == "another process set it to 180 W"
         assert guardians() == []
     assert gpu.limit_w() == 180.0
     assert len(caplog.records) == 1

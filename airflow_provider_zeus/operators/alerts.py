@@ -1,0 +1,143 @@
+"""Events of a job after each of its runs: kept on its page, and handed to its notifiers. No training waits for it.
+
+A look at the job takes place once Airflow has the task's state and value, as callback of the task: it adds nothing to
+the task's time, and what raises or hangs changes no state. What a decision shows already, a deadline at risk or a
+store that is away, is sent by a thread while the run trains.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports import alerts
+from airflow_provider_zeus.reports.alert_book import AlertBook, Record
+from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, MOST, NEWEST, STORE, Event
+from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.store.alerts import change_book, claimed
+from airflow_provider_zeus.store.base import Store, VariablePort
+from airflow_provider_zeus.store.patience import bounded
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+LOOK_S = 12.0  # limit of a look, sending included; Airflow ends a task's process 20 s after its state
+SEND_S = 5.0  # limit of one notifier
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAlerts:
+    """The looks of one run.
+
+    :param reopen: opens the trial log, or raises StoreError.
+    :param stored: whether the log was asked for the run's batch size.
+    :param trial: of the run.
+    """
+
+    context: Mapping[str, Any]
+    trial: Trial
+    stored: bool
+    reopen: Callable[[], Store]
+
+    def watch(self) -> None:
+        """Look at the decision now, beside the training, and at the job when the task has ended. Raises nothing."""
+        self.after_task(self.at_the_end)
+        if self._concern and self.decided():
+            call = copy_context().run
+            try:
+                threading.Thread(target=call, args=(self.at_the_decision,), name="zeus-alerts", daemon=True).start()
+            except RuntimeError:  # the look at the end sends it
+                log.debug("Zeus could not start a thread for its events.", exc_info=True)
+
+    @property
+    def _concern(self) -> bool:
+        """Whether runs of this type are looked at: those that teach."""
+        return self.trial.origin.run_type in self.trial.job.learn_from
+
+    def after_task(self, look: Callable[[], None]) -> None:
+        """Let the task look when Airflow has its state: success, or failure without a further try."""
+        task = self.context["task"]
+        if not self._concern:
+            return
+        for name in ("on_success_callback", "on_failure_callback"):
+            given = getattr(task, name, None) or ()
+            others = [*given] if isinstance(given, Sequence) else [given]
+            setattr(task, name, [*others, lambda context: look()])
+
+    def decided(self) -> list[Event]:
+        """What the decision shows."""
+        found = [alerts.deadline_at_risk(self.trial)]
+        if not self.stored:
+            found.append(alerts.store_away(self.trial.job))
+        return [event for event in found if event is not None]
+
+    def at_the_decision(self) -> None:
+        """Keep and send what the decision shows. Raises nothing."""
+        self._look(lambda: (self.decided(), (DEADLINE,) if self.stored else (DEADLINE, STORE)))
+
+    def at_the_end(self) -> None:
+        """Keep and send what the job's log shows. Raises nothing."""
+        self._look(self._shown_by_the_log)
+
+    def _look(self, found: Callable[[], tuple[list[Event], Collection[str]]]) -> None:
+        try:
+            bounded(lambda: self._keep_and_send(*found()), LOOK_S)
+        except Exception:
+            log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
+
+    def _shown_by_the_log(self) -> tuple[list[Event], Collection[str]]:
+        """The events that hold, and the kinds that were looked at."""
+        own, job_id = self.trial, self.trial.job_id
+        away = alerts.store_away(own.job)
+        try:
+            with closing(self.reopen()) as store:
+                trials = store.trials(job_id, last=MOST if own.job.budget else NEWEST)
+                where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
+                profiles = [] if where is None else store.profile(job_id, where, own.job.job_version)
+        except StoreError:
+            return [away], (STORE,)
+        prices = Prices(**read(of_airflow))
+        found = alerts.events(trials, profiles=profiles, prices=prices, now_s=time.time())
+        return (found if self.stored else [*found, away]), KINDS
+
+    def _keep_and_send(self, events: Sequence[Event], kinds: Collection[str]) -> None:
+        port, origin, now_s = AirflowVariables(), self.trial.origin, time.time()
+
+        def turned(book: AlertBook) -> AlertBook:
+            return book.turned(events, dag_id=origin.dag_id, run_id=origin.run_id, now_s=now_s, kinds=kinds)
+
+        try:
+            book = change_book(port, self.trial.job_id, turned)
+        except StoreError as error:
+            log.warning("Zeus cannot keep its events and sends those of this run: %s", error)
+            book = turned(AlertBook())
+        try:
+            notifiers = notifiers_of(getattr(self.context["task"], "notify", ()))
+        except JobSpecError as error:
+            log.warning("Zeus sends no event: %s", error)
+            notifiers = []
+        for record in book.due([named.name for named in notifiers]) if notifiers else []:
+            self._send(port, record, [named for named in notifiers if named.name not in record.sent_to])
+
+    def _send(self, port: VariablePort, record: Record, notifiers: Sequence[Named]) -> None:
+        """Hand an event to notifiers, and note which took it."""
+        job_id = self.trial.job_id
+        with suppress(StoreError), closing(self.reopen()) as store:  # without the log no other task can be asked
+            if not claimed(store, job_id, record):
+                return
+        problems = {n.name: why for n in notifiers if (why := send(n, self.context, record, job_id, SEND_S))}
+        taken = [named.name for named in notifiers if named.name not in problems]
+        try:
+            change_book(port, job_id, lambda b: b.noted(record.name, taken, "; ".join(problems.values()), time.time()))
+        except StoreError as error:
+            log.warning("Zeus could not note that an event was sent: %s", error)

@@ -1,0 +1,69 @@
+"""The events of a job: from its book to the tab of a DAG. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow_provider_zeus.plugin.views.alerts_models import AlertRow, Alerts, SilencedKind
+from airflow_provider_zeus.reports.alert_book import AlertBook, Record
+from airflow_provider_zeus.reports.alerts import BUDGET, DEADLINE, DRIFTED, FAILING, LIMITS, LOST, NO_DATA, STORE
+
+NAMES = {
+    FAILING: "Failing",
+    DRIFTED: "Drifted",
+    LOST: "Lost",
+    BUDGET: "Budget",
+    LIMITS: "Limit not set",
+    STORE: "Store away",
+    DEADLINE: "Deadline at risk",
+    NO_DATA: "No data",
+}
+
+
+def alerts_of(book: AlertBook, dag_id: str, *, may_edit: bool) -> Alerts:
+    """The open events and the past ones, newest first. Those that runs of another DAG showed are left out."""
+    rows = [(r, _row(r, book)) for r in reversed(book.records) if r.dag_id == dag_id]
+    return Alerts(
+        open=[row for record, row in rows if record.ended_s is None],
+        past=[row for record, row in rows if record.ended_s is not None],
+        silenced=[
+            SilencedKind(kind=kind, text=f"{NAMES.get(kind, kind)}: silenced by {s.by} on {_time(s.at_s)}.")
+            for kind, s in book.silenced.items()
+        ],
+        may_edit=may_edit,
+    )
+
+
+def _row(record: Record, book: AlertBook) -> AlertRow:
+    until = "" if record.ended_s is None else f" until {_time(record.ended_s)}"
+    silenced = record.kind in book.silenced
+    return AlertRow(
+        kind=record.kind,
+        name=NAMES.get(record.kind, record.kind),
+        sentence=record.sentence,
+        remedy=record.remedy,
+        run_id=record.run_id,
+        when=f"{'since' if record.ended_s is None else 'from'} {_time(record.began_s)}{until}",
+        sent=_sent(record, silenced=silenced),
+        not_sent=not record.sent_to and not silenced,
+        silenced=silenced,
+    )
+
+
+def _sent(record: Record, *, silenced: bool) -> str:
+    if record.sent_to and record.sent_s is not None:
+        others = f" Not sent: {record.not_sent}." if record.not_sent else ""
+        return f"Sent to {', '.join(record.sent_to)} on {_time(record.sent_s)}.{others}"
+    if silenced:
+        return "Not sent: silenced."
+    if record.not_sent:
+        again = " The next run tries again." if record.ended_s is None else ""
+        return f"Not sent: {record.not_sent}.{again}"
+    return "Not sent: neither [zeus] notifiers nor ZeusJob(notify=...) names a notifier, or none was reached yet."
+
+
+def _time(time_s: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M} UTC"
+    except (ValueError, OverflowError, OSError):  # a person wrote the Variable
+        return "an unknown time"

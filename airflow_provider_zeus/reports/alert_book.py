@@ -1,0 +1,130 @@
+"""What is kept of a job's events: open ones and a history, who took them, and what is silenced. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from airflow_provider_zeus.model.size_bounds import truncated
+from airflow_provider_zeus.model.wire import OMIT_EMPTY, decode, encode, parse
+from airflow_provider_zeus.reports.alerts import Event
+
+MOST = 50  # records kept: those that are open, and the newest others
+_MOST_NAME, _MOST_SENTENCE = 200, 600  # characters
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One event from its begin to its end. Times are seconds since the epoch; ``ended_s`` None: it is open."""
+
+    kind: str
+    name: str
+    since: int | None = None
+    sentence: str
+    remedy: str
+    figures: Mapping[str, Any] = field(default_factory=dict, metadata=OMIT_EMPTY)
+    dag_id: str
+    run_id: str  # in which it was seen first
+    began_s: float
+    ended_s: float | None = None
+    sent_to: Sequence[str] = field(default=(), metadata=OMIT_EMPTY)  # names of the notifiers that took it
+    sent_s: float | None = None
+    tries: int = 0  # to send it
+    not_sent: str = field(default="", metadata=OMIT_EMPTY)  # why some notifier, or all, did not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """Who silenced a kind of event, and when."""
+
+    by: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertBook:
+    """Records of one job, oldest first, and its silenced kinds of event."""
+
+    records: Sequence[Record] = ()
+    silenced: Mapping[str, Silence] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Self:
+        """Read a book; an empty one where there is no text. Raises ValueError for what is none."""
+        return decode(cls, parse(text, _SCHEMA), newer=True) if text and text.strip() else cls()
+
+    def to_json(self) -> str:
+        """The book as text."""
+        return json.dumps({"v": _SCHEMA, **encode(self)})
+
+    @property
+    def open(self) -> list[Record]:
+        """The events that hold."""
+        return [r for r in self.records if r.ended_s is None]
+
+    def turned(
+        self, events: Sequence[Event], *, dag_id: str, run_id: str, now_s: float, kinds: Collection[str]
+    ) -> Self:
+        """The book after a look at the job: new events are open, those that no longer hold have ended.
+
+        An event that is open stays the same one; its sentence becomes the newest.
+
+        :param kinds: that were looked at; events of other kinds stay as they are.
+        """
+        now = {event.name[:_MOST_NAME]: event for event in events}
+        records = [self._looked_at(r, now.get(r.name), now_s) if r.kind in kinds else r for r in self.records]
+        known = {r.name for r in records if r.ended_s is None}
+        records += [_begun(e, dag_id, run_id, now_s) for name, e in now.items() if name not in known]
+        ended = [r for r in records if r.ended_s is not None]
+        gone = ended[: max(len(records) - MOST, 0)]
+        return replace(self, records=tuple(r for r in records if r not in gone))
+
+    @staticmethod
+    def _looked_at(record: Record, event: Event | None, now_s: float) -> Record:
+        if record.ended_s is not None:
+            return record
+        if event is None:
+            return replace(record, ended_s=now_s)
+        return replace(record, sentence=truncated(event.sentence, _MOST_SENTENCE), figures=dict(event.figures))
+
+    def due(self, notifiers: Collection[str]) -> list[Record]:
+        """Open events that one of these notifiers has not taken yet, without silenced kinds."""
+        return [r for r in self.open if r.kind not in self.silenced and not set(notifiers) <= {*r.sent_to}]
+
+    def noted(self, name: str, taken_by: Collection[str], not_sent: str, now_s: float) -> Self:
+        """The book after an attempt to send an open event.
+
+        :param taken_by: the notifiers that took it now.
+        :param not_sent: why others did not; empty: all took it.
+        """
+
+        def note(r: Record) -> Record:
+            taken = tuple(dict.fromkeys((*r.sent_to, *taken_by)))
+            sent_s = now_s if taken_by else r.sent_s
+            return replace(r, sent_to=taken, sent_s=sent_s, not_sent=not_sent, tries=r.tries + 1)
+
+        return replace(
+            self, records=tuple(note(r) if r.name == name and r.ended_s is None else r for r in self.records)
+        )
+
+    def with_silence(self, kind: str, silence: Silence | None) -> Self:
+        """The book with a kind of event silenced, or (None) heard again."""
+        others = {k: s for k, s in self.silenced.items() if k != kind}
+        return replace(self, silenced=others if silence is None else {**others, kind: silence})
+
+
+def _begun(event: Event, dag_id: str, run_id: str, now_s: float) -> Record:
+    return Record(
+        kind=event.kind,
+        name=event.name[:_MOST_NAME],
+        since=event.since,
+        sentence=truncated(event.sentence, _MOST_SENTENCE),
+        remedy=event.remedy,
+        figures=dict(event.figures),
+        dag_id=dag_id,
+        run_id=run_id,
+        began_s=now_s,
+    )

@@ -1,0 +1,242 @@
+"""What somebody should hear of a job outside the page: the events that hold now, from its newest trials. Pure.
+
+An event has figures with their units, says which trial showed it first, and names a remedy. Runs whose type does not
+teach (``learn_from``), such as backfills, are no events; what they spend counts for the budgets.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import takewhile
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.size_bounds import truncated
+from airflow_provider_zeus.model.trial import LIMIT, ProfileSample, State, Trial
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports.baseline import Baseline
+from airflow_provider_zeus.reports.budget_figures import budget_figures
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.runs import recurrences
+from airflow_provider_zeus.reports.slice_epochs import run_id
+from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.units import costs_as, time_text
+
+FAILING, DRIFTED, LOST, BUDGET, LIMITS = "failing", "drifted", "lost", "budget", "limit not set"
+STORE, DEADLINE, NO_DATA = "store away", "deadline at risk", "no data"
+KINDS = (FAILING, DRIFTED, LOST, BUDGET, LIMITS, STORE, DEADLINE, NO_DATA)
+
+NEWEST = 300  # trials that the events are read from, but
+MOST = 1000  # those of the budgets
+LOST_RUNS = 10  # newest runs whose sum is compared with the default
+DRIFT_RUNS = 6  # runs after which a change of the data is no news any more
+_MOST_REASON = 200  # characters of a text from a training
+
+Run = Sequence[Trial]  # the trials of one scheduled run, by number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One condition that holds. ``name`` is the same while it lasts: the kind, for a budget with share and period."""
+
+    kind: str
+    name: str
+    since: int | None = None  # trial that showed it first; None: none did
+    sentence: str
+    remedy: str
+    figures: Mapping[str, float | str] = field(default_factory=dict)  # of the sentence, with their units in the names
+
+
+def events(
+    trials: Sequence[Trial], *, profiles: Sequence[ProfileSample] = (), prices: Prices, now_s: float
+) -> list[Event]:
+    """The events that hold now, but those of the store, which only the run itself knows.
+
+    :param trials: the newest of one job, by number; where it has budgets, all of their periods.
+    :param profiles: samples of its device.
+    :param now_s: seconds since the epoch.
+    """
+    if not trials:
+        return []
+    job = trials[-1].job
+    teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
+    ended = runs_that_ended(teaching)
+    log = as_dataset(trials[-NEWEST:], job).of_target()
+    found = [_failing(ended), _no_data(ended), _limit(ended), _drifted(log, ended), _lost(log, profiles, prices)]
+    found.append(deadline_at_risk(teaching[-1]) if teaching else None)
+    return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
+
+
+def runs_that_ended(trials: Sequence[Trial]) -> list[Run]:
+    """The trials by scheduled run, oldest run first; a run with an open trial is left out."""
+    runs: dict[tuple[str, ...], list[Trial]] = {}
+    for trial in trials:
+        runs.setdefault(run_id(trial), []).append(trial)
+    return [run for run in runs.values() if all(t.state is not State.RUNNING for t in run)]
+
+
+def store_away(job: ZeusJob) -> Event:
+    """The event of a run that could not ask the trial log, or not read it at its end."""
+    without = "a run of this job fails, as it is strict" if job.strict else "a run trains at the default batch size "
+    size = "" if job.strict else f"{job.default_batch_size}, and what it cost is kept and stored later"
+    return Event(
+        kind=STORE,
+        name=STORE,
+        sentence=f"The trial log could not be reached. Without it {without}{size}.",
+        remedy="airflow zeus doctor says why; the log of the task has the error (docs/store.md).",
+    )
+
+
+def deadline_at_risk(trial: Trial) -> Event | None:
+    """Whether a run is expected to miss its deadline, or did. ``trial``: its newest."""
+    known = trial.planned.in_time
+    if known is None or known.finish_by_s is None:
+        return None
+    due = f"{datetime.fromtimestamp(known.finish_by_s, UTC):%Y-%m-%d %H:%M} UTC"
+    figures = {"finish_by_s": known.finish_by_s}
+    if trial.state is not State.RUNNING:
+        late_s = (trial.closed_at or 0.0) - known.finish_by_s
+        if late_s <= 0:
+            return None
+        text = f"The run of trial {trial.number} ended {time_text(late_s)} after its deadline, {due}."
+        figures["late_s"] = late_s
+    elif known.time_95_s is not None and trial.opened_at + known.time_95_s > known.finish_by_s:
+        most = time_text(known.time_95_s)
+        text = f"The run of trial {trial.number} may miss its deadline, {due}: 95 % of such runs take at most {most}."
+        figures["time_95_s"] = known.time_95_s
+    elif known.hurry:
+        text = f"The run of trial {trial.number} may miss its deadline, {due}: no known batch size ends in time."
+    else:
+        return None
+    remedy = "Start it earlier, move ZeusJob.finish_by, or lower max_epochs (docs/in-time.md)."
+    return _event(DEADLINE, trial, text, remedy, figures)
+
+
+def _failing(ended: Sequence[Run]) -> Event | None:
+    failed = _newest(ended, lambda run: run[-1].state.died)
+    if not failed:
+        return None
+    last, first = failed[0][-1], failed[-1][0]
+    which = "The newest run" if len(failed) == 1 else f"Each of the newest {len(failed)} runs"
+    text = f"{which} left no model{_since(first, failed)}{_because(last.reason)}."
+    remedy = "See the log of the task; the tab of the run has what each attempt cost."
+    return _event(FAILING, first, text, remedy, {"runs": len(failed)})
+
+
+def _no_data(ended: Sequence[Run]) -> Event | None:
+    empty = _newest(ended, lambda run: run[-1].state is State.NO_DATA)
+    if not empty:
+        return None
+    first = empty[-1][0]
+    which = "The newest run" if len(empty) == 1 else f"Each of the newest {len(empty)} runs"
+    text = f"{which} had no data{_since(first, empty)}: no batch came, and nothing was trained."
+    return _event(NO_DATA, first, text, "See whether the data of this slice have come.", {"runs": len(empty)})
+
+
+def _limit(ended: Sequence[Run]) -> Event | None:
+    unset = _newest(ended, lambda run: LIMIT in run[-1].observation.reasons)
+    if not unset:
+        return None
+    last, first = unset[0][-1].observation, unset[-1][0]
+    at = "" if last.power_limit_w is None else f" The newest one ended at {last.power_limit_w:,.0f} W."
+    which = "the newest run" if len(unset) == 1 else f"each of the newest {len(unset)} runs"
+    why = _because(last.reasons[LIMIT])
+    text = f"A power limit could not be set in {which}{_since(first, unset)}{why}.{at}"
+    figures: dict[str, float | str] = {"runs": len(unset)}
+    if last.power_limit_w is not None:
+        figures["limit_w"] = last.power_limit_w
+    remedy = "airflow zeus doctor says what is missing (docs/power.md)."
+    return _event(LIMITS, first, text, remedy, figures)
+
+
+def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
+    changes = log.belief().changes if len(ended) >= 3 else ()  # nothing is surprising before
+    if not changes or len([run for run in ended if run[-1].number >= changes[-1].since]) > DRIFT_RUNS:
+        return None
+    since, more = changes[-1].since, "more" if changes[-1].jump >= 0 else "fewer"
+    text = f"The data changed at trial {since}: runs need {more} epochs than the earlier ones showed."
+    remedy = "Nothing has to be done: older runs count less from here on. See whether the data are as expected."
+    return Event(kind=DRIFTED, name=DRIFTED, since=since, sentence=text, remedy=remedy)
+
+
+def _lost(log: Dataset, profiles: Sequence[ProfileSample], prices: Prices) -> Event | None:
+    """The loss of the newest runs: in money where that is known, else in the cost of the job."""
+    runs = recurrences(log)[0][-LOST_RUNS:]
+    if len(runs) < LOST_RUNS:
+        return None
+    base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(0))
+    first = runs[0].trials[0]
+    prices = prices.at_the_time([t.observation for run in runs for t in run.trials])
+    per_j, per_s = prices.per_j_and_s(log.where[1] if log.where else 1)
+    if prices.priced and per_j >= 0 and per_j + per_s > 0:
+        paid = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s)
+        return _loss(first, paid.saved, prices.currency, lambda v: f"{v:,.2f} {prices.currency}".strip())
+    weights = Weights.of(log.job, log.device)
+    unit = "s" if weights.time_alone else "J"
+    return _loss(first, base.compare(runs, weights, unit).saved, unit, costs_as(unit))
+
+
+def _loss(first: Trial, saved: Estimate, unit: str, amount: Callable[[float], str]) -> Event | None:
+    """A loss, where the whole interval of what was saved lies below 0."""
+    if saved.value is None or saved.low is None or saved.high is None or saved.high >= 0:
+        return None
+    lost, least, most = -saved.value, -saved.high, -saved.low
+    text = (
+        f"The newest {LOST_RUNS} runs cost {amount(lost)} more than the default batch size at full power would have "
+        f"(90 % interval {amount(least)} to {amount(most)})."
+    )
+    remedy = "Pause exploration or pin the default on the tab Zeus cost; see there what was tried, and why."
+    figures: dict[str, float | str] = {"runs": LOST_RUNS, "lost": lost, "low": least, "high": most, "unit": unit}
+    return _event(LOST, first, text, remedy, figures)
+
+
+def _budgets(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float) -> list[Event]:
+    """An event for each budget of which 80 % or more are spent; another one at 100 %."""
+    found = []
+    for budget in job.budgets:
+        allowance = prices.allowance(budget, now_s)
+        known = allowance if isinstance(allowance, str) else budget_figures(trials, allowance, now_s)
+        if isinstance(known, str) or not known.passed:
+            continue
+        passed, spent = known.passed[-1], known.use.spent
+        begin, end = (datetime.fromtimestamp(s, UTC) for s in (known.use.allowance.begin_s, known.use.allowance.end_s))
+        share = spent / budget.amount
+        text = (
+            f"{budget.amount_text(spent)} of the budget {budget.text} are spent ({share:.0%}), since trial "
+            f"{passed.trial.number} more than {passed.share:.0%}; a new period begins on {end:%Y-%m-%d} (UTC)."
+        )
+        stops = job.on_budget == "incumbent" and passed.share >= 1
+        remedy = "No other batch size is tried until then." if stops else "No run is refused for it: raise or split it."
+        found.append(
+            Event(
+                kind=BUDGET,
+                name=f"{BUDGET} {budget.text} {passed.share:.0%} {begin:%Y-%m-%d}",
+                since=passed.trial.number,
+                sentence=text,
+                remedy=f"{remedy} See docs/budget.md.",
+                figures={"spent": spent, "amount": budget.amount, "unit": budget.unit, "share": share},
+            )
+        )
+    return found
+
+
+def _newest(ended: Sequence[Run], holds: Callable[[Run], bool]) -> list[Run]:
+    """The newest runs in a row of which it holds, newest first."""
+    return list(takewhile(holds, reversed(ended)))
+
+
+def _since(first: Trial, runs: Sequence[Run]) -> str:
+    return f" (trial {first.number})" if len(runs) == 1 else f", since trial {first.number}"
+
+
+def _because(reason: str | None) -> str:
+    return f": {visible(truncated(reason, _MOST_REASON)).rstrip('. ')}" if reason else ""
+
+
+def _event(kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str]) -> Event:
+    return Event(kind=kind, name=kind, since=first.number, sentence=text, remedy=remedy, figures=figures)

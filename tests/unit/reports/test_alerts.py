@@ -1,0 +1,159 @@
+"""Which events hold, by logs with and without each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from airflow_provider_zeus.model.deadline import InTime
+from airflow_provider_zeus.model.trial import LIMIT, ProfileSample, State, Trial
+from airflow_provider_zeus.reports import alerts
+from airflow_provider_zeus.reports.alerts import Event, events
+from airflow_provider_zeus.signals.prices import Prices
+from tests.strategies import REPRODUCIBLE, jobs_and_logs
+from tests.unit.optimizer.world import World, job_of
+from tests.unit.plugin.kit import JOB, trial
+
+NOW_S = 100_000.0
+FREE = Prices()
+
+
+def held(trials: list[Trial], prices: Prices = FREE, **more: Any) -> dict[str, Event]:
+    return {event.kind: event for event in events(trials, prices=prices, now_s=NOW_S, **more)}
+
+
+def test_an_uneventful_log_shows_nothing() -> None:
+    assert events([], prices=FREE, now_s=NOW_S) == []
+    assert held([trial(n, f"r{n}") for n in range(1, 5)]) == {}
+
+
+def test_failing_counts_the_newest_runs_and_quotes_the_error() -> None:
+    log = [trial(1, "r1"), trial(2, "r2", state=State.FAILED), trial(3, "r3", state=State.FAILED, reason="no\nspace.")]
+    event = held(log)[alerts.FAILING]
+    assert event.sentence == r"Each of the newest 2 runs left no model, since trial 2: no\nspace."
+    assert (event.since, event.figures) == (2, {"runs": 2})
+    assert held([*log, trial(4, "r4")]) == {}, "it has ended"
+
+
+def test_a_run_that_is_open_or_does_not_teach_is_no_failure() -> None:
+    failed = trial(2, "r2", state=State.FAILED)
+    assert held([trial(1, "r1"), failed, trial(3, "r2", state=State.RUNNING)]) == {}, "it is tried again"
+    assert held([trial(1, "r1"), trial(2, "r2", state=State.FAILED, run_type="backfill")]) == {}
+
+
+def test_no_data() -> None:
+    event = held([trial(1, "r1"), trial(2, "r2", state=State.NO_DATA)])[alerts.NO_DATA]
+    assert event.sentence == "The newest run had no data (trial 2): no batch came, and nothing was trained."
+
+
+def test_a_limit_that_could_not_be_set() -> None:
+    event = held([trial(1, "r1"), trial(2, "r2", reasons={LIMIT: "no permission."})])[alerts.LIMITS]
+    assert event.sentence == (
+        "A power limit could not be set in the newest run (trial 2): no permission. The newest one ended at 200 W."
+    )
+    assert event.figures == {"runs": 1, "limit_w": 200.0}
+
+
+@pytest.mark.parametrize(
+    ("state", "closed_at", "known", "expected"),
+    [
+        (State.RUNNING, None, InTime(finish_by_s=3600.0, time_95_s=3000.0), "95 % of such runs take at most 50 min"),
+        (State.RUNNING, None, InTime(finish_by_s=3600.0, hurry=True), "no known batch size ends in time"),
+        (State.RUNNING, None, InTime(finish_by_s=3600.0, time_95_s=2000.0), None),
+        (State.RUNNING, None, InTime(slowdown=1.2, time_95_s=9e9), None),
+        (State.CONVERGED, 3720.0, InTime(finish_by_s=3600.0, time_95_s=60.0), "ended 2 min 00 s after its deadline"),
+        (State.CONVERGED, 3500.0, InTime(finish_by_s=3600.0, hurry=True), None),
+    ],
+)
+def test_a_deadline(state: State, closed_at: float | None, known: InTime, expected: str | None) -> None:
+    run = trial(1, "r1", state=state)
+    run = replace(run, planned=replace(run.planned, in_time=known), closed_at=closed_at)
+    event = alerts.deadline_at_risk(run)
+    assert (event is None) == (expected is None)
+    if event is not None and expected is not None:
+        assert expected in event.sentence
+        assert "1970-01-01 01:00 UTC" in event.sentence
+
+
+def test_budgets_at_80_and_100_per_cent() -> None:
+    def log(*joules: float) -> list[Trial]:
+        spec = {**JOB.to_dict(), "budget": "10 kJ/month"}
+        return [
+            replace(trial(n, f"r{n}", energy_j=j, opened_at=NOW_S - 100 + n), spec=spec)
+            for n, j in enumerate(joules, 1)
+        ]
+
+    assert held(log(5000.0)) == {}
+    (at_80,) = held(log(5000.0, 3500.0)).values()
+    (at_100,) = held(log(5000.0, 3500.0, 2000.0)).values()
+    assert (at_80.since, at_100.since) == (2, 3)
+    assert at_80.name != at_100.name, "each is told"
+    assert "(85%), since trial 2 more than 80%; a new period begins on 1970-02-01 (UTC)." in at_80.sentence
+    assert at_100.figures["share"] == pytest.approx(1.05)
+
+
+def _losing(runs: int, power_w: float) -> World:
+    """The default at 140 W in ten epochs, then 64 with as many at another power."""
+    world = World(replace(job_of(16, 32, 64, default=32), policy="zeus"), {16: 20.0, 32: 10.0, 64: 10.0})
+    for b in (*(32,) * 6, *(64,) * runs):
+        watts = 140.0 if b == 32 else power_w
+        found = world.add(b, State.CONVERGED, 10.0, time_s=100.0, energy_j=100.0 * watts, power_limit_w=250.0)
+        world.log[-1] = replace(found, origin=replace(found.origin, run_id=f"r{found.number}"))
+    return world
+
+
+PROFILE = [ProfileSample(batch_size=32, limit_w=250.0, samples=1000, energy_j=1400.0, time_s=10.0)]
+
+
+def test_a_loss_has_its_interval_and_needs_ten_runs() -> None:
+    event = held(_losing(10, 600.0).log, profiles=PROFILE)[alerts.LOST]
+    lost, low, high = (float(event.figures[name]) for name in ("lost", "low", "high"))
+    assert 0 < low < lost < high
+    assert event.sentence.startswith("The newest 10 runs cost ")
+    assert "(90 % interval " in event.sentence
+    assert alerts.LOST not in held(_losing(2, 600.0).log, profiles=PROFILE)
+    assert alerts.LOST not in held(_losing(10, 100.0).log, profiles=PROFILE), "they saved"
+
+
+def test_a_loss_is_in_money_where_prices_are_set() -> None:
+    prices = Prices(price_per_kwh=0.3, currency="EUR")
+    event = held(_losing(10, 600.0).log, prices, profiles=PROFILE)[alerts.LOST]
+    assert event.figures["unit"] == "EUR"
+    kwh = 10 * 100 * (600 - 140) / 3.6e6
+    assert float(event.figures["lost"]) == pytest.approx(0.3 * kwh, rel=0.25)
+    assert "EUR more than the default" in event.sentence
+
+
+def test_a_change_of_the_data_is_told_while_it_is_new() -> None:
+    world = World(replace(job_of(16, 32, 64, default=32), policy="knowledge_gradient"), {16: 20.0, 32: 10.0, 64: 10.0})
+
+    def add(epochs: float, count: int) -> None:
+        for _ in range(count):
+            found = world.add(32, State.CONVERGED, epochs, time_s=10 * epochs, energy_j=1400.0 * epochs)
+            world.log[-1] = replace(found, origin=replace(found.origin, run_id=f"r{found.number}"))
+
+    add(10.0, 12)
+    assert alerts.DRIFTED not in held(world.log)
+    add(40.0, 3)
+    event = held(world.log)[alerts.DRIFTED]
+    assert "The data changed at trial" in event.sentence
+    assert "need more epochs" in event.sentence
+    add(40.0, 8)
+    assert alerts.DRIFTED not in held(world.log)
+
+
+@settings(REPRODUCIBLE, max_examples=20)
+@given(jobs_and_logs())
+def test_any_log_gives_sentences(job_and_log: Any) -> None:
+    job, log = job_and_log
+    rows = [replace(t, spec=job.to_dict()) for t in sorted(log, key=lambda t: t.number)]
+    found = events(rows, prices=Prices(price_per_kwh=0.3, currency="EUR"), now_s=NOW_S)
+    assert len({event.name for event in found}) == len(found)
+    for event in found:
+        assert event.kind in alerts.KINDS
+        assert event.sentence.endswith(".")
+        assert event.sentence.isprintable()
+        assert event.remedy
