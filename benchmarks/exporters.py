@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter, process_time
 from types import SimpleNamespace
@@ -31,13 +32,15 @@ JOB_ID = "exporters.train"
 _QUIET = {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR", "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 
 
-def everything_on(port: int) -> dict[str, str]:
+def everything_on(home: str, port: int) -> dict[str, str]:
     """The settings that switch each exporter on. ``port``: a UDP socket that listens on 127.0.0.1."""
     return {
         "AIRFLOW__METRICS__STATSD_ON": "True",
         "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
         "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
         "AIRFLOW__METRICS__STATSD_PORT": str(port),
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": '{"type": "console"}',  # what sends it comes after the task's end
+        "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.db",
     }
 
 
@@ -62,7 +65,7 @@ def measure(rounds: int) -> dict[str, float]:
         ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**22)
         ear.setblocking(False)
         off = {**os.environ, **_QUIET, "AIRFLOW_HOME": home}
-        on = {**off, **everything_on(ear.getsockname()[1])}
+        on = {**off, **everything_on(home, ear.getsockname()[1])}
         _prepare(Path(home), off)
         found: dict[str, list[dict[str, float]]] = {"off": [], "on": []}
         for n in range(rounds + 1):
@@ -82,7 +85,7 @@ def measure(rounds: int) -> dict[str, float]:
 
 def task() -> dict[str, float]:
     """Run one task; what its ``execute`` took, the end of it, and its processor time [ms]."""
-    from airflow.sdk import DAG
+    from airflow.sdk import DAG, Asset
     from airflow.sdk.observability import stats
     from airflow.sdk.observability.metrics import stats_utils
 
@@ -100,14 +103,28 @@ def task() -> dict[str, float]:
             run.report(accuracy=0.95)
             ended_s = perf_counter()
 
+    on = "MLFLOW_TRACKING_URI" in os.environ
     with DAG("exporters"):
         job = {**JOB.to_dict(), "device": "simulated:v100/shufflenet", "mode": "measure", "budget": "1 GJ/month"}
-        operator = ZeusTrainOperator(task_id="train", job=job, python_callable=train)
-    begun_s, begun_cpu_s = perf_counter(), process_time()
-    operator.execute(_context(operator))
-    over_s = perf_counter()
+        job |= {"log_to": ["mlflow"]} if on else {}
+        outlets = [Asset("model")] if on else []
+        operator = ZeusTrainOperator(task_id="train", job=job, python_callable=train, outlets=outlets)
+    context = _context(operator)
+    with _trackers() if on else nullcontext():
+        begun_s, begun_cpu_s = perf_counter(), process_time()
+        operator.execute(context)
+        over_s = perf_counter()
     took_s = {"whole": over_s - begun_s, "end": over_s - ended_s, "processor": process_time() - begun_cpu_s}
     return {name: 1e3 * s for name, s in took_s.items()}
+
+
+def _trackers() -> Any:
+    """What listens beside Airflow's metrics: OpenLineage's provider, and the MLflow run that a training has open."""
+    import mlflow
+    from airflow.providers.openlineage import conf
+
+    assert not conf.is_disabled()
+    return mlflow.start_run()
 
 
 def _context(operator: Any) -> Any:
@@ -122,7 +139,10 @@ def _context(operator: Any) -> Any:
         map_index=-1,
         xcom_push=lambda **_: None,
     )
-    return {"ti": ti, "dag_run": SimpleNamespace(run_type="scheduled"), "task": operator, "dag": operator.dag}
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    run = SimpleNamespace(run_type="scheduled")
+    return {"ti": ti, "dag_run": run, "task": operator, "dag": operator.dag, "outlet_events": OutletEventAccessors()}
 
 
 def _prepare(home: Path, environ: Mapping[str, str]) -> None:
