@@ -16,16 +16,18 @@ LOWEST_VENV ?= .venv-lowest
 # What make test-lowest runs: what touches Airflow, a database, torch, a framework's loop, NVML's Python or FastAPI; of the
 # store its contract, its SQL and its servers.
 # Left out, for they ask of no version: the optimizer (its numpy runs in the store's decisions), simulation, power
-# without NVML, the demos, the browser, benchmarks. The slow ones: a real scheduler, api-server and executor, in which
-# trainings die, are cleared and are stopped.
+# without NVML, the demos, the browser, benchmarks, what is hostile (our own code refuses it), what is learnt ahead of a
+# lock (its SQL is that of the checkpoints). The slow ones: a real scheduler, api-server and executor, in which trainings
+# die, are cleared and are stopped.
 LOWEST_TESTS := $(wildcard tests/unit/store/test_contract_*.py) tests/unit/store/sql tests/unit/store/test_store_airflow.py \
   tests/unit/store/test_store_open.py tests/unit/store/test_store_postgres.py tests/unit/store/test_store_upgrade.py \
-  tests/unit/store/test_store_variable.py tests/unit/store/test_hostile_variables.py \
+  tests/unit/store/test_store_variable.py \
   tests/unit/operators tests/unit/integrations tests/unit/hooks tests/unit/links tests/unit/cli tests/unit/plugin/api/test_app.py tests/unit/plugin/test_security.py tests/unit/plugin/test_run_routes.py \
   tests/unit/training/protocol/test_plan.py tests/unit/training/test_data_loader.py tests/unit/training/protocol/test_environment.py \
   tests/unit/power/nvml/test_gpu.py tests/unit/power/nvml/test_limits.py tests/unit/test_constraints.py \
   tests/unit/test_imports.py tests/unit/test_provider_info.py tests/integration/test_task_zeus.py \
-  tests/integration/test_trial.py
+  tests/integration/test_trial.py \
+  --ignore=tests/unit/operators/test_hostile_results.py --ignore=tests/unit/store/sql/test_learn_ahead.py
 LOWEST_SLOW := tests/system/test_real_scheduler.py -k "gives_the_limit_back or retry or cleared"
 # What make test-newest runs, with neither torch nor our constraints: imports, metadata, one run of each entry.
 NEWEST_VENV ?= .venv-newest
