@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, StoreError
@@ -48,6 +48,7 @@ class RunAlerts:
     trial: Trial
     stored: bool
     reopen: Callable[[], Store]
+    turn: threading.Lock = field(default_factory=threading.Lock)  # a short run ends while its decision is still sent
 
     def watch(self) -> None:
         """Look at the decision now, beside the training, and at the job when the task has ended. Raises nothing."""
@@ -90,8 +91,12 @@ class RunAlerts:
         self._look(self._shown_by_the_log)
 
     def _look(self, found: Callable[[], tuple[list[Event], Collection[str]]]) -> None:
+        def look() -> None:
+            with self.turn:
+                self._keep_and_send(*found())
+
         try:
-            bounded(lambda: self._keep_and_send(*found()), LOOK_S)
+            bounded(look, LOOK_S)
         except Exception:
             log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
 

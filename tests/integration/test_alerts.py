@@ -18,7 +18,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseNotifier, task
 
 from airflow_provider_zeus.errors import DeviceError, StoreError
-from airflow_provider_zeus.operators import alerts
+from airflow_provider_zeus.operators import alerts, asking
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.reports.alert_book import AlertBook
@@ -195,8 +195,6 @@ def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
 def test_a_store_that_is_away_is_told_once_while_the_run_trains(
     run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch, asks_briefly: None
 ) -> None:
-    from airflow_provider_zeus.operators import asking
-
     def away(*args: Any, **kwargs: Any) -> Any:
         raise StoreError("no route to host")
 
@@ -209,6 +207,29 @@ def test_a_store_that_is_away_is_told_once_while_the_run_trains(
     assert run_dag(dag).state == "success"
     (record,) = kept("zeus_alert_away.train").records
     assert record.ended_s is not None
+
+
+def test_a_run_that_ends_while_its_decision_is_sent_tells_it_once(
+    run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch, asks_briefly: None
+) -> None:
+    def away(*args: Any, **kwargs: Any) -> Any:
+        raise StoreError("no route to host")
+
+    class Slow(WebhookNotifier):
+        def notify(self, context: Any) -> None:
+            ended.wait(3)  # so that the run has ended, and its look at the end has begun
+            super().notify(context)
+
+    ended, whole = threading.Event(), alerts.RunAlerts.at_the_end
+
+    def at_the_end(self: alerts.RunAlerts) -> None:
+        threading.Timer(0.3, ended.set).start()
+        whole(self)
+
+    monkeypatch.setattr(asking, "open_store", away)
+    monkeypatch.setattr(alerts.RunAlerts, "at_the_end", at_the_end)
+    assert run_dag(zeus_dag("zeus_alert_short", job(notify=Slow(hook.url)))).state == "success"
+    assert [body["event"]["kind"] for body in hook.bodies] == [STORE]
 
 
 def test_a_silenced_kind_is_kept_and_not_sent(run_dag: Any, hook: Hook) -> None:
