@@ -16,6 +16,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
@@ -51,9 +52,12 @@ class RunAlerts:
     turn: threading.Lock = field(default_factory=threading.Lock)  # a short run ends while its decision is still sent
 
     def watch(self) -> None:
-        """Look at the decision now, beside the training, and at the job when the task has ended. Raises nothing."""
+        """Look at the decision now, beside the training, and at the job when the task has ended. Raises nothing.
+
+        In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there.
+        """
         self.after_task(self.at_the_end)
-        if self._concern and self.decided():
+        if self._concern and self.decided() and not is_test_run():
             call = copy_context().run
             try:
                 threading.Thread(target=call, args=(self.at_the_decision,), name="zeus-alerts", daemon=True).start()
