@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
@@ -48,11 +49,15 @@ class RunAlerts:
     trial: Trial
     stored: bool
     reopen: Callable[[], Store]
+    turn: threading.Lock = field(default_factory=threading.Lock)  # a short run ends while its decision is still sent
 
     def watch(self) -> None:
-        """Look at the decision now, beside the training, and at the job when the task has ended. Raises nothing."""
+        """Look at the decision now, beside the training, and at the job when the task has ended. Raises nothing.
+
+        In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there.
+        """
         self.after_task(self.at_the_end)
-        if self._concern and self.decided():
+        if self._concern and self.decided() and not is_test_run():
             call = copy_context().run
             try:
                 threading.Thread(target=call, args=(self.at_the_decision,), name="zeus-alerts", daemon=True).start()
@@ -90,8 +95,12 @@ class RunAlerts:
         self._look(self._shown_by_the_log)
 
     def _look(self, found: Callable[[], tuple[list[Event], Collection[str]]]) -> None:
+        def look() -> None:
+            with self.turn:
+                self._keep_and_send(*found())
+
         try:
-            bounded(lambda: self._keep_and_send(*found()), LOOK_S)
+            bounded(look, LOOK_S)
         except Exception:
             log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseNotifier, task
 
 from airflow_provider_zeus.errors import DeviceError, StoreError
-from airflow_provider_zeus.operators import alerts
+from airflow_provider_zeus.operators import alerts, asking
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.reports.alert_book import AlertBook
@@ -27,6 +28,7 @@ from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.integration.jobs import job, log_of, loop, zeus_dag
 from tests.integration.test_month_mail import Inbox, inbox
+from tests.unit.plugin.kit import trial
 
 __all__ = ["inbox"]
 
@@ -192,11 +194,9 @@ def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
     assert "Hangs: no answer for 1 s" in record.not_sent
 
 
-def test_a_store_that_is_away_is_told_once_while_the_run_trains(
+def test_a_store_that_is_away_is_told_once_until_it_is_back(
     run_dag: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch, asks_briefly: None
 ) -> None:
-    from airflow_provider_zeus.operators import asking
-
     def away(*args: Any, **kwargs: Any) -> Any:
         raise StoreError("no route to host")
 
@@ -209,6 +209,28 @@ def test_a_store_that_is_away_is_told_once_while_the_run_trains(
     assert run_dag(dag).state == "success"
     (record,) = kept("zeus_alert_away.train").records
     assert record.ended_s is not None
+
+
+def test_a_run_that_ends_while_its_decision_is_sent_tells_it_once(hook: Hook, airflow_home: Any) -> None:
+    def away() -> Any:
+        raise StoreError("no route to host")
+
+    sending, ended = threading.Event(), threading.Event()
+
+    class Slow(WebhookNotifier):
+        def notify(self, context: Any) -> None:
+            sending.set()
+            ended.wait(3)
+            super().notify(context)
+
+    context = {"task": SimpleNamespace(notify=(Slow(hook.url),))}
+    run = trial(0, "run", job_id="zeus_alert_short")
+    looks = alerts.RunAlerts(context=context, trial=run, stored=False, reopen=away)
+    threading.Thread(target=looks.at_the_decision).start()
+    assert sending.wait(30)
+    threading.Timer(0.3, ended.set).start()  # by then the look at the end has begun
+    looks.at_the_end()
+    assert [body["event"]["kind"] for body in hook.bodies] == [STORE]
 
 
 def test_a_silenced_kind_is_kept_and_not_sent(run_dag: Any, hook: Hook) -> None:
