@@ -92,7 +92,7 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
         for metric in metrics():
             name, tags = (metric.name, dict(metric.tags)) if takes_tags else (named(metric), None)
             if metric.total:
-                Stats.incr(name, metric.value, tags=tags)
+                Stats.incr(name, metric.value, tags=tags)  # type: ignore[arg-type]  # all receivers take fractions
             else:
                 Stats.gauge(name, metric.value, tags=tags)
     except Exception:
