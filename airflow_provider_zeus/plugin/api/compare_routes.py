@@ -14,6 +14,7 @@ from airflow_provider_zeus.plugin.text import saved_text
 from airflow_provider_zeus.plugin.views import compare_view, costs, overview_view
 from airflow_provider_zeus.plugin.views.compare_models import CompareAnswer, Place
 from airflow_provider_zeus.plugin.views.compare_view import MOST, Column
+from airflow_provider_zeus.plugin.views.models import Source
 from airflow_provider_zeus.store.base import Store
 
 router = APIRouter(prefix="/api/compare")
@@ -71,4 +72,7 @@ def _saved_by_job(store: Store, place: Place, trials: list[Trial]) -> str:
 
 def _saved_by_run(store: Store, trials: list[Trial], live: dict[str, object]) -> str:
     saving = run_routes.saving_of(store, trials, live)
-    return "" if saving is None else saved_text.run_verdict(saving).word
+    if saving is None:
+        return ""
+    word, amount = saved_text.run_verdict(saving).word, saved_text.run_tile(saving, Source()).figure
+    return word if amount.value is None else f"{word} {amount.text}"

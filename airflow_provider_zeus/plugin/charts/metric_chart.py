@@ -71,7 +71,7 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
         title=f"{metric} by epoch",
         option=option,
         text=f"{metric} after each epoch: {'; '.join(ends)}. The table holds the same figures.",
-        note=f"As the training reported it after each of its epochs. The axis does not start at 0.{cut}",
+        note=f"As the training reported it after each of its epochs.{cut}",
         table=_table(metric, curves, longest),
     )
 

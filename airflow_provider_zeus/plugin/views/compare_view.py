@@ -75,7 +75,7 @@ def _names(places: Sequence[Place]) -> list[str]:
 
 def _table(caption: str, names: Sequence[str], cells: Sequence[dict[str, str]]) -> Table:
     """A line for each label that some column has; ``cells``: by label, of each column."""
-    labels = dict.fromkeys(label for column in cells for label in column)
+    labels = dict.fromkeys(label for column in cells for label, text in column.items() if text)
     return Table(
         caption=caption,
         columns=["", *names],
