@@ -309,5 +309,5 @@ def cells(stores: tuple[str, ...] = ("sqlite", "postgres")) -> list[Cell]:
 
 
 def _shown(trial: Trial) -> Trial:
-    """Without what pages do not read: the value that the training returned."""
-    return replace(trial, observation=replace(trial.observation, returned=None))
+    """Without what lists do not read: the value that the training returned, the metric of each epoch."""
+    return replace(trial, observation=replace(trial.observation, returned=None, epoch_metrics=None))

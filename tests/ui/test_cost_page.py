@@ -93,7 +93,7 @@ def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) 
     at = visit(DAG_PAGE)
     tab = at.tab()
     tab.locator("#table-box").focus()
-    while tab.evaluate("document.activeElement.matches('#table-box, #runs thead button')"):
+    while tab.evaluate("document.activeElement.matches('#table-box, #runs thead button, .choose')"):
         at.page.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.textContent") == site.runs[-1]
     at.page.keyboard.press("Enter")

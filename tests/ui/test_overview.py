@@ -80,6 +80,7 @@ def opened(at: Watched) -> Any:
 
 
 def test_pausing_and_pinning_by_clicks(visit: Visit, settings: AirflowVariables) -> None:
+    before = len(audited())
     at = visit("zeus/page", user=ADMIN)
     box = opened(at)
     status = box.locator(".held")
@@ -120,7 +121,8 @@ def test_pausing_and_pinning_by_clicks(visit: Visit, settings: AirflowVariables)
     status = box.locator(".held")
     confirmed("Resume exploration", "Exploration is on.")
     assert open_store().settings(f"{ZEUS_DAG}.train") == {}
-    assert audited() == ["exploration paused", "batch size pinned to 64", "batch size unpinned", "exploration resumed"]
+    done = ["exploration paused", "batch size pinned to 64", "batch size unpinned", "exploration resumed"]
+    assert audited()[before:] == done
     assert at.fine()
 
 
@@ -131,7 +133,7 @@ def audited() -> list[str]:
 
     with create_session() as session:
         lines = session.scalars(sa.select(Log).where(Log.event == EVENT, Log.owner == ADMIN).order_by(Log.id)).all()
-        assert {line.dag_id for line in lines} == {ZEUS_DAG}
+        assert {line.dag_id for line in lines} <= {ZEUS_DAG}
         return [json.loads(line.extra or "{}")["what"] for line in lines]
 
 

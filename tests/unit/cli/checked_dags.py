@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -180,11 +181,11 @@ with DAG("raises", schedule=None, start_date=datetime(2026, 1, 1)):
 
 with DAG("commands", schedule=None, start_date=datetime(2026, 1, 1)):
     for script in ("right", "never_trains", "ignores_its_size", "prints_its_result"):
-        ZeusCommandOperator(task_id=script, job=JOB, command=["python", f"checked_scripts/{script}.py"])
+        ZeusCommandOperator(task_id=script, job=JOB, command=[sys.executable, f"checked_scripts/{script}.py"])
     ZeusCommandOperator(task_id="several", job=JOB, command=["torchrun", "--nproc-per-node=2", "train.py"])
 
 with DAG("trials", schedule=None, start_date=datetime(2026, 1, 1)):
-    RIGHT = f"python {SCRIPTS}/right.py"
+    RIGHT = f"{sys.executable} {SCRIPTS}/right.py"
     with ZeusTrial(JOB, task_id="handed_back") as trial:
         BashOperator(
             task_id="comes_back",

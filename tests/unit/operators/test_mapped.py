@@ -89,7 +89,7 @@ def test_positional_arguments_have_names_too() -> None:
     made = ZeusTrainOperator(
         task_id="train", job=JOB, python_callable=train, op_args=[None, "eu"], op_kwargs={"size": 3}, job_id_by="region"
     )
-    assert job_part(made.job_id_by, made._arguments()) == "eu"
+    assert job_part(made.job_id_by, made.arguments()) == "eu"
 
 
 def test_a_command_takes_variables_of_its_environment() -> None:

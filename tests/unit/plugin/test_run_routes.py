@@ -197,10 +197,10 @@ def test_a_run_whose_connection_is_not_defined_is_named_by_each_page(
     from airflow.api_fastapi.app import get_auth_manager
 
     from airflow_provider_zeus.errors import UndefinedConnectionError
-    from airflow_provider_zeus.operators.asking import _default_trial
+    from airflow_provider_zeus.operators.asking import default_trial
 
     monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"d"})
-    alone = _default_trial(request(1), UndefinedConnectionError("There is no Connection 'zeus_prud': define it."))
+    alone = default_trial(request(1), UndefinedConnectionError("There is no Connection 'zeus_prud': define it."))
     variables = AirflowVariables()
     where = pending.remember(variables, alone.key, State.CONVERGED, report(), "d.train", trial=alone)
     run = f"/zeus/api/dags/d/runs/{alone.origin.run_id}/costs"

@@ -32,10 +32,11 @@ def data_routes(dag_id: str = "d", run_id: str = "run1") -> list[str]:
     return [DAG_COSTS.format(quote(dag_id, safe="")), RUN_COSTS.format(quote(dag_id, safe=""), quote(run_id, safe=""))]
 
 
-def every_route() -> list[str]:
+def every_route() -> list[tuple[str, str]]:
+    """Method and path of each."""
     from airflow_provider_zeus.plugin.api.app import app
 
-    return [re.sub(r"{\w+}", "x", route.path) for route in app.routes]
+    return [(next(iter(route.methods)), re.sub(r"{\w+}", "x", route.path)) for route in app.routes]
 
 
 def shown(answer: Any) -> tuple[Any, ...]:
@@ -49,8 +50,8 @@ def shown(answer: Any) -> tuple[Any, ...]:
 def test_every_route_needs_a_login(anonymous: Any) -> None:
     paths = every_route()
     assert len(paths) >= 4
-    for path in paths:
-        assert anonymous.get(f"/zeus{path}").status_code == 401, path
+    for method, path in paths:
+        assert anonymous.request(method, f"/zeus{path}").status_code == 401, path
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect"])
