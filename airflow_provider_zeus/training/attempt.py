@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -291,7 +292,7 @@ class LiveAttempt:
         if self._metric is None and (doubt := target.doubt(metric)):
             log.warning("Zeus: %s. Report it in the unit of the target, or change the target.", doubt)
         self._metric, self._target_value = metric, target.value
-        if self._meter.epochs_done and len(self._metrics) < MOST_EPOCHS:
+        if self._meter.epochs_done and len(self._metrics) < MOST_EPOCHS and math.isfinite(metric):  # without data: NaN
             self._metrics.append(metric)
         self._refresh()
 
