@@ -64,8 +64,10 @@ def measure(rounds: int) -> dict[str, float]:
         ear.bind(("127.0.0.1", 0))
         ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**22)
         ear.setblocking(False)
-        off = {**os.environ, **_QUIET, "AIRFLOW_HOME": home}
-        on = {**off, **everything_on(home, ear.getsockname()[1])}
+        exporters = everything_on(home, ear.getsockname()[1])
+        off = {name: value for name, value in os.environ.items() if name not in exporters}  # of who measures, maybe
+        off |= {**_QUIET, "AIRFLOW_HOME": home}
+        on = {**off, **exporters}
         _prepare(Path(home), off)
         found: dict[str, list[dict[str, float]]] = {"off": [], "on": []}
         for n in range(rounds + 1):

@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_zeus.cli import checks_dag, checks_power, checks_store
 from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
 from airflow_provider_zeus.cli.checks_training import of_command, of_training
-from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, undecided
+from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, show, undecided
 from airflow_provider_zeus.cli.rehearsal import TIMEOUT_S, Stage, Start
-from airflow_provider_zeus.cli.shell import command, print_json, say
+from airflow_provider_zeus.cli.shell import command
 from airflow_provider_zeus.errors import UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.collect import starts_in_xcom
@@ -48,12 +48,7 @@ def check_dag(args: Namespace) -> int:
     """Check a DAG. Exit status 1 where something is an error."""
     stage = Stage(timeout_s=args.timeout, gpu=args.gpu, to_report=args.to_report)
     findings = Findings(_of_dag(args.dag_id, args.file, args.task, stage))
-    if args.json:
-        print_json([asdict(f) for f in findings])
-    else:
-        for line in lines(findings):
-            say(line)
-    return 1 if any(f.status == "error" for f in findings) else 0
+    return show(findings, as_json=args.json)
 
 
 def check(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import checks_device, checks_power, checks_store
-from airflow_provider_zeus.cli.finding import Finding, error, lines, ok
-from airflow_provider_zeus.cli.shell import command, print_json, say
+from airflow_provider_zeus.cli.finding import Finding, error, ok, show
+from airflow_provider_zeus.cli.shell import command
 from airflow_provider_zeus.errors import ZeusError
 
 if TYPE_CHECKING:
@@ -22,12 +21,7 @@ if TYPE_CHECKING:
 def doctor(args: Namespace) -> int:
     """Run all checks. Exit status 1 where one is an error."""
     findings = list(examine(args.conn_id, restore=args.restore))
-    if args.json:
-        print_json([asdict(f) for f in findings])
-    else:
-        for line in lines(findings):
-            say(line)
-    return 1 if any(f.status == "error" for f in findings) else 0
+    return show(findings, as_json=args.json)
 
 
 def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:

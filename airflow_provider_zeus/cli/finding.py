@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
+
+from airflow_provider_zeus.cli.shell import print_json, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,13 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
     count = Counter(f.status for f in findings)
     more = f", {count['undecided']} undecided" if count["undecided"] else ""
     yield f"{len(findings)} checks: {count['ok']} OK, {count['warning']} warnings, {count['error']} errors{more}."
+
+
+def show(findings: Sequence[Finding], *, as_json: bool) -> int:
+    """Print the findings of a command; its exit status, 1 where one is an error."""
+    if as_json:
+        print_json([asdict(f) for f in findings])
+    else:
+        for line in lines(findings):
+            say(line)
+    return 1 if any(f.status == "error" for f in findings) else 0

@@ -12,6 +12,7 @@ from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.trial import DeviceInfo, State, Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.reports.run_metrics import NEWEST, Metric, budget_metrics, job_metrics, trial_metrics
+from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.patience import bounded
 
@@ -45,16 +46,12 @@ def _of_log(store: Store, trials: Sequence[Trial]) -> tuple[list[Trial], list[Me
     """The job's newest trials, and what they show of a run; nothing of a run that the log does not hold whole."""
     last = trials[-1]
     newest = store.trials(last.job_id, last=NEWEST)
-    own = [t for t in newest if _task_of(t) == _task_of(last)]
+    own = [t for t in newest if run_id(t) == run_id(last)]
     where, job = last.observation.where, last.job
     told = sum(t.key.ti_id == last.key.ti_id for t in own)
     if where is None or told < len(trials) or any(t.state is State.RUNNING for t in own):
         return newest, []
     return newest, job_metrics(own, newest, job, store.profile(last.job_id, where, job.job_version))
-
-
-def _task_of(trial: Trial) -> tuple[str, str, str, int]:
-    return trial.origin.dag_id, trial.origin.run_id, trial.origin.task_id, trial.origin.map_index
 
 
 def send_budgets(trial: Trial, budgets: Sequence[BudgetUse], device: DeviceInfo | None) -> None:

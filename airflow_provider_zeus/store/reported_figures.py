@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import fields, replace
 from typing import Any
 
@@ -42,11 +43,9 @@ def merged(old: Observation, new: Observation) -> Observation:
 
 def _problem(name: str, value: Any) -> str:
     """Why a value cannot be stored: a later decision could not be computed with it. Empty where it can."""
-    if name == "epoch_metrics":
-        finite = all(isinstance(v, int | float) and math.isfinite(v) for v in value or ())
-        return "" if finite else "not a list of finite numbers"
     if isinstance(value, tuple):
-        finite = all(isinstance(j, int | float) and 0 <= j <= _MOST for j in value)
+        least, most = (-sys.float_info.max, sys.float_info.max) if name in ANY_SIZE else (0.0, _MOST)
+        finite = all(isinstance(v, int | float) and least <= v <= most for v in value)
         return "" if finite else "not a list of finite numbers"
     if name == "gpu_busy" and value is not None and not 0 <= value <= 1:
         return f"{value:g} was reported, which is no share"

@@ -56,12 +56,12 @@ def _column(store: Store, place: Place) -> Column | None:
         trials=own,
         rows=costs.rows_of(every or own, job),
         drawn=[(t, store.points(t.key)) for t in own],
-        saved=_saved_by_job(store, place, every) if every else _saved_by_run(store, own, live),
+        saved=_saved_by_job(store, place, every, live) if every else _saved_by_run(store, own, live),
     )
 
 
-def _saved_by_job(store: Store, place: Place, trials: list[Trial]) -> str:
-    job = overview_view.job_of(trials[-1], store.settings(place.job_id))
+def _saved_by_job(store: Store, place: Place, trials: list[Trial], live: dict[str, object]) -> str:
+    job = overview_view.job_of(trials[-1], live)
     if job is None:
         return ""
     dataset, profiles = reading.learned(store, place.dag_id, job, trials)
