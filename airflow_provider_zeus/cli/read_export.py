@@ -118,7 +118,7 @@ def _planned(place: str, cells: Mapping[str, str], decision: Any) -> dict[str, A
     attempts = exact.get("attempts")
     candidates = [*(attempts if isinstance(attempts, list) else ()), exact.get("stand_in")]
     named = ("batch_size", "phase")
-    found = [a for a in candidates if isinstance(a, dict) and all(a.get(name) == planned[name] for name in named)]
+    found = [a for a in candidates if isinstance(a, dict) and all(a.get(name) == planned.get(name) for name in named)]
     return found[0] if found else planned
 
 

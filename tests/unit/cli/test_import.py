@@ -347,6 +347,7 @@ def test_a_pruned_csv_and_one_with_a_changed_cell(zeus: Zeus, store: Store, othe
         return str(path)
 
     assert "line 2, energy_j = 'much'" in zeus("import", with_cells(energy_j="much"), "--conn-id", "other").err
+    assert "line 2, entry = " in zeus("import", with_cells(planned_phase=""), "--conn-id", "other").err
     assert "line 2, spec_..." in zeus("import", with_cells(spec_eta="9"), "--conn-id", "other").err
     pruned = json.dumps({**json.loads(rows[0]["decision"]), "attempts": []})
     assert zeus("import", with_cells(decision=pruned, energy_j="77"), "--conn-id", "other").status == 0
