@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -196,6 +198,19 @@ def test_a_long_epoch_is_left(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "has not ended" in found["training"].finding
     assert (found["steps"].status, found["metric"].status) == ("ok", "undecided")
     assert "32 samples, and not the 16" in found["batch size"].finding
+
+
+def test_what_a_training_prints_fills_no_disk_and_what_it_leaves_stops_no_check(home: Path, tmp_path: Path) -> None:
+    def train(run):  # type: ignore[no-untyped-def]
+        (tmp_path / "kinds").write_text(str([stat.S_ISCHR(os.fstat(fd).st_mode) for fd in (0, 1, 2)]))
+        for _ in run.epochs():
+            folder = next(p for p in run.attempt_dir.parents if p.name.startswith("zeus-check-"))
+            os.mkfifo(folder / "ended")
+            os._exit(0)
+
+    found = {f.check: f for f in check(JOB, train)}
+    assert (tmp_path / "kinds").read_text() == "[True, True, True]"
+    assert (found["training"].status, "died" in found["training"].finding) == ("error", True)
 
 
 def test_what_a_notebook_gives_wrongly(home: Path) -> None:
