@@ -17,7 +17,7 @@ from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
 from airflow_provider_zeus.cli.checks_training import of_command, of_training
 from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, show, undecided
 from airflow_provider_zeus.cli.rehearsal import TIMEOUT_S, Stage, Start
-from airflow_provider_zeus.cli.shell import command
+from airflow_provider_zeus.cli.shell import command, stdout_kept_clean
 from airflow_provider_zeus.errors import UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.collect import starts_in_xcom
@@ -47,7 +47,8 @@ class Findings(tuple[Finding, ...]):
 def check_dag(args: Namespace) -> int:
     """Check a DAG. Exit status 1 where something is an error."""
     stage = Stage(timeout_s=args.timeout, gpu=args.gpu, to_report=args.to_report)
-    findings = Findings(_of_dag(args.dag_id, args.file, args.task, stage))
+    with stdout_kept_clean():
+        findings = Findings(_of_dag(args.dag_id, args.file, args.task, stage))
     return show(findings, as_json=args.json)
 
 

@@ -113,8 +113,8 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
             return supervise(recurrence, command, environ, cwd)
         finally:
             recurrence.close_device()
-            recurrence.push_cost(context)
-            self.say_cost(context, recurrence.reporter, recurrence.opened)
+            saving = recurrence.push_cost(context)
+            self.say_cost(context, recurrence.reporter, recurrence.opened, saving)
 
     def started_as(self, context: Mapping[str, Any]) -> tuple[list[str], dict[str, str], str | None]:
         """Arguments, environment and working directory of the command. Raises JobSpecError."""

@@ -29,6 +29,7 @@ from airflow_provider_zeus.operators.xcoms import COST, DECISION
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
+from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
@@ -127,20 +128,20 @@ class Recurrence:
         """Return the run handle of a training in this process; its result goes to the reporter."""
         return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
-    def push_cost(self, context: Mapping[str, Any]) -> None:
+    def push_cost(self, context: Mapping[str, Any]) -> RunSaving | None:
         """Push XCom ``zeus_cost``, and into ``zeus_decision`` that the run was not needed; send metrics.
 
-        Raises nothing: a training that has ended must not fail for it.
+        Returns what the run saved, where the metrics told it. Raises nothing: a training that has ended must not fail.
         """
         try:
             cost = self.reporter.cost_xcom()
         except Exception:
             log.exception("Zeus could not add up the cost of this run; the trial log holds it.")
-            return
+            return None
         push(context, COST, cost, most_s=STOPPED_S if self.reporter.stopped else PUSH_S)
         if cost["not_needed"]:
             push(context, DECISION, {**self.decision, "not_needed": True})
-        send_run(self.reporter.ended, self.reporter.told_store)
+        return send_run(self.reporter.ended, self.reporter.told_store)
 
     def close_device(self) -> None:
         """Close the device, where no run handle in this process does. Raises nothing, as :meth:`push_cost`."""

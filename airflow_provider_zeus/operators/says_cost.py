@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.operators.result_reporter import ResultReporter
+    from airflow_provider_zeus.reports.run_savings import RunSaving
     from airflow_provider_zeus.store.base import Store
 
 SAVING_S = 1.0  # limit of reading the log and estimating what the run saved
@@ -30,31 +31,39 @@ class SaysCost:
 
         return lineage_of(self._figures)
 
-    def say_cost(self, context: Any, reporter: ResultReporter, opened: Callable[[], Store]) -> None:
+    def say_cost(
+        self,
+        context: Any,
+        reporter: ResultReporter,
+        opened: Callable[[], Store],
+        saving: RunSaving | None = None,
+    ) -> None:
         """Work out the figures of the run where anything listens. Raises nothing: the training has ended.
 
         :param opened: opens the store, or raises StoreError.
+        :param saving: of the run, where it has been worked out.
         """
         try:
             if not self.outlets and not _lineage_is_on():
                 return
             from airflow_provider_zeus.operators.figures import into_outlets
 
-            self._figures = figures_of(reporter, opened)
+            self._figures = figures_of(reporter, opened, saving)
             into_outlets(self.outlets, context["outlet_events"], self._figures)
         except Exception:
             log.warning("Zeus could not say what this run cost to asset and lineage events.", exc_info=True)
 
 
-def figures_of(reporter: ResultReporter, opened: Callable[[], Store]) -> dict[str, Any]:
+def figures_of(
+    reporter: ResultReporter, opened: Callable[[], Store], saving: RunSaving | None = None
+) -> dict[str, Any]:
     """The figures of a run that has ended; without its saving where that takes more than :data:`SAVING_S` seconds."""
     from airflow_provider_zeus.operators.figures import figures, saving_of
     from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
     from airflow_provider_zeus.store.patience import bounded
 
-    saving = None
     try:
-        if not reporter.stopped:
+        if saving is None and not reporter.stopped:
             saving = bounded(lambda: saving_of(opened(), reporter.first), SAVING_S)
     except Exception as error:
         log.info("Zeus: what this run saved is not said (%s).", type(error).__name__)
