@@ -10,6 +10,14 @@ import { sortable } from "./sort.js";
 const AT_ONCE = 2; // concurrent requests for savings
 const waiting = [];
 let underWay = 0;
+const seen = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    waiting.push(target);
+  }
+  next();
+});
 
 export async function show() {
   byId("title").textContent = "Zeus";
@@ -20,7 +28,7 @@ function fill(content, answer) {
   content.replaceChildren(template("overview-view"));
   byId("jobs").replaceChildren(...answer.jobs.map(jobRow));
   sortable(byId("job-table"));
-  offerComparison(byId("job-table"), byId("compare"), { what: "jobs" });
+  offerComparison(byId("job-table"), byId("compare"), byId("choose"), { what: "jobs" });
   offer(byId("filter-state"), answer.jobs.map(({ state }) => state.name));
   offer(byId("filter-source"), answer.jobs.map(({ source }) => source.text));
   byId("filters").addEventListener("input", filter);
@@ -30,14 +38,6 @@ function fill(content, answer) {
   byId("store").textContent = `Trial log: ${answer.store}`;
   showLeftOut(answer.left_out);
   byId("settings-close").addEventListener("click", () => byId("settings-box").close());
-  const seen = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      seen.unobserve(target);
-      waiting.push(target);
-    }
-    next();
-  });
   for (const row of byId("jobs").rows) seen.observe(row);
 }
 
@@ -102,17 +102,29 @@ function stateParts({ name, why }) {
 
 function settingsParts(job) {
   const open = element("button", "Settings", { type: "button", "aria-label": `Pause or pin ${job.job_id}` });
-  open.addEventListener("click", () => openSettings(job));
+  open.addEventListener("click", () => openSettings(job, open.closest("tr")));
   const set = job.settings.map((text) => element("div", text, { class: "set", title: job.changed }));
   return [...set, ...(job.changed ? [element("div", job.changed, { class: "note why" })] : []), open];
 }
 
-function openSettings(job) {
+function openSettings(job, row) {
   let changed = false;
   byId("settings-job").textContent = job.job_id;
   byId("settings-of").replaceChildren(controls(job.dag_id, job.job_id, () => { changed = true; }));
-  byId("settings-box").addEventListener("close", () => changed && show(), { once: true });
+  byId("settings-box").addEventListener("close", () => changed && renew(row), { once: true });
   byId("settings-box").showModal();
+}
+
+/** Show a row again after its job was changed; the order and the filters stay. */
+async function renew(row) {
+  const { jobs } = await fetchJson(api("jobs"));
+  const job = jobs.find(({ dag_id: dag, job_id: id }) => dag === row.job.dag_id && id === row.job.job_id);
+  if (!job) return;
+  const renewed = jobRow(job);
+  row.replaceWith(renewed);
+  seen.observe(renewed);
+  filter();
+  renewed.querySelector(".live-settings button").focus();
 }
 
 /** Fetch the savings of waiting rows, a few at a time. */
