@@ -59,7 +59,7 @@ function filter() {
     count += row.hidden ? 0 : 1;
   }
   const all = byId("jobs").rows.length;
-  byId("count").textContent = `${count === all ? "" : `${count.toLocaleString()} of `}${all === 1 ? "1 job" : `${all.toLocaleString()} jobs`}`;
+  byId("count").textContent = `${count === all ? "" : `${count.toLocaleString()} of `}${all.toLocaleString()} that you may see`;
 }
 
 function jobRow(job) {
@@ -71,17 +71,16 @@ function jobRow(job) {
   const about = [...job.tags, ...job.owners.map((owner) => `by ${owner}`)].join(" · ");
   if (about) name.append(element("span", about, { class: "note dag tags" }));
   const began = new Date(job.began_at * 1000);
-  const run = element("a", began.toLocaleString(), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
+  const run = element("a", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
   const last = element("td", null, { "data-sort": job.began_at }, run, element("br"));
   last.append(`batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text));
-  const trend = element("td", null, { title: job.trend.exact });
-  trend.append(element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), ` ${job.trend.text || "–"}`);
+  const trend = element("div", null, { title: job.trend.exact, class: "note trend" },
+    element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), ` Trend: ${job.trend.text}`);
   const row = element("tr", null, {},
     name,
     element("td", null, { class: "state" }, ...stateParts(job.state)),
     element("td", "…", { class: "saved", "data-sort": "" }),
-    element("td", null, { class: "number", "data-sort": job.last_energy.value ?? "" }, ...lastParts(job)),
-    trend,
+    element("td", null, { class: "last", "data-sort": job.last_energy.value ?? "" }, ...lastParts(job), trend),
     last,
     element("td", null, { class: "live-settings" }, ...settingsParts(job)),
   );
@@ -91,7 +90,7 @@ function jobRow(job) {
 
 /** What the newest run drew and took; its cost, in the job's own unit, on hover. */
 function lastParts({ last_energy: energy, last_time: time, last_cost: cost, source }) {
-  const parts = energy.value === null && time.value !== null ? [figure("div", time)] : [figure("div", energy), figure("div", time)];
+  const parts = (energy.value === null && time.value !== null ? [time] : [energy, time]).map((each) => figure("div", each));
   for (const part of parts) part.title = `${part.title} Cost: ${cost.exact}`;
   return [...parts, ...sourceBadges(source)];
 }
@@ -144,7 +143,7 @@ async function fillSaved(row) {
   const cell = row.querySelector(".saved");
   try {
     const saved = await fetchJson(api("jobs", job.dag_id, "saved", { job_id: job.job_id }));
-    const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "amount" })];
+    const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure), element("span", saved.amounts, { class: "amount" })];
     const badges = saved.figure.value === null ? [] : sourceBadges(saved.source);
     cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount, ...badges);
     cell.dataset.sort = saved.figure.value ?? "";
