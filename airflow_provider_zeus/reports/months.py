@@ -61,7 +61,7 @@ class SavedDraws:
     time: Vector
     gpu_time: Vector
     runs: int
-    spent: tuple[float | None, float]  # by these runs: energy [J], time [s]
+    spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
 
 
 def saved_between(
@@ -81,13 +81,14 @@ def saved_between(
     if isinstance(time, str):
         return time
     energy, device = _saved(base, runs, ENERGY), base.device
+    count, spent_s = device.count if device else 1, _spent(runs, TIME)
     return SavedDraws(
         kind=kind_of(device.energy_source if device else None),
         energy=None if isinstance(energy, str) else energy,
         time=time,
-        gpu_time=time * (device.count if device else 1),
+        gpu_time=time * count,
         runs=len(runs),
-        spent=(None if isinstance(energy, str) else _spent(runs, ENERGY), _spent(runs, TIME)),
+        spent=(None if isinstance(energy, str) else _spent(runs, ENERGY), spent_s, spent_s * count),
     )
 
 
@@ -115,7 +116,7 @@ class SavedSum:
     runs: int
     energy_j: Estimate
     time_s: Estimate
-    spent: tuple[float | None, float]  # by these runs: energy [J], time [s]
+    spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
     draws: tuple[Vector | None, Vector]  # energy [J], time of all devices [s]
 
     def priced(self, per_j: float, per_s: float) -> Estimate:
@@ -147,6 +148,7 @@ def _sum(kind: str, found: Sequence[SavedDraws]) -> SavedSum:
         spent=(
             None if energy is None else math.fsum(each.spent[0] or 0.0 for each in found),
             math.fsum(each.spent[1] for each in found),
+            math.fsum(each.spent[2] for each in found),
         ),
         draws=(energy, gpu_time),
     )

@@ -75,7 +75,7 @@ function jobRow(job) {
   const last = element("td", null, { "data-sort": job.began_at }, run, element("br"));
   last.append(`batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text));
   const trend = element("div", null, { title: job.trend.exact, class: "note trend" },
-    element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), ` Trend: ${job.trend.text}`);
+    element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), " ", element("span", `Trend: ${job.trend.text}`));
   const row = element("tr", null, {},
     name,
     element("td", null, { class: "state" }, ...stateParts(job.state)),
@@ -143,7 +143,7 @@ async function fillSaved(row) {
   const cell = row.querySelector(".saved");
   try {
     const saved = await fetchJson(api("jobs", job.dag_id, "saved", { job_id: job.job_id }));
-    const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure), element("span", saved.amounts, { class: "amount" })];
+    const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "share" }), element("span", saved.amounts, { class: "amount" })];
     const badges = saved.figure.value === null ? [] : sourceBadges(saved.source);
     cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount, ...badges);
     cell.dataset.sort = saved.figure.value ?? "";

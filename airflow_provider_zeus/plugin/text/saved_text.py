@@ -13,6 +13,7 @@ from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import cost_text, costs_as, energy_text, time_text
 
+NO_BREAK = "\u00a0"
 NOTABLE = 0.05  # exploration from this share of a run's cost on is named
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 
@@ -74,7 +75,7 @@ def amounts(found: Savings | RunSaving) -> str:
         for saved, text in ((found.energy, energy_text), (found.time, time_text))
         if saved.saved.value is not None
     ]
-    told = [f"{one.amount}{'' if one.verb == verb else f' {one.verb}'}" for one in known]
+    told = [f"{one.amount}{'' if one.verb == verb else f' {one.verb}'}".replace(" ", NO_BREAK) for one in known]
     return f"{'about ' * any(one.kind == 'even' for one in known)}{', '.join(told)}"
 
 

@@ -137,9 +137,11 @@ def _saved(found: SavedSum, source: Source, factors: Factors) -> Answer:
         amount_tile("Time", time, words.duration, source, baseline=_without(time, found.spent[1])),
     ]
     if factors.priced:
-        tiles.append(amount_tile("Money", found.priced(*factors.per_j_and_s(1)), factors.paid, source))
+        (per_j, per_s), (spent_j, _, spent_gpu_s) = factors.per_j_and_s(1), found.spent
+        money, paid = found.priced(per_j, per_s), (spent_j or 0.0) * per_j + spent_gpu_s * per_s
+        tiles.append(amount_tile("Money", money, factors.paid, source, baseline=_without(money, paid)))
     if factors.g_co2e_per_kwh is not None:
-        tiles.append(amount_tile("CO₂e", energy, factors.emitted, source))
+        tiles.append(amount_tile("CO₂e", energy, factors.emitted, source, baseline=_without(energy, found.spent[0])))
     if found.kind == TIME_ALONE:
         tiles = [tile for tile in tiles if tile.figure.value is not None]
     return Answer(question=SAVED, about=about, figures=tiles)

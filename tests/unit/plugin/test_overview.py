@@ -150,9 +150,7 @@ def test_the_sentence_of_each_state() -> None:
 
 def test_map_indexes_of_a_run_are_no_rhythm() -> None:
     day_s = 86400.0
-    daily = [
-        trial(3 * n + i, f"run{n}", map_index=i, opened_at=n * day_s + i) for n in range(1, 5) for i in range(3)
-    ]
+    daily = [trial(3 * n + i, f"run{n}", map_index=i, opened_at=n * day_s + i) for n in range(1, 5) for i in range(3)]
     assert state(daily, day_s)[0] != "stale", "they begin a second apart, and the next run a day later"
     assert state(daily, 4 * day_s)[1] == "Its newest run began 4 days ago; usually one begins every 1 day."
 

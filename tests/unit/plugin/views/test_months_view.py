@@ -97,7 +97,7 @@ def test_a_kind_that_ran_only_in_the_month_before() -> None:
 
 def saved(kind: str, joules: float, sd_j: float) -> SavedDraws:
     noise = np.random.default_rng(1).standard_normal(1000)
-    return SavedDraws(kind, joules + sd_j * noise, 60.0 + noise, 60.0 + noise, 3, spent=(3 * joules, 240.0))
+    return SavedDraws(kind, joules + sd_j * noise, 60.0 + noise, 60.0 + noise, 3, spent=(3 * joules, 240.0, 240.0))
 
 
 def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
@@ -116,7 +116,7 @@ def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
 
 
 def test_of_time_alone_no_energy_is_named() -> None:
-    time_alone = SavedDraws("time alone", None, np.full(1000, 60.0), np.full(1000, 60.0), 3, spent=(None, 240.0))
+    time_alone = SavedDraws("time alone", None, np.full(1000, 60.0), np.full(1000, 60.0), 3, spent=(None, 240.0, 240.0))
     answer = month_saved([time_alone], [of("a", source=None)], 1, Factors(price_per_kwh=0.3, g_co2e_per_kwh=400.0))
     assert [tile.name for tile in answer.answers["time alone"].figures] == ["Time"]
 
