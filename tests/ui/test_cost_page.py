@@ -18,6 +18,7 @@ from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.open import embedded_path
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
+from tests.ui.accessible import focused, tab_to
 from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, came, drawn
 from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
@@ -40,6 +41,7 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
     assert tab.locator(".chart-block h3 .badge").all_inner_texts() == ["simulated"] * 4
     answers = tab.locator("#headline .answer")
     assert [a.get_attribute("aria-label") for a in answers.all()] == ["Cost", "Saved", "Next run"]
+    at.shoot("dag")
     assert answers.first.locator(".tile-figure").first.inner_text().endswith("Wh")
     assert "batch size" in answers.last.inner_text()
     assert at.fine()
@@ -93,9 +95,7 @@ def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) 
     at = visit(DAG_PAGE)
     tab = at.tab()
     tab.locator("#table-box").focus()
-    while tab.evaluate("document.activeElement.matches('#table-box, #runs thead button, .choose')"):
-        at.page.keyboard.press("Tab")
-    assert tab.evaluate("document.activeElement.textContent") == site.runs[-1]
+    tab_to(at.page, tab, site.runs[-1], most=12)
     at.page.keyboard.press("Enter")
     at.page.locator(".attempts > li").first.wait_for()
     assert at.page.locator("h1").inner_text() == f"Zeus cost of run {site.runs[-1]}"
@@ -196,9 +196,11 @@ def test_moving_eta_changes_what_is_said(visit: Visit) -> None:
     at.page.wait_for_timeout(400)
     assert tab.evaluate("document.querySelector('.what-if-form').checkValidity()") is False
     assert "Money" in tab.locator("#what-if-table").inner_text(), "the last answer stays"
-    tab.get_by_role("button", name="As today").click()
+    tab_to(at.page, tab, "As today")
+    at.page.keyboard.press("Enter")
     said.filter(has_text="At today's eta 0.5").wait_for()
     assert tab.get_by_label("Price per kWh").input_value() == ""
+    assert focused(tab)["name"] == "As today"
     assert at.fine()
 
 
