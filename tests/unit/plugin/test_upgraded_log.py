@@ -46,7 +46,7 @@ def write(engine: sa.Engine) -> None:
                 if name == "zeus_trial_power":
                     values["trial_id"] = numbers[row["trial_id"]]
                 if row.get("state") == "running":
-                    values["lease_until"] = time.time() + 3600  # it still trains
+                    values |= {"lease_until": time.time() + 3600, "lease_s": 3600.0}  # it still trains
                 key = connection.execute(sa.insert(tables.tables[name]).values(values)).inserted_primary_key
                 if name == "zeus_trial":
                     assert key is not None
@@ -100,9 +100,9 @@ def test_the_next_run_learns_from_it(log: Store, job_id: str, policy: str) -> No
     assert [s.samples for s in answer.profile] == [30], "what was profiled is not profiled again"
 
 
-def test_every_page_shows_it(log: Store, viewer: Any) -> None:
+def test_every_page_shows_it(log: Store, admin: Any) -> None:
     def get(path: str, **params: Any) -> Any:
-        answer = viewer.get(f"/zeus/api/{path}", params=params)
+        answer = admin.get(f"/zeus/api/{path}", params=params)
         assert answer.status_code == 200, f"{path}: {answer.text}"
         return answer
 
