@@ -54,6 +54,9 @@ def sbatch(spool: str) -> int:
     if line.wrap is None and not line.rest:
         print("sbatch: error: no script is given", file=sys.stderr)
         return 1
+    if line.wrap is not None and line.rest:
+        print("sbatch: error: Script arguments are not permitted with --wrap option", file=sys.stderr)
+        return 1
     if line.wrap is not None:
         script, name, arguments = f"#!/bin/sh\n{line.wrap}\n", "wrap", []
     else:
