@@ -23,7 +23,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.collect import starts_in_xcom
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.config import ZeusConfig
-from airflow_provider_zeus.operators.launcher_args import processes_of
+from airflow_provider_zeus.operators.launcher_args import processes_of, submits_to_slurm
 from airflow_provider_zeus.operators.mapped import job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator, check_function
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
@@ -142,6 +142,9 @@ def _of_command(job: ZeusJob, start: Start, stage: Stage) -> Iterator[Finding]:
     arguments, _, cwd = start
     if _several(arguments, job):
         yield undecided("training", "it starts several processes that train together", "check it with one process")
+        return
+    if submits_to_slurm(arguments):
+        yield undecided("training", "it is a Slurm job, which is not submitted for a check", "check its script alone")
         return
     outcome = stage.command(job, lambda plan: start)
     yield from of_command(outcome, names_zeus=checks_dag.names_zeus(arguments, cwd), timeout_s=stage.timeout_s)
