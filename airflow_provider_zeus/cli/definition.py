@@ -80,6 +80,29 @@ def _check() -> ActionCommand:
     )
 
 
+def _demo() -> ActionCommand:
+    number = positive_int(allow_zero=False)
+    return ActionCommand(
+        name="demo",
+        help="Run an example ten times in the Airflow that runs here, without torch or a GPU",
+        description="Trigger runs of the example zeus_demo in the Airflow of this host ('airflow standalone'), follow "
+        "them, and name the page that shows them. Runs that are there already are not triggered again.",
+        func=lazy_load_command("airflow_provider_zeus.cli.demo.demo"),
+        args=(
+            Arg(
+                ("--runs",), help="how many (default: 10)", type=positive_int(allow_zero=False), default=10, metavar="N"
+            ),
+            Arg(
+                ("--wait",),
+                help="seconds to wait for Airflow and its DAG (default: 300)",
+                type=positive_int(allow_zero=True),
+                default=300,
+                metavar="S",
+            ),
+        ),
+    )
+
+
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
     return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=_commands())]
@@ -87,6 +110,7 @@ def get_zeus_cli_commands() -> list[CLICommand]:
 
 def _commands() -> tuple[CLICommand, ...]:
     return (
+        _demo(),
         _command(
             "doctor",
             "Check this host and name remedies",
