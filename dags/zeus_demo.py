@@ -31,12 +31,12 @@ def zeus_demo():
 
         import numpy as np
 
-        data = np.random.default_rng(crc32(run_id.encode()))  # the same data in each attempt of a run
-        angle, side = data.uniform(0, 6, 5120), data.integers(0, 2, 5120)
+        random = np.random.default_rng(crc32(run_id.encode()))  # the same data in each attempt of a run
+        angle, side = random.uniform(0, 6, 5120), random.integers(0, 2, 5120)
         turned = angle + np.pi * side
-        x = np.stack([np.cos(turned), np.sin(turned)], 1) * angle[:, None] / 6 + data.normal(0, 0.03, (5120, 2))
+        x = np.stack([np.cos(turned), np.sin(turned)], 1) * angle[:, None] / 6 + random.normal(0, 0.03, (5120, 2))
         # Weights are made inside: each attempt is a new call of train().
-        hidden, output = np.random.normal(0, 2, (3, 32)), np.zeros(33)  # one layer; the last row and value are offsets
+        hidden, output = random.normal(0, 2, (3, 32)), np.zeros(33)  # one layer; the last row and value are offsets
         momentum = [np.zeros_like(hidden), np.zeros_like(output)]
         rate = run.scale_lr(0.02, "sqrt")
         held_out = slice(4096, None)
@@ -47,7 +47,7 @@ def zeus_demo():
             return inputs, features, 1 / (1 + np.exp(-features @ output))
 
         for _ in run.epochs():  # ends when the target is reached
-            shuffled = np.random.permutation(4096)
+            shuffled = random.permutation(4096)
             for start in range(0, 4096, run.batch_size):
                 rows = shuffled[start : start + run.batch_size]
                 inputs, features, said = forward(rows)

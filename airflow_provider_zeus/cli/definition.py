@@ -89,9 +89,7 @@ def _demo() -> ActionCommand:
         "them, and name the page that shows them. Runs that are there already are not triggered again.",
         func=lazy_load_command("airflow_provider_zeus.cli.demo.demo"),
         args=(
-            Arg(
-                ("--runs",), help="how many (default: 10)", type=positive_int(allow_zero=False), default=10, metavar="N"
-            ),
+            Arg(("--runs",), help="how many (default: 10)", type=number, default=10, metavar="N"),
             Arg(
                 ("--wait",),
                 help="seconds to wait for Airflow and its DAG (default: 300)",

@@ -5,6 +5,7 @@ It speaks with Airflow's metadata database, as Airflow's own commands do, so it 
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from argparse import Namespace
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from airflow_provider_zeus.cli.servers import MIGRATE, not_migrated, not_running, ui_url
+from airflow_provider_zeus.cli.servers import not_migrated, not_running, ui_url
 from airflow_provider_zeus.cli.shell import command, os_user, say
 from airflow_provider_zeus.errors import StoreError, ZeusError
 from airflow_provider_zeus.links.zeus import dag_path
@@ -36,6 +37,7 @@ class DemoError(ZeusError):
 @command
 def demo(args: Namespace) -> int:
     """Trigger runs of the example, follow them, and name the page that shows them."""
+    logging.getLogger("airflow").setLevel(logging.WARNING)  # it logs each run that it makes
     deadline_s = time.monotonic() + args.wait
     _wait(_airflow_missing, deadline_s)
     _wait(_dag_missing, deadline_s)
@@ -70,7 +72,7 @@ def _airflow_missing() -> str | None:
     """What of Airflow does not run, with the remedy; None where all runs that a task needs."""
     start = "run 'airflow standalone' in another terminal, with the same AIRFLOW_HOME and settings as here"
     if problem := not_migrated():
-        return f"No Airflow runs here: {problem}; {start}, or {MIGRATE}."
+        return f"No Airflow runs here: {problem}; {start}."
     missing = not_running()
     return f"Airflow does not run here: no {', no '.join(missing)}; {start}." if missing else None
 

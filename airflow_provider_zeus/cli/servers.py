@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from urllib.parse import urlsplit
 
@@ -15,10 +16,11 @@ def not_migrated() -> str | None:
 
     from airflow_provider_zeus.airflow_compat import check_migrations
 
+    logging.getLogger(check_migrations.__module__).setLevel(logging.WARNING)  # it logs that it waits
     try:
         check_migrations(timeout=1)
     except TimeoutError:
-        return "Airflow's metadata database has not the tables of this Airflow"
+        return "Airflow's metadata database lacks the tables of this version of Airflow"
     except (SQLAlchemyError, OSError) as error:
         return f"Airflow's metadata database cannot be reached ({type(error).__name__})"
     return None
