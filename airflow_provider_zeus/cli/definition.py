@@ -144,7 +144,7 @@ def _commands() -> tuple[CLICommand, ...]:
             "Write every field of every trial as CSV or JSON",
             "export.export",
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
-            Arg(("--format",), help="csv or json (default: csv)", choices=("csv", "json"), default="csv"),
+            Arg(("--format",), help="csv or json (default: json for FILE.json, else csv)", choices=("csv", "json")),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
         _command(
