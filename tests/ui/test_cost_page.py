@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.plugin.views.dag_export import shown_row
+from airflow_provider_zeus.cli.export import rows_of_jobs
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.open import embedded_path
 from airflow_provider_zeus.store.sql import schema
@@ -259,14 +259,10 @@ def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
     job = f"{ZEUS_DAG}.train"
     assert re.fullmatch(rf"zeus-{job}-\d{{4}}-\d\d-\d\d\.{kind}", file.suggested_filename)
     text = Path(file.path()).read_text()
-    rows = [shown_row(t) for t in open_store().trials(job)]
-    if kind == "json":
-        assert json.loads(text)["trials"] == json.loads(json.dumps(rows))
-    else:
-        lines = list(csv.DictReader(io.StringIO(text)))
-        assert [(line["run_id"], line["batch_size"], line["energy_j"]) for line in lines] == [
-            (row["run_id"], str(row["batch_size"]), str(row["energy_j"])) for row in rows
-        ]
+    rows = [row for row, _ in rows_of_jobs(open_store(), [job])]
+    names = ("run_id", "planned_batch_size", "energy_j", "opened_at_utc")
+    held = json.loads(text)["trials"] if kind == "json" else list(csv.DictReader(io.StringIO(text)))
+    assert [[str(line[n]) for n in names] for line in held] == [[str(row[n]) for n in names] for row in rows]
     assert at.fine()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.export import COLUMNS, row, write_json
+from airflow_provider_zeus.cli.export_rows import COLUMNS, exact, json_of, row
 from airflow_provider_zeus.cli.read_earlier import trials_of
 from airflow_provider_zeus.cli.read_export import of_json
 from airflow_provider_zeus.cli.read_file import MOST_BYTES, document_of, table_of
@@ -202,7 +202,7 @@ def told() -> tuple[Trial, dict[str, Any]]:
     log = STORES["variables"](Path())
     trial = log.tell(log.ask(request(1)).trial.key, State.CONVERGED, report(points=2))
     file = io.StringIO()
-    write_json(log, [(row(trial, None), trial)], [], file)
+    file.writelines(json_of([[{**row(trial, None), **exact(trial)}]]))
     return trial, json.loads(file.getvalue())["trials"][0]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.export import row as exported
+from airflow_provider_zeus.cli.export_rows import row as exported
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
