@@ -151,7 +151,11 @@ def _papers_table(report: Mapping[str, Any]) -> list[str]:
     rows = [["the paper, four A40, trained", "zeus", f"{100 * (energy - 1):+.0f} %", f"{100 * (time_ - 1):+.0f} %", ""]]
     for pair, of in report["pairs"].items():
         workload, _, gpu = pair.partition("/")
-        rows += [[label(gpu), p, *map(change, list(r.values())[:3])] for p, r in of.items() if workload == PAPERS]
+        rows += [
+            [label(gpu), p, *(change(r[n]) for n in (*LAST, "energy of all"))]
+            for p, r in of.items()
+            if workload == PAPERS
+        ]
     return table(["", "policy", "energy, last five", "time, last five", "energy, all recurrences"], rows)
 
 
