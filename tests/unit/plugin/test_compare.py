@@ -83,6 +83,17 @@ def test_who_may_see_it(viewer: Any, anonymous: Any, store: Store) -> None:
         assert compare(viewer, RUNS[0], theirs).json()["note"] == compare_view.NOTHING
 
 
+def test_a_dag_whose_runs_this_user_may_not_read(
+    viewer: Any, store: Store, airflow_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"d", SECRET})  # the DAG itself
+    ran(store, 1)
+    ran(store, 1, dag_id=SECRET, job_id="theirs")
+    assert compare(viewer, RUNS[0], (SECRET, "run1", "theirs")).json()["note"] == compare_view.NOTHING
+
+
 @pytest.mark.parametrize("bad", ["a\0b", "' OR 1=1 --", "x" * 5000, "~"])
 def test_forged_names_give_nothing(viewer: Any, store: Store, bad: str) -> None:
     ran(store, 1)
