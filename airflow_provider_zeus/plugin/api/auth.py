@@ -49,6 +49,8 @@ async def _valid_ids(request: Request) -> None:
     for value in request.path_params.values():
         if value == "~" or not 0 < len(value) <= LONGEST_ID or not value.isprintable():
             raise HTTPException(404, "No such address.")
+    if any("\0" in value for _, value in request.query_params.multi_items()):
+        raise HTTPException(404, "No such address.")
 
 
 def _in_our_threads(check: Callable[..., None]) -> Dependency:
