@@ -121,7 +121,9 @@ def test_the_pod_gets_the_plan_and_gives_the_result_back() -> None:
     assert pod.upstream_task_ids == {"zeus_ask"}
 
 
-@pytest.mark.parametrize("name", ["zeus_capriccio.py", "zeus_demo.py", "zeus_kubernetes.py", "zeus_minimal.py", "zeus_weather.py"])
+@pytest.mark.parametrize(
+    "name", ["zeus_capriccio.py", "zeus_demo.py", "zeus_kubernetes.py", "zeus_minimal.py", "zeus_weather.py"]
+)
 def test_each_example_says_why_the_model_is_built_inside(name: str) -> None:
     text = " ".join((DAGS / name).read_text(encoding="utf-8").split())
     assert "attempt is a new call" in text.lower()
