@@ -104,7 +104,7 @@ def may_read_runs(user: BaseUser, dag_id: str) -> bool:
     """Whether a user may see the runs of a DAG, as :data:`MAY_READ_RUNS` checks it for the DAG of a path."""
     check = requires_access_dag("GET", DagAccessEntity.RUN, dag_id)
     try:
-        check(request=None, user=user)  # type: ignore[arg-type]  # it does not ask the request: the DAG is given
+        check(None, user)  # type: ignore[arg-type]  # it does not ask the request: the DAG is given
     except HTTPException:
         return False
     return True
