@@ -71,7 +71,9 @@ def test_kustomize_finds_what_it_puts_together() -> None:
     (image,) = plan["images"]
     assert sidecar()["image"] == image["name"]
     assert set(image) == {"name", "newName", "newTag"}
-    namespaces = {each["metadata"]["namespace"] for each in documents() if each["kind"] in ("DaemonSet", "NetworkPolicy")}
+    namespaces = {
+        each["metadata"]["namespace"] for each in documents() if each["kind"] in ("DaemonSet", "NetworkPolicy")
+    }
     assert namespaces == {only("Namespace")["metadata"]["name"]}
     spec = only("DaemonSet")["spec"]
     assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
@@ -124,7 +126,13 @@ def started(tmp_path: Path, card: Gpu) -> Iterator[subprocess.Popen[str]]:  # no
     """The container's program with its arguments, in folders as kubelet makes them: mode 755, empty."""
     for name in ("zeus", "zeus-limits"):
         (tmp_path / name).mkdir(mode=0o755)
-    words = [*sidecar()["args"], "--socket", str(tmp_path / "zeus/power.sock"), "--state", str(tmp_path / "zeus-limits")]
+    words = [
+        *sidecar()["args"],
+        "--socket",
+        str(tmp_path / "zeus/power.sock"),
+        "--state",
+        str(tmp_path / "zeus-limits"),
+    ]
     if os.geteuid():
         words[words.index("--group") + 1] = str(os.getgid())  # another group needs CAP_CHOWN
     process = subprocess.Popen(
