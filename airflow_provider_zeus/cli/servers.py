@@ -1,8 +1,11 @@
 """The Airflow of this host, as the command line sees it: its metadata database, its servers, the address of its UI."""
 
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
 import logging
+import ssl
 import urllib.error
 import urllib.request
 
@@ -53,5 +56,5 @@ def _answers(url: str) -> bool:
             return True
     except urllib.error.HTTPError:
         return True
-    except (OSError, ValueError):
-        return False
+    except (OSError, ValueError) as error:
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it does; its certificate is another matter
