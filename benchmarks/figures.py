@@ -1,4 +1,4 @@
-"""The paper's figures that show replays: 6, 7 and 19, 12, 13, 14 and 23, 22."""
+"""The paper's figures that show replays: 6, 7 and 19, 9, 10, 12, 13, 14 and 23, 22."""
 
 from __future__ import annotations
 
@@ -135,17 +135,64 @@ def parts(report: Mapping[str, Any], path: Path) -> Path:
     """Figure 13: cost of all recurrences without one part of the algorithm; one row per policy, one column per GPU."""
     sweep = report["sweeps"]["parts"]
     gpus_here = list(dict.fromkeys(pair.partition("/")[2] for pair in report["pairs"]))
-    panel = [(policy, gpu) for policy in sweep for gpu in gpus_here]
+    panel = [(policy, gpu) for policy in reversed(sweep) for gpu in gpus_here]
     figure, axes = panels(len(panel), across=len(gpus_here), width=5.6, height=2.9)
     for ax, (policy, gpu) in zip(axes, panel, strict=True):
         of = sweep[policy]
         pairs = [pair for pair in next(iter(of.values())) if pair.endswith(f"/{gpu}")]
         rows = {part: [found[name][0] for name in (*pairs, gpu)] for part, found in of.items()}
         _bars(ax, [*(name_of(pair.partition("/")[0]) for pair in pairs), "geom. mean"], rows, {})
-        ax.set_yscale("log")
-        ax.set_ylim(bottom=0.5)
-        ax.yaxis.set_major_formatter("{x:g}")
+        most = max(v for row in rows.values() for v in row)
+        if most > 3:
+            ax.set_yscale("log")
+            ax.set_ylim(0.5, 1.5 * most)
+            ax.set_yticks([x for x in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if x < 1.5 * most])
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.minorticks_off()
+        else:
+            ax.set_ylim(0, 1.15 * most)
         ax.tick_params(axis="x", labelsize=7)
         ax.set_title(f"{POLICY[policy][0]}, {gpu.upper()}", fontsize=9)
         ax.set_ylabel("cost of all recurrences\n(whole algorithm = 1)")
     return save(figure, path, "Without one of its parts (Figure 13)")
+
+
+def clusters(found: Mapping[str, Any], gpu: str, path: Path) -> Path:
+    """Figure 9: cumulative energy and time of overlapping submissions, per workload."""
+    figure, axes = panels(2, across=1, width=9.0, height=2.6)
+    policies = [p for p in next(iter(found.values())) if p != "default"]
+    for ax, name in zip(axes, ("energy", "time"), strict=True):
+        rows = {p: [row[p][name][0] for row in found.values()] for p in policies}
+        errors = {p: [row[p][name][1] for row in found.values()] for p in policies}
+        _bars(ax, [name_of(workload) for workload in found], rows, errors)
+        ax.set_yscale("log")
+        ax.set_ylim(bottom=0.2)
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.set_ylabel(f"{name} of all submissions\n(Default = 1)")
+    return save(figure, path, f"Groups of submissions that overlap, drawn at random, on {gpu.upper()} (Figure 9)")
+
+
+def slices(logs: Mapping[str, Sequence[Any]], sizes: Sequence[int], path: Path) -> Path:
+    """Figure 10: energy, time and the batch size that was kept, slice by slice, one column per policy.
+
+    :param logs: by policy, the runs of each slice (``benchmarks.weather_replay``).
+    """
+    figure, axes = panels(3 * len(logs), across=len(logs), width=5.2, height=2.0)
+    at = {b: i for i, b in enumerate(sizes)}
+    for column, (policy, log) in enumerate(logs.items()):
+        label, colour = POLICY[policy]
+        energy, time, kept = axes[column :: len(logs)]
+        weeks = range(1, len(log) + 1)
+        energy.plot(weeks, [sum(r.spent.energy_j for r in runs) / 1e3 for runs in log], "o-", ms=3, color=colour)
+        time.plot(weeks, [sum(r.spent.time_s for r in runs) for runs in log], "o-", ms=3, color=colour)
+        kept.plot(weeks, [at[runs[-1].planned.batch_size] for runs in log], "o-", ms=4, color=colour)
+        given_up = [(week, at[r.planned.batch_size]) for week, runs in zip(weeks, log, strict=True) for r in runs[:-1]]
+        if given_up:
+            kept.plot(*zip(*given_up, strict=True), "x", ms=6, color="#c0392b")
+        energy.set_title(label, fontsize=9)
+        energy.set_ylabel("energy [kJ]")
+        time.set_ylabel("time [s]")
+        kept.set_ylabel("batch size")
+        kept.set_yticks(range(len(sizes)), list(sizes), fontsize=7)
+        kept.set_xlabel("slice")
+    return save(figure, path, "Slices of data that drift (Figure 10); cross: given up", [])

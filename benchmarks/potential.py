@@ -64,7 +64,13 @@ def potential(scenarios: Sequence[Scenario], path: Path) -> Path:
         for i, (kind, colour) in enumerate(KINDS.items()):
             at = [n + (i - 1) * 0.27 for n in range(len(here))]
             bars = [of[kind] for of in found]
-            ax.bar(at, [p.value for p in bars], 0.25, color=colour, label=f"best {kind}")
+            ax.bar(
+                at,
+                [p.value for p in bars],
+                0.25,
+                color=colour,
+                label=f"best {kind}" if kind != "both" else "best of both",
+            )
             spread = [[p.value - p.low for p in bars], [p.high - p.value for p in bars]]
             ax.errorbar(at, [p.value for p in bars], spread, fmt="none", ecolor="#333333", lw=0.8)
         ax.axhline(1.0, color="#333333", lw=1.0, ls="--")

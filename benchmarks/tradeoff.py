@@ -106,7 +106,7 @@ def envelope(scenario: Scenario, path: Path) -> Path:
             ax.axvline(optimum.time_s / s, ls=":", color=colour, lw=1.4)
         label = f"eta {eta:g}: {optimum.batch_size}, {optimum.limit_w:g} W"
         at = (optimum.time_s / s, optimum.energy_j / j)
-        ax.plot(*at, "o", ms=11 - 5 * eta, color=colour, label=label, mec="white", zorder=4)
+        ax.plot(*at, "o", ms=15 - 10 * eta, color=colour, label=label, mec="white", zorder=4)
     ax.set_xlim(left / s, right / s)
     ax.set_ylim(low / j, high / j)
     ax.set_xlabel(f"time to target [{s_name}]")
