@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
@@ -184,9 +184,11 @@ def page_of(found: Measured) -> str:
     return text.substitute(words, **{name: "\n".join(of) for name, of in lines.items()})
 
 
-def hold(folder: Path, pairs: Sequence[Pair], seeds: int, jobs: int | None = None) -> dict[str, dict[str, Replays]]:
+def hold(
+    folder: Path, pairs: Sequence[Pair], seeds: int, jobs: int | None = None, choosers: Iterable[str] = NAMES
+) -> dict[str, dict[str, Replays]]:
     """Every chooser on every pair."""
-    tasks = [Task(p.workload, p.gpu, chooser, tuple(range(seeds))) for p in pairs for chooser in NAMES]
+    tasks = [Task(p.workload, p.gpu, chooser, tuple(range(seeds))) for p in pairs for chooser in choosers]
     held: dict[str, dict[str, Replays]] = {p.name: {} for p in pairs}
     for task, found in run_tasks(folder, tasks, jobs).items():
         held[task.pair][task.policy] = found

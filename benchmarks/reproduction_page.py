@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
 from airflow_provider_zeus import __version__
 from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import reproduction_figures as figures
 from benchmarks import reproduction_tables as tables
 from benchmarks.claims import POLICIES, Claim, Measured, change, extremes, lines_of, number
 from benchmarks.paper import table
 from benchmarks.plots import name_of
-from benchmarks.potential import KINDS, potentials
+from benchmarks.potential import KINDS, Potential, potentials
 from benchmarks.replays import UPSTREAM
 from benchmarks.reproduction import Results
 from benchmarks.reproduction_tables import OURS, PART, gpus_of, ratio
@@ -161,7 +163,7 @@ def potential_claims(found: Results) -> list[Claim]:
     return claims
 
 
-def _beside(of: list, published: float) -> str:  # type: ignore[type-arg]
+def _beside(of: Sequence[tuple[Potential, Pair]], published: float) -> str:
     """The workload whose figure is nearest to a published one."""
     p, pair = min(of, key=lambda one: abs(100 * (one[0].value - 1) - published))
     return f"{name_of(pair.workload)} has {number(100 * (p.value - 1), '%', 1)}"
