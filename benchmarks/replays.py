@@ -21,6 +21,8 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.choosers import CHOOSERS
 from benchmarks.cores import on_all_cores
+from benchmarks.goodput import POLLUX, pollux
+from benchmarks.ideal_gpus import pair_on
 from benchmarks.literal import Parts, literal
 from benchmarks.parts import OURS_WITHOUT, without
 
@@ -30,7 +32,7 @@ ABLATIONS = {
     "no_pruning": Parts(pruning=False),
     "no_jit_profiling": Parts(jit=False),
 }
-NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS, *OURS_WITHOUT, *CHOOSERS)
+NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS, *OURS_WITHOUT, *CHOOSERS, *POLLUX)
 LAST = 5  # recurrences, as in Figure 6
 CHUNK = 5  # seeds per task
 
@@ -116,12 +118,14 @@ def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, bet
         return grid_search(scenario, recurrences, seed)
     if policy == UPSTREAM or policy in ABLATIONS:
         return literal(scenario, recurrences, seed, parts=ABLATIONS.get(policy), beta=beta)
+    if policy in POLLUX:
+        return pollux(scenario, recurrences, seed, POLLUX[policy])
     raise JobSpecError.of("policies", policy, "is unknown", f"Use some of {', '.join(NAMES)}")
 
 
 @cache
 def _scenario(folder: Path, workload: str, gpu: str, eta: float) -> Scenario:
-    return Scenario(_traces(folder).pair(workload, gpu), eta)
+    return Scenario(pair_on(_traces(folder), workload, gpu), eta)
 
 
 @cache

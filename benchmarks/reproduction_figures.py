@@ -46,15 +46,15 @@ def first_size(scenario: Scenario) -> tuple[int, float, float]:
 
 
 def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> dict[str, dict[str, Any]]:
-    """Section 6.3 on groups drawn at random: {workload: {policy: {"energy" | "time": [mean, half of ci95]}}}.
+    """Section 6.3 on groups that are drawn: {workload: {policy: {"energy" | "time": [mean, half of ci95]}}}.
 
     Each draw is another trace; the intervals are those over the draws.
     """
     scenarios = scenarios_of(traces, gpu)
-    runtimes_s = {dataset: s.default_run.time_s for dataset, s in scenarios.items()}
+    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for seed in range(draws):
-        groups = list(draw_groups(submissions, runtimes_s, seed))
+        groups = list(draw_groups(submissions, datasets, seed))
         report = groups_report(*run_groups(groups, scenarios, GROUP_POLICIES, seed, 1))
         for workload, row in report["workloads"].items():
             for policy, figures in row.items():
