@@ -89,6 +89,12 @@ def change(figure: Sequence[float], note: str = "") -> Measured:
     return Measured(100 * (mean - 1), 100 * (mean - half - 1), 100 * (mean + half - 1), note)
 
 
+def interval(figure: Sequence[float], note: str = "") -> Measured:
+    """[value, low, high]."""
+    value, low, high = figure
+    return Measured(value, low, high, note)
+
+
 def extreme(report: Mapping[str, Any], gpu: str, figure: str, policy: str, *, most: bool) -> Measured:
     """The workload with the greatest (or least) change of one figure on a GPU."""
     pairs = {p: of[policy][figure] for p, of in report["pairs"].items() if p.endswith(f"/{gpu}")}

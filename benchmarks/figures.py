@@ -169,7 +169,9 @@ def clusters(found: Mapping[str, Any], gpu: str, path: Path) -> Path:
         ax.set_ylim(bottom=0.2)
         ax.yaxis.set_major_formatter("{x:g}")
         ax.set_ylabel(f"{name} of all submissions\n(Default = 1)")
-    return save(figure, path, f"Groups of submissions that overlap, drawn at random, on {gpu.upper()} (Figure 9)")
+    return save(
+        figure, path, f"Groups of submissions that overlap, drawn in the shape of Alibaba's, {gpu.upper()} (Figure 9)"
+    )
 
 
 def slices(logs: Mapping[str, Sequence[Any]], sizes: Sequence[int], path: Path) -> Path:

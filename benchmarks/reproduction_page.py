@@ -12,7 +12,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import reproduction_figures as figures
 from benchmarks import reproduction_tables as tables
-from benchmarks.claims import POLICIES, Claim, Measured, change, extremes, lines_of, number
+from benchmarks.claims import POLICIES, Claim, Measured, change, extremes, interval, lines_of, number
 from benchmarks.paper import table
 from benchmarks.plots import name_of
 from benchmarks.potential import KINDS, Potential, potentials
@@ -42,6 +42,7 @@ def page_of(found: Results, pictures: str) -> str:
         "draws": str(figures.DRAWS),
         "last_draw": str(figures.DRAWS - 1),
         "submissions": f"{found.submissions:,}",
+        "not_drawn": not_drawn(found),
         "betas_said": "\n".join(betas_said(found)),
         "parts_said": parts_said(found),
         "shapes": shapes(found),
@@ -136,7 +137,7 @@ def grid(found: Results) -> tuple[list[str], list[str]]:
         "6.2",
         "regret of grid search, x Zeus's, at worst",
         72.0,
-        {UPSTREAM: Measured(*rows[worst][every], workload)},
+        {UPSTREAM: interval(rows[worst][every], workload)},
         "x",
         why,
         digits=0,
@@ -157,7 +158,7 @@ def potential_claims(found: Results) -> list[Claim]:
             of = [(potentials(s)[kind], s.pair) for s in found.on(found.gpu)]
             p, pair = choose(of, key=lambda one: one[0].value)
             note = f"{name_of(pair.workload)}: {p.batch_size}, {p.limit_w:g} W"
-            ours = {"data": Measured(*(100 * (x - 1) for x in (p.value, p.low, p.high)), note)}
+            ours = {"data": interval([100 * (x - 1) for x in (p.value, p.low, p.high)], note)}
             why = f"here it is {note}. The paper does not name the workload; {_beside(of, value)}."
             claims.append(Claim("2.2, Figure 1", f"best {kind}: {word} energy saved", value, ours, why=why))
     return claims
@@ -180,16 +181,24 @@ OVERLAPPING = (
 def cluster_claims(found: Results) -> list[Claim]:
     """The ends of Figure 9."""
     rows = {w: row for w, row in found.clusters.items() if w != ALL}
-    why = "the groups are others: sizes, overlaps and run times are drawn here, not those of the Alibaba trace."
+    why = "the groups are others: sizes, overlaps and run times are drawn in the trace's published shape, not its own."
     claims = []
     for figure, what, published, most in OVERLAPPING:
         ours = {}
         for policy in ("zeus", OURS):
-            of = {w: row[policy][figure] for w, row in rows.items()}
-            workload = (max if most else min)(of, key=lambda w, of=of: of[w][0])
-            ours[policy] = change(of[workload], name_of(workload))
+            of = [(row[policy][figure], w) for w, row in rows.items()]
+            end, workload = (max if most else min)(of)
+            ours[policy] = change(end, name_of(workload))
         claims.append(Claim("6.3, Figure 9", what, published, ours, why=why, digits=0))
     return claims
+
+
+def not_drawn(found: Results) -> str:
+    """Workloads without a group."""
+    rest = [name_of(s.pair.workload) for s in found.on(found.gpu) if s.pair.workload not in found.clusters]
+    return (
+        f"No group of these draws trains {', '.join(rest)}: such long runs are rare in the trace.\n\n" if rest else ""
+    )
 
 
 # ---------------------------------------------------------------------- section 6.7 and figure 17
@@ -199,10 +208,10 @@ def betas_said(found: Results) -> list[str]:
     for policy, name in POLICIES.items():
         sweep = found.report["sweeps"]["beta"][policy]
         for gpu in gpus_of(found):
-            best = min(BETAS, key=lambda beta, sweep=sweep, gpu=gpu: sweep[beta][gpu][0])
-            if best != 2.0:
-                surely = "by more" if sweep[best][gpu][2] < 1 else "not by more"
-                said = f"- {name}, {gpu.upper()}: beta {best:g} is the lowest, {ratio(sweep[best][gpu])}"
+            least, best = min((sweep[beta][gpu], beta) for beta in BETAS)
+            if least[0] < 1.0:
+                surely = "by more" if least[2] < 1 else "not by more"
+                said = f"- {name}, {gpu.upper()}: beta {best:g} is the lowest, {ratio(least)}"
                 apart.append(f"{said}, {surely} than the interval.")
     if not apart:
         return ["As published, beta 2 is the lowest everywhere."]
@@ -217,7 +226,7 @@ def parts_said(found: Results) -> str:
     """What its loss costs most."""
     most = []
     for policy, of in found.report["sweeps"]["parts"].items():
-        part = max(of, key=lambda part, of=of: of[part][ALL][0])
+        _, part = max((by[ALL], part) for part, by in of.items())
         most.append(f"{PART[part.partition('no_')[2]]} ({POLICIES[policy]})")
     return f"The dearest of them over all GPUs: {', '.join(most)}."
 
