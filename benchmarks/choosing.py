@@ -162,6 +162,32 @@ def _bold_of(ratio: Sequence[float]) -> str:
     return f"**{percent(ratio)}**" if ratio[1] > 1 else percent(ratio)
 
 
+def series_said(series: Mapping[str, Any]) -> str:
+    """Where another way was cheaper than the default policy on the same series."""
+    ways = {PACKAGE: NAMES[PACKAGE], "zeus": NAMES["zeus"], HILL_CLIMBING: "hill climbing"}
+    cheaper = []
+    for name, by in series.items():
+        for kind, ours in by[OURS].items():
+            better = [way for key, way in ways.items() if by[key][kind]["total_vs_default"] < ours["total_vs_default"]]
+            cheaper += [f"{way} on {name} from {ours['batch_size']}" for way in better]
+    return f"Cheaper than the default policy in the mean: {', '.join(cheaper) or 'none of the other ways'}."
+
+
+def regimes_said(found: Mapping[str, Any]) -> list[str]:
+    """Where the default policy surely costs more, on its worst pair or in the mean."""
+    said = []
+    for key, title in (("vs_default", "always the default"), ("vs_paper", "the paper's policy")):
+        dearer = {name: of[key] for name, of in found.items() if of[key]["worst"][1] > 1}
+        in_mean = [name for name, of in found.items() if of[key]["mean"][1] > 1]
+        text = f"- Against {title} it is surely dearer on its worst pair in {len(dearer)} of {len(found)} regimes"
+        if dearer:
+            worst = max(dearer, key=lambda name: dearer[name]["worst"][0])
+            of = dearer[worst]
+            text += f", most in *{worst}* ({percent(of['worst'])}, {of['worst_case']})"
+        said.append(f"{text}; in the mean over the pairs in {', '.join(in_mean) or 'none'}.")
+    return said
+
+
 def page_of(found: Measured) -> str:
     """The whole page."""
     text = Template(TEXT.read_text(encoding="utf-8"))
@@ -179,7 +205,9 @@ def page_of(found: Measured) -> str:
         "at_ten": by_pair(found.held, 10),
         "losses": losses(found.held),
         "series": series_lines(found.series),
-        "regimes": regimes.markdown(found.regimes),
+        "regimes": regimes.markdown({**found.regimes, "series": {}}),
+        "regimes_said": regimes_said(found.regimes["regimes"]),
+        "series_said": [series_said(found.series)],
     }
     return text.substitute(words, **{name: "\n".join(of) for name, of in lines.items()})
 

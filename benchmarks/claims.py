@@ -69,12 +69,16 @@ def number(value: float, unit: str, digits: int) -> str:
 
 
 def lines_of(claims: Sequence[Claim]) -> list[str]:
-    """A table, and one sentence for each claim that differs."""
+    """A table, and a sentence for each claim that differs; claims with the same one share it."""
     keys = [key for key in ("data", *POLICIES) if any(key in c.ours for c in claims)]
     head = ["in the paper", "figure", "published", *({"data": "here", **POLICIES}[key] for key in keys)]
     rows = [[c.where, c.what, _published(c), *(cell(c, key) for key in keys)] for c in claims]
-    apart = [f"- *{c.what}*: {c.why}" for c in claims if c.differs()]
-    return [*table(head, rows), *(["", "Where they differ:", "", *apart] if apart else [])]
+    apart: dict[str, list[str]] = {}
+    for c in claims:
+        if c.differs():
+            apart.setdefault(c.why, []).append(c.what)
+    said = [f"- *{', '.join(what)}*: {why}" for why, what in apart.items()]
+    return [*table(head, rows), *(["", "Where they differ:", "", *said] if said else [])]
 
 
 def _published(claim: Claim) -> str:

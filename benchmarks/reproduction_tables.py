@@ -62,7 +62,7 @@ def regret(found: Results) -> list[str]:
             share = sum(sizes[-1] == scenario.best for sizes in kept) / len(kept)
             mean, half = of[policy]["expected_regret_end"]
             digits = 2 if mean < 1000 else 0
-            cells.append(f"{mean:,.{digits}f} ± {half:,.{digits}f}, {share:.0%}")
+            cells.append(f"{mean:,.{digits}f} ± {half:,.{digits}f}, {100 * share:.0f} %")
         rows.append([pair, *cells])
     return table(["pair", *WITH_GRID.values()], rows)
 
@@ -122,7 +122,7 @@ def profiling(found: Results) -> list[str]:
 
 def _tiny(figure: Sequence[float]) -> str:
     value, low, high = (100 * x for x in figure)
-    text = f"{value:+.3f} %" if high - low < 1e-9 else f"{value:+.2f} % [{low:+.2f}, {high:+.2f}]"
+    text = f"{value:+.3f} %" if high - low < 1e-9 else f"{value:+.3f} % [{low:+.3f}, {high:+.3f}]"
     return text.replace("-", "−")
 
 
@@ -200,7 +200,7 @@ def workloads(found: Results) -> list[str]:
                 str(sum(reaching(pair, b) == 1 for b in pair.batch_sizes)),
                 f"{len(pair.limits_w)}, {pair.limits_w[0]:g} to {pair.limits_w[-1]:g} W",
                 f"{fewest} to {most}" if fewest < most else str(most),
-                f"{figures.spread_of_epochs(scenario):.1%}",
+                f"{100 * figures.spread_of_epochs(scenario):.1f} %",
             ]
         )
     return table([*head, "trainings per size", "scatter"], rows)
