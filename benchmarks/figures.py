@@ -141,7 +141,8 @@ def parts(report: Mapping[str, Any], path: Path) -> Path:
         of = sweep[policy]
         pairs = [pair for pair in next(iter(of.values())) if pair.endswith(f"/{gpu}")]
         rows = {part: [found[name][0] for name in (*pairs, gpu)] for part, found in of.items()}
-        _bars(ax, [*(name_of(pair.partition("/")[0]) for pair in pairs), "geom. mean"], rows, {})
+        names = [*(name_of(pair.partition("/")[0]) for pair in pairs), "geom. mean"]
+        _bars(ax, [name.replace(" ", "\n") for name in names], rows, {})
         most = max(v for row in rows.values() for v in row)
         if most > 3:
             ax.set_yscale("log")

@@ -32,7 +32,7 @@ WORKLOAD = {
 }
 CYCLE = ("#0b7a55", "#2f6fde", "#e08a1e", "#8d63c4", "#c0392b", "#3aa6b9")
 GREY = "#9a9a9a"
-COLOURS = 128  # of a picture
+COLOURS = 256  # of a picture
 _RC: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -95,5 +95,5 @@ def _shrink(path: Path) -> None:
     from PIL import Image
 
     with Image.open(path) as image:
-        small = image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE)  # rare colours are kept
+        small = image.convert("RGB").quantize(COLOURS, kmeans=3)
     small.save(path, optimize=True)

@@ -128,8 +128,8 @@ def grid(found: Results) -> tuple[list[str], list[str]]:
     b, chance, cost = figures.first_size(here[worst])
     why = (
         f"one run of {workload} at its smallest measured size, {b}, costs {cost:,.0f} C* at full power and reaches the "
-        f"target in {100 * chance:.0f} % of the measured runs, and grid search runs it. In which order it searches changes "
-        f"nothing. Over the sizes that always reach the target the ratio is {rows[worst][sure][0]:.0f} there; "
+        f"target in {100 * chance:.0f} % of the measured runs, and grid search runs it. Its order changes nothing. "
+        f"Over the sizes that always reach the target it is {rows[worst][sure][0]:.0f} x there; "
         "which sizes the paper's grid search went through it does not say."
     )
     claim = Claim(
