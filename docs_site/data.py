@@ -122,7 +122,7 @@ def schemas() -> Iterator[dict[str, Any]]:
 
 def schema() -> str:
     """The tables of the trial log, and the columns of an export."""
-    said = dict(re.findall(r'sa\.Column\("(\w+)".*\),  # (.+)$', inspect.getsource(tables), re.M))
+    said = _column_comments()
     parts = [
         "# Schema of the trial log\n",
         f"Tables of a PostgreSQL or SQLite log at revision `{tables.HEAD}`. `airflow zeus db upgrade` makes and changes them.",
@@ -131,10 +131,21 @@ def schema() -> str:
     ]
     for found in tables.metadata.sorted_tables:
         rows = [
-            [code(c.name), str(c.type).lower(), "" if c.nullable else "not null", "key" if c.primary_key else "", said.get(c.name, "")]
+            [code(c.name), str(c.type).lower(), "" if c.nullable else "not null", "key" if c.primary_key else "", said.get((found.name, c.name), "")]
             for c in found.columns
         ]
         parts += [f"## {found.name}\n", table(["column", "type", "", "", "meaning"], rows)]
     columns = "\n".join(f"- `{name}`" for name in export.COLUMNS)
     parts += ["## Columns of an export\n", "`read_log()` and `airflow zeus export` have these, in this order:\n", columns, ""]
     return "\n".join(parts)
+
+
+def _column_comments() -> dict[tuple[str, str], str]:
+    """The comment behind each column in the source, by the names of its table and of the column."""
+    found, table_name = {}, ""
+    for line in inspect.getsource(tables).splitlines():
+        if begun := re.fullmatch(r' {4}"(\w+)",', line):
+            table_name = begun[1]
+        if said := re.search(r'sa\.Column\("(\w+)".*\),  # (.+)$', line):
+            found[table_name, said[1]] = said[2]
+    return found

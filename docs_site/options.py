@@ -34,8 +34,8 @@ def page() -> str:
 
 def _option(name: str, option: dict[str, Any]) -> str:
     default = code(option["default"]) or "empty"
-    facts = [["default", default], ["example", code(option["example"])], ["type", option["type"]]]
-    return f"### {name}\n\n{sentence(option['description'])}\n\n{table(['', ''], facts)}"
+    facts = f"- Default: {default} ({option['type']})\n- Example: {code(option['example'])}\n"
+    return f"### {name}\n\n{sentence(option['description'])}\n\n{facts}"
 
 
 def _connection(kind: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ MOVED = {  # pages outside of docs/, and where they lie on the site
     "README.md": "index.md",
 }
 OWN_HOME = "README.md"  # docs/index.md is the site's first page; links to the README lead there
-ASSETS = (".png", ".json", ".css", ".js", ".svg")
+ASSETS = (".png", ".json", ".svg")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".md": "markdown", ".json": "json"}
 
 
@@ -38,6 +38,8 @@ def staged(folder: Path) -> list[str]:
             _write(folder / place, prepared(text, _linker(path, place, sources)))
         else:
             _copy(ROOT / path, folder / place)
+    for file in sorted((ROOT / "docs_site" / "static").iterdir()):
+        _copy(file, folder / "assets" / file.name)
     for place, page in GENERATED.items():
         _write(folder / place, page())
     for path in sorted(sources):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -26,5 +27,5 @@ def code(text: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text as Markdown: double backticks of docstrings become single ones."""
-    return " ".join(text.split()).replace("``", "`")
+    """The text of a docstring as Markdown: double backticks and Sphinx's roles become code."""
+    return re.sub(r":\w+:`~?\.?([^`]+)`", r"`\1`", " ".join(text.split()).replace("``", "`"))
