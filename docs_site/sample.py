@@ -94,7 +94,7 @@ def _sent(store: SqlStore, ended: list[Trial]) -> list[Metric]:
 
 def _train(run: ZeusRun) -> str:
     for epoch in run.epochs():
-        for _ in range(5000 // run.batch_size):
+        for _ in range(50_000 // run.batch_size):
             run.step()
         run.report(accuracy=0.9 * (epoch + 1) / EPOCHS[run.batch_size])
     return "models/sales.pt"
