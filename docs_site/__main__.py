@@ -1,4 +1,4 @@
-"""``python -m docs_site [SITE [PAGES]]``: builds the site (default: ``site/`` from ``build/docs/``), without a network."""
+"""``python -m docs_site [SITE [PAGES]]`` builds the site, by default ``site/`` from ``build/docs/``; no network."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand  # noqa: TID251 - as Airflow reads it
+from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand
 
 from airflow_provider_zeus.cli.definition import get_zeus_cli_commands
 from docs_site.tables import code, table
@@ -25,7 +25,9 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def commands(found: Iterable[CLICommand], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ActionCommand]]:
+def commands(
+    found: Iterable[CLICommand], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], ActionCommand]]:
     """Each command with the words that call it."""
     for command in found:
         if isinstance(command, GroupCommand):

@@ -29,9 +29,9 @@ def xcoms() -> str:
     return "\n".join(
         [
             "# XComs\n",
-            "Pushed by the task that trains; around another operator (`ZeusTrial`) the setup task `<task_id>_ask` pushes the",
-            "decision and the teardown task `<task_id>_tell` the cost. Units end the names: `_j` joules, `_s` seconds,",
-            "`_w` watts. A figure that is not known is `null`, and `reasons` says why.\n",
+            "Pushed by the task that trains; around another operator (`ZeusTrial`) the setup task `<task_id>_ask`",
+            "pushes the decision and the teardown task `<task_id>_tell` the cost. Units end the names: `_j` joules,",
+            "`_s` seconds, `_w` watts. A figure that is not known is `null`, and `reasons` says why.\n",
             table(["key", "what it is"], rows),
             "The examples are of a training on a simulated GPU, so its figures are simulated.\n",
             "## zeus_decision\n",
@@ -93,7 +93,10 @@ def unit_of(name: str) -> str:
 
 def facets() -> str:
     """Each facet of OpenLineage's events, from its JSON schema."""
-    parts = ["# Facets\n", "What OpenLineage's run events hold. When they are sent: [lineage](../exporters.md#openlineage).\n"]
+    parts = [
+        "# Facets\n",
+        "What OpenLineage's run events hold. When they are sent: [lineage](../exporters.md#openlineage).\n",
+    ]
     for facet in schemas():
         needs = facet["dependentRequired"]
         rows = [
@@ -125,18 +128,30 @@ def schema() -> str:
     said = _column_comments()
     parts = [
         "# Schema of the trial log\n",
-        f"Tables of a PostgreSQL or SQLite log at revision `{tables.HEAD}`. `airflow zeus db upgrade` makes and changes them.",
-        "The tables are private: read the log by `read_log()`, or by `airflow zeus export`, whose columns are",
-        "[below](#columns-of-an-export). Energies are in joules, powers in watts, times in UTC seconds since the epoch.\n",
+        f"Tables of a PostgreSQL or SQLite log at revision `{tables.HEAD}`. `airflow zeus db upgrade` makes and changes",
+        "them. They are private: read the log by `read_log()`, or by `airflow zeus export`, whose columns are",
+        "[below](#columns-of-an-export). Energies are in joules, powers in watts, times in UTC seconds since",
+        "the epoch.\n",
     ]
     for found in tables.metadata.sorted_tables:
         rows = [
-            [code(c.name), str(c.type).lower(), "" if c.nullable else "not null", "key" if c.primary_key else "", said.get((found.name, c.name), "")]
+            [
+                code(c.name),
+                str(c.type).lower(),
+                "" if c.nullable else "not null",
+                "key" if c.primary_key else "",
+                said.get((found.name, c.name), ""),
+            ]
             for c in found.columns
         ]
         parts += [f"## {found.name}\n", table(["column", "type", "", "", "meaning"], rows)]
     columns = "\n".join(f"- `{name}`" for name in export.COLUMNS)
-    parts += ["## Columns of an export\n", "`read_log()` and `airflow zeus export` have these, in this order:\n", columns, ""]
+    parts += [
+        "## Columns of an export\n",
+        "`read_log()` and `airflow zeus export` have these, in this order:\n",
+        columns,
+        "",
+    ]
     return "\n".join(parts)
 
 

@@ -50,10 +50,11 @@ def _connection(kind: dict[str, Any]) -> str:
     return f"{title}\n{table(['field', 'label in the form', 'what to write, or an example'], rows)}"
 
 
-LIVE = f"""A Variable `{live_settings.SETTINGS}:<job>` changes a job from its next run on, without a deployment. It holds a JSON
-object of these; the buttons of the page *Zeus* and `airflow zeus jobs` write the same Variable.
+_CHANGES = [[code(name), "; ".join(words)] for name, words in live_settings._CHANGES.items()]
+LIVE = f"""A Variable `{live_settings.SETTINGS}:<job>` changes a job from its next run on, without a deployment. It holds
+a JSON object of these; the buttons of the page *Zeus* and `airflow zeus jobs` write the same Variable.
 
-{table(["setting", "recorded as, when it is set or removed"], [[code(n), "; ".join(w)] for n, w in live_settings._CHANGES.items()])}"""
+{table(["setting", "recorded as, when it is set or removed"], _CHANGES)}"""
 
 ENVIRONMENT = """Where a training runs in a process or on a host of its own, it is started with these:
 """

@@ -12,10 +12,10 @@ from docs_site.tables import code, sentence, table
 
 HEAD = """# From the paper to the functions
 
-You, Chung, Chowdhury: *Zeus: Understanding and Optimizing GPU Energy Consumption of DNN Training*, NSDI 2023. Each function
-that computes something of the paper names the place in its docstring; this page is read off these docstrings. What differs
-from the paper and why: [the policy `"zeus"`](../policy.md#what-differs-from-the-paper-and-why). The equations of the default
-policy have numbers of their own: [knowledge gradient](../knowledge-gradient.md).
+You, Chung, Chowdhury: *Zeus: Understanding and Optimizing GPU Energy Consumption of DNN Training*, NSDI 2023. Each
+function that computes something of the paper names the place in its docstring; this page is read off these docstrings.
+What differs from the paper and why: [the policy `"zeus"`](../policy.md#what-differs-from-the-paper-and-why). The
+equations of the default policy have numbers of their own: [knowledge gradient](../knowledge-gradient.md).
 """
 WHAT = {
     "Eq. 1": "energy of a run",

@@ -43,12 +43,18 @@ OTHERS: Named = (
 
 def job() -> str:
     """The job with all its fields."""
-    return _api("ZeusJob", "A job is written in the DAG file. How its fields are used: [three ways](../operators.md).", (("", ["ZeusJob"]),))
+    return _api(
+        "ZeusJob",
+        "A job is written in the DAG file. How its fields are used: [three ways](../operators.md).",
+        (("", ["ZeusJob"]),),
+    )
 
 
 def run() -> str:
     """The handle of a run."""
-    words = "The handle of a run, which a training function gets. How often it is called: [three ways](../operators.md)."
+    words = (
+        "The handle of a run, which a training function gets. How often it is called: [three ways](../operators.md)."
+    )
     return _api("ZeusRun", words, (("", ["ZeusRun"]),))
 
 
@@ -61,7 +67,7 @@ def operators() -> str:
 def others() -> str:
     """All other public names."""
     version = import_module(PACKAGE).__version__
-    words = f"Everything else that the package exports. `airflow_provider_zeus.__version__` of these pages is `{version}`."
+    words = f"Everything else that the package exports. `airflow_provider_zeus.__version__` here is `{version}`."
     return _api("Functions, hooks, errors", words, OTHERS)
 
 

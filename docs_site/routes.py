@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fastapi.routing import APIRoute  # noqa: TID253 - at build time alone
+from fastapi.routing import APIRoute
 
 from docs_site.tables import code, sentence, table
 
 HEAD = """# Routes
 
-What the plugin serves below `/zeus` of Airflow's api-server, for its own pages. The routes are private: they may change in
-any release. Every route needs a login, and answers only about DAGs whose runs the user may read. Answers of data are JSON,
-errors too. Limits of time, memory and number: [the tab](../cost-page.md).
+What the plugin serves below `/zeus` of Airflow's api-server, for its own pages. The routes are private: they may change
+in any release. Every route needs a login, and answers only about DAGs whose runs the user may read. Answers of data are
+JSON, errors too. Limits of time, memory and number: [the tab](../cost-page.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""The fenced code blocks of the pages that people wrote, and which of them are commands, code, settings or only shown."""
+"""The fenced code blocks of the pages that people wrote, and what each is."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from docs_site.prose import NOT_RUN
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docker/README.md"] + sorted(
-    str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")
-)
+PAGES = [
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docker/README.md"),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
 _BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<language>\w*)(?P<rest>[^\n`]*)\n(?P<text>.*?)^```[ ]*$", re.M | re.S)
 
 

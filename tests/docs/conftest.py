@@ -68,7 +68,7 @@ def _build(site: Path, pages: Path) -> tuple[float, str]:
 
 
 class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the library
         """Nothing: the tests look at what the browser asks for."""
 
 

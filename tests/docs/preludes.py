@@ -1,4 +1,4 @@
-"""What the examples of a page leave to their reader: data, a network, a loop. Run before the first block of the page."""
+"""What the examples of a page leave to their reader: data, a network, a loop. Run before its first block."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from tests.ui.look import TOO_WIDE
 
 WIDTHS = (400, 1400)
 MOST_MS = 120_000  # on a busy host, too
-# Elements whose text leaves their box where nothing can be scrolled: cut off, or over another text.
+# Elements whose text leaves their box by more than the padding of a word of code, where nothing can be scrolled.
 _CUT = """() => [...document.querySelectorAll("main h1, main h2, main h3, main p, main li, main td, main th, nav a")]
-  .filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX !== "auto")
+  .filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth + 8 && getComputedStyle(e).overflowX !== "auto")
   .filter((e) => !e.closest(".md-typeset__table") && !e.closest("[hidden]"))
   .map((e) => `${e.tagName}: ${e.innerText.slice(0, 60)}`)"""
 _BROKEN_PICTURES = "() => [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src)"

@@ -18,13 +18,15 @@ from tests.unit.cli.conftest import home, recur  # noqa: F401 - a fixture
 
 WHOLE = ("docs/tutorials/", "docs/quick-start.md")  # test_tutorials.py runs these from their first block to their last
 WITH_COMMANDS = [
-    page for page in PAGES if not page.startswith(WHOLE) and any(b.kind == "commands" and not b.reason for b in blocks(page))
+    page
+    for page in PAGES
+    if not page.startswith(WHOLE) and any(b.kind == "commands" and not b.reason for b in blocks(page))
 ]
 DAG_FILE = Path(__file__).parents[1] / "unit" / "cli" / "checked_dags.py"
 DAG_TEXT = DAG_FILE.read_text(encoding="utf-8")
 
 ONLY_PARSED = {
-    "airflow zeus simulate --traces traces": "takes a minute, and the paper's measurements; tests/unit/cli/test_simulate.py",
+    "airflow zeus simulate --traces traces": "takes a minute; tests/unit/cli/test_simulate.py",
     "airflow zeus report --month 2026-11 --out /srv/reports": "writes outside of the tests' folder; run without --out",
     "airflow zeus jobs rename": "a trial of the job runs here; tests/unit/cli/test_jobs.py",
     "airflow connections add zeus_default": "would change the trial log of this Airflow; the other one is added",
@@ -114,7 +116,9 @@ def test_the_settings_of_a_page_exist(page: str) -> None:
             parser.read_string(block.text)
             for section in parser.sections():
                 for option, value in parser[section].items():
-                    assert option in ours if section == "zeus" else conf.has_option(section, option), f"{block.name} {option}"
+                    assert option in ours if section == "zeus" else conf.has_option(section, option), (
+                        f"{block.name} {option}"
+                    )
                     assert value, f"{block.name} {option}"
 
 
@@ -135,7 +139,7 @@ def test_every_block_is_executed_or_says_why_not(capsys: pytest.CaptureFixture[s
     shown = [b.name for b in found if b.kind == "shown" and not b.reason]
     executed = len(found) - len(marked) - len(shown)
     with capsys.disabled():
-        print(f"\n{len(found)} code blocks: {executed} run or parsed, {len(marked)} marked, {len(shown)} output or drawings")
+        print(f"\n{len(found)} code blocks: {executed} run or parsed, {len(marked)} marked, {len(shown)} only shown")
         print("\n".join([*marked, f"output or drawings: {', '.join(shown)}"]))
     assert executed / len(found) > 0.8
     for block in found:

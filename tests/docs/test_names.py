@@ -132,7 +132,9 @@ def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterato
 def test_xcoms(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
     keys = [value for name, value in vars(xcoms).items() if name.isupper()]
     all_there("XComs", keys, rows(built, "reference/xcoms.html"), capsys)
-    source = inspect.getsource(import_module("airflow_provider_zeus.operators.result_reporter").ResultReporter.cost_xcom)
+    source = inspect.getsource(
+        import_module("airflow_provider_zeus.operators.result_reporter").ResultReporter.cost_xcom
+    )
     source += inspect.getsource(import_module("airflow_provider_zeus.operators.recurrence").decision_xcom)
     fields_of = re.findall(r'^ +"(\w+)":', source, re.M)
     all_there("fields of XComs", fields_of, words(built, "reference/xcoms.html"), capsys)
@@ -170,4 +172,3 @@ def test_routes(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
     posts = [path for path, *methods in found if "POST" in methods]
     assert text.count("POST") == len(posts)
     assert text.count("editors of the DAG") == len(posts), "each change takes the permission to edit"
-

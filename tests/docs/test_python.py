@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ WITH_CODE = [page for page in PAGES if any(b.kind == "python" and not b.reason a
 
 
 @pytest.fixture
-def names(tmp_path: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def names(tmp_path: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The names that the blocks of a page share, and the environment of a training that was started with a plan."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # where the trial log is
@@ -38,7 +38,7 @@ def names(tmp_path: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -
     found: dict[str, Any] = {"monkeypatch": monkeypatch, "folder": tmp_path, "__name__": "a_page"}
     exec(EVERYWHERE, found)
     monkeypatch.setenv("ZEUS_PLAN", plan(found["JOB"], tmp_path).to_json())
-    yield found
+    return found
 
 
 def plan(job: ZeusJob, folder: Path) -> Plan:

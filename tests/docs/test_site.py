@@ -1,4 +1,4 @@
-"""The site builds without a network in half a minute; no link is broken, no page forgotten, nothing fetched from outside."""
+"""The site builds without a network in half a minute; no broken link, no page forgotten, nothing fetched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def test_no_link_is_broken(built: Built) -> None:
                     broken.append(f"{name}: {address} is not among the known addresses")
                 continue
             links += 1
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(parts.path))) if parts.path else name
+            path = (
+                posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(parts.path))) if parts.path else name
+            )
             file = built.folder / path
             if not file.is_file():
                 broken.append(f"{name}: {address}")
@@ -77,7 +79,7 @@ def headings(page: str) -> set[str]:
 def test_pages_load_nothing_from_outside(built: Built) -> None:
     for name, page in built.pages.items():
         assert [address for address in page.loads if urlsplit(address).netloc] == [], name
-    styles = [path for path in built.folder.rglob("*.css")]
+    styles = list(built.folder.rglob("*.css"))
     assert styles
     for path in styles:
         assert not re.search(r"url\([\"']?https?:|@import", path.read_text(encoding="utf-8")), path.name

@@ -19,6 +19,7 @@ from tests.docs.blocks import blocks
 from tests.docs.shell import Shell
 from tests.unit.cli.conftest import home  # noqa: F401 - a fixture
 
+
 @pytest.fixture
 def dags(airflow_home: Path) -> Iterator[Path]:
     """Airflow's folder of DAGs, empty again afterwards."""
