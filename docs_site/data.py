@@ -128,8 +128,8 @@ def schema() -> str:
     said = _column_comments()
     parts = [
         "# Schema of the trial log\n",
-        f"Tables of a PostgreSQL or SQLite log at revision `{tables.HEAD}`. `airflow zeus db upgrade` makes and changes",
-        "them. They are private: read the log by `read_log()`, or by `airflow zeus export`, whose columns are",
+        f"Tables of a PostgreSQL or SQLite log at revision `{tables.HEAD}`. `airflow zeus db upgrade` makes and",
+        "changes them. They are private: read the log by `read_log()`, or by `airflow zeus export`, whose columns are",
         "[below](#columns-of-an-export). Energies are in joules, powers in watts, times in UTC seconds since",
         "the epoch.\n",
     ]

@@ -51,8 +51,8 @@ def _connection(kind: dict[str, Any]) -> str:
 
 
 _CHANGES = [[code(name), "; ".join(words)] for name, words in live_settings._CHANGES.items()]
-LIVE = f"""A Variable `{live_settings.SETTINGS}:<job>` changes a job from its next run on, without a deployment. It holds
-a JSON object of these; the buttons of the page *Zeus* and `airflow zeus jobs` write the same Variable.
+LIVE = f"""A Variable `{live_settings.SETTINGS}:<job>` changes a job from its next run on, without a deployment. It
+holds a JSON object of these; the buttons of the page *Zeus* and `airflow zeus jobs` write the same Variable.
 
 {table(["setting", "recorded as, when it is set or removed"], _CHANGES)}"""
 
