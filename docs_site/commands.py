@@ -55,5 +55,5 @@ def _arguments(args: Iterable[Arg]) -> str:
         shown = ", ".join(code(flag) for flag in arg.flags) if option else code(_named(arg))
         choices = ", ".join(map(str, arg.kwargs.get("choices") or ()))
         needed = "needed" if arg.kwargs.get("required") else ""
-        rows.append([shown, code(value or choices), arg.kwargs.get("help", ""), needed])
-    return table(["argument", "value", "meaning", ""], rows)
+        rows.append([shown, code(value or choices), needed, arg.kwargs.get("help", "")])
+    return table(["argument", "value", "", "meaning"], rows)

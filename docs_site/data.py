@@ -71,7 +71,7 @@ def metrics() -> str:
         found.setdefault(metric.name, metric)
     said = metric_meanings()
     rows = [
-        [code(name), "counter" if m.total else "gauge", unit_of(name), said[name], ", ".join(map(code, m.tags))]
+        [code(name), "counter" if m.total else "gauge", unit_of(name), ", ".join(map(code, m.tags)), said[name]]
         for name, m in sorted(found.items())
     ]
     return "\n".join(
@@ -79,7 +79,7 @@ def metrics() -> str:
             "# Metrics\n",
             "All metrics of a run, as the code sends them. Airflow puts its prefix before each name. Tags, StatsD,",
             "OpenTelemetry and the dashboard: [metrics](../metrics.md).\n",
-            table(["name", "kind", "unit", "what", "tags"], rows),
+            table(["name", "kind", "unit", "tags", "what"], rows),
         ]
     )
 
@@ -103,15 +103,15 @@ def facets() -> str:
             [
                 code(name),
                 found.get("type") or " or ".join(map(code, found.get("enum", [found.get("const")]))),
-                found.get("description", ""),
                 ", ".join(map(code, needs.get(name, ()))),
+                found.get("description", ""),
             ]
             for name, found in facet["properties"].items()
         ]
         parts += [
             f"## {facet['title']}\n",
             f"{facet['description']} `_schemaURL` is `{facet['$id']}`.\n",
-            table(["field", "type or values", "meaning", "comes with"], rows),
+            table(["field", "type or values", "comes with", "meaning"], rows),
         ]
     return "\n".join(parts)
 
