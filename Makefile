@@ -52,12 +52,13 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-lowest install-lowest test-newest screenshots docs docs-serve lint clean
+.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-lowest install-lowest test-newest coverage release-check \
+  screenshots docs docs-serve lint clean
 NEWEST_PIP = $(NEWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.demo-$(STATE)  ## Airflow on 127.0.0.1, 12 weekly retrainings against a baseline (DEMO_SLICES=N)
 	@exec $(BIN)/python -m demo
@@ -90,6 +91,13 @@ test-newest:  ## the newest Airflow, pre-releases included: a report, no failure
 	  $(NEWEST_VENV)/bin/python -m tests.newest $(NEWEST_TESTS); \
 	else echo "Newest Airflow: not tested, since it could not be installed here (see above)."; fi
 
+coverage: $(VENV)/.browser  ## which lines and branches of the package make test runs, child processes included
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" --cov --cov-report=term
+
+release-check: export TAG ?=
+release-check: $(VENV)/.dev-$(STATE)  ## what can be checked of a release without a network; leaves it in dist/ (TAG=v1.2.3)
+	@$(BIN)/python -m tests.release_check --tag "$$TAG"
+
 screenshots: $(VENV)/.browser  ## renew the pictures of README and docs (some minutes)
 	$(BIN)/python -m tests.ui.picture
 
@@ -99,9 +107,10 @@ docs: $(VENV)/.dev-$(STATE)  ## the documentation site, into site/
 docs-serve: docs  ## the same on 127.0.0.1 (DOCS_PORT=N)
 	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(or $(DOCS_PORT),8000)
 
-lint: $(VENV)/.dev-$(STATE)  ## ruff and mypy
+lint: $(VENV)/.dev-$(STATE)  ## ruff, mypy and zizmor
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/zizmor --offline --quiet .github
 	$(BIN)/mypy
 
 clean:  ## remove the virtual environments and the caches

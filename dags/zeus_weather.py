@@ -36,7 +36,10 @@ else:
 
     @dag(schedule=PartitionedAtRuntime(), catchup=False, max_active_runs=1, tags=["zeus", "example"])
     def zeus_weather_slices() -> None:
-        """Each run emits the next weekly slice; trigger it once for each week."""
+        """Each run emits the next weekly slice; trigger it once for each week.
+
+        Needs torch and the readings: `pip install airflow-provider-zeus[demo]`.
+        """
 
         # One partition per run: several in one run would start in random order. What was emitted is read from the
         # asset's own events, so a run that fails before its event was recorded emits the same slice again.
@@ -54,7 +57,10 @@ else:
 
     @dag(schedule=PartitionedAssetTimetable(assets=SLICES), catchup=False, max_active_runs=1, tags=["zeus", "example"])
     def zeus_weather_retrain() -> None:
-        """One retraining per weekly slice, in order; Zeus picks the batch size and the power limit."""
+        """One retraining per weekly slice, in order; Zeus picks the batch size and the power limit.
+
+        Needs torch and the readings: `pip install airflow-provider-zeus[demo]`.
+        """
 
         @task.zeus(JOB, retries=1, retry_delay=timedelta(seconds=5))
         def train(run: Any = None, partition_key: str | None = None) -> str:

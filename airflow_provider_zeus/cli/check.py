@@ -17,13 +17,13 @@ from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
 from airflow_provider_zeus.cli.checks_training import of_command, of_training
 from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, show, undecided
 from airflow_provider_zeus.cli.rehearsal import TIMEOUT_S, Stage, Start
-from airflow_provider_zeus.cli.shell import command
+from airflow_provider_zeus.cli.shell import command, stdout_kept_clean
 from airflow_provider_zeus.errors import UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.collect import starts_in_xcom
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.config import ZeusConfig
-from airflow_provider_zeus.operators.launcher_args import processes_of
+from airflow_provider_zeus.operators.launcher_args import processes_of, submits_to_slurm
 from airflow_provider_zeus.operators.mapped import job_part
 from airflow_provider_zeus.operators.train import ZeusTrainOperator, check_function
 from airflow_provider_zeus.operators.trial import ZeusAskOperator
@@ -47,7 +47,8 @@ class Findings(tuple[Finding, ...]):
 def check_dag(args: Namespace) -> int:
     """Check a DAG. Exit status 1 where something is an error."""
     stage = Stage(timeout_s=args.timeout, gpu=args.gpu, to_report=args.to_report)
-    findings = Findings(_of_dag(args.dag_id, args.file, args.task, stage))
+    with stdout_kept_clean():
+        findings = Findings(_of_dag(args.dag_id, args.file, args.task, stage))
     return show(findings, as_json=args.json)
 
 
@@ -141,6 +142,9 @@ def _of_command(job: ZeusJob, start: Start, stage: Stage) -> Iterator[Finding]:
     arguments, _, cwd = start
     if _several(arguments, job):
         yield undecided("training", "it starts several processes that train together", "check it with one process")
+        return
+    if submits_to_slurm(arguments):
+        yield undecided("training", "it is a Slurm job, which is not submitted for a check", "check its script alone")
         return
     outcome = stage.command(job, lambda plan: start)
     yield from of_command(outcome, names_zeus=checks_dag.names_zeus(arguments, cwd), timeout_s=stage.timeout_s)

@@ -97,7 +97,7 @@ def _remedy(problems: Mapping[str, str], privilege: str) -> str:
     if privilege:
         return "leave [zeus] power_socket empty: this user may set limits itself"
     return (
-        "start docker/power_limit_sidecar.py as root and set [zeus] power_socket, or give the workers CAP_SYS_ADMIN; "
+        "start zeus-power-sidecar as root and set [zeus] power_socket, or give the workers CAP_SYS_ADMIN; "
         "mode='measure' works without"
     )
 

@@ -80,6 +80,27 @@ def _check() -> ActionCommand:
     )
 
 
+def _demo() -> ActionCommand:
+    number = positive_int(allow_zero=False)
+    return ActionCommand(
+        name="demo",
+        help="Run an example ten times in the Airflow that runs here, without torch or a GPU",
+        description="Trigger runs of the example zeus_demo in the Airflow of this host ('airflow standalone'), follow "
+        "them, and name the page that shows them. Runs that are there already are not triggered again.",
+        func=lazy_load_command("airflow_provider_zeus.cli.demo.demo"),
+        args=(
+            Arg(("--runs",), help="how many (default: 10)", type=number, default=10, metavar="N"),
+            Arg(
+                ("--wait",),
+                help="seconds to wait for Airflow and its DAG (default: 300)",
+                type=positive_int(allow_zero=True),
+                default=300,
+                metavar="S",
+            ),
+        ),
+    )
+
+
 def get_zeus_cli_commands() -> list[CLICommand]:
     """The commands, which Airflow finds by the key ``cli`` of the provider info."""
     return [GroupCommand(name="zeus", help="Energy-aware retraining: jobs, trials, health", subcommands=_commands())]
@@ -87,6 +108,7 @@ def get_zeus_cli_commands() -> list[CLICommand]:
 
 def _commands() -> tuple[CLICommand, ...]:
     return (
+        _demo(),
         _command(
             "doctor",
             "Check this host and name remedies",
@@ -122,7 +144,7 @@ def _commands() -> tuple[CLICommand, ...]:
             "Write every field of every trial as CSV or JSON",
             "export.export",
             Arg(("job",), help="name of a job (default: all jobs)", metavar="JOB", nargs="?"),
-            Arg(("--format",), help="csv or json (default: csv)", choices=("csv", "json"), default="csv"),
+            Arg(("--format",), help="csv or json (default: json for FILE.json, else csv)", choices=("csv", "json")),
             Arg(("--output",), help="file to write (default: standard output)", metavar="FILE"),
         ),
         _command(

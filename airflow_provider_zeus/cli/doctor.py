@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import checks_device, checks_power, checks_store
-from airflow_provider_zeus.cli.finding import Finding, error, ok, show
+from airflow_provider_zeus.cli.finding import Finding, error, ok, show, undecided
+from airflow_provider_zeus.cli.servers import MIGRATE, not_migrated
 from airflow_provider_zeus.cli.shell import command
 from airflow_provider_zeus.errors import ZeusError
 
@@ -38,11 +39,26 @@ def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
     if restore:
         yield _safely("restore", lambda: checks_power.restore(state_dir))
     yield _safely("state_dir", lambda: checks_device.state(state_dir))
-    yield _safely("store", lambda: checks_store.store(conn_id))
-    yield _safely("schema", lambda: checks_store.schema(conn_id))
-    yield _safely("trials", lambda: checks_store.trials(conn_id))
-    yield _safely("executor", lambda: checks_store.executor(conn_id))
-    yield _safely("untold costs", lambda: checks_store.pending(state_dir))
+    yield from _with_cause(
+        [
+            _safely("store", lambda: checks_store.store(conn_id)),
+            _safely("schema", lambda: checks_store.schema(conn_id)),
+            _safely("trials", lambda: checks_store.trials(conn_id)),
+            _safely("executor", lambda: checks_store.executor(conn_id)),
+            _safely("untold costs", lambda: checks_store.pending(state_dir)),
+        ]
+    )
+
+
+def _with_cause(findings: list[Finding]) -> Iterator[Finding]:
+    """The findings; where they failed since Airflow has no database yet, that is the finding."""
+    problem = not_migrated() if any(f.status == "error" for f in findings) else None
+    if problem is None:
+        yield from findings
+        return
+    yield error("airflow", problem, MIGRATE)
+    for f in findings:
+        yield undecided(f.check, "needs Airflow's metadata database: see airflow") if f.status == "error" else f
 
 
 def _safely(check: str, run: Callable[[], Finding]) -> Finding:

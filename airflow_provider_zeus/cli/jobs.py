@@ -131,14 +131,18 @@ def rename(args: Namespace) -> None:
     """Give the history and the live settings of a job to another name.
 
     The settings are in a Variable, so this is three steps: copy them, rename in the log, delete those of the old name.
-    What was cut off in between works, and the same command finishes it.
+    What was cut off in between works, and the same command finishes it. Costs of the old name that wait to be stored
+    come first: later they would be stored under it again.
     """
+    from airflow_provider_zeus.operators.config import ZeusConfig
+    from airflow_provider_zeus.store.pending import drain
     from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
     variables, old, new = AirflowVariables(), args.old, args.new
     if not 0 < len(new) <= MOST_NAME or not new.isprintable():
         raise JobSpecError.of("NEW", new, "no name of a job", f"Give at most {MOST_NAME} printable characters")
     with opened(args) as store:
+        drain(store, variables, old, state_dir=ZeusConfig.read().state_dir)
         jobs = store.jobs()
         done = old not in jobs and new in jobs and bool(variables.get(settings_key(old)))
         if not done:

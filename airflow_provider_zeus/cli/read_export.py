@@ -96,6 +96,7 @@ def of_csv(place: str, cells: Mapping[str, str]) -> Read:
     row |= {name: _read(place, name, cells[name], int) for name in ("attempt", "asked_after_seq", "told_seq")}
     row["lease_s"] = _read(place, "lease_s", cells["lease_s"], float)
     row |= {name: _read(place, f"{name}_utc", cells[f"{name}_utc"], _seconds) for name in _TIMES}
+    row |= dict.fromkeys(("dag_id", "run_id", "task_id"), "")  # as an empty cell
     row |= _typed(place, Origin, cells) | _typed(place, Observation, cells)
     row |= {name: _read(place, name, cells[name], json.loads) for name in ("decision", "reasons")}
     row["planned"] = _planned(place, cells, row["decision"])
@@ -117,7 +118,7 @@ def _planned(place: str, cells: Mapping[str, str], decision: Any) -> dict[str, A
     attempts = exact.get("attempts")
     candidates = [*(attempts if isinstance(attempts, list) else ()), exact.get("stand_in")]
     named = ("batch_size", "phase")
-    found = [a for a in candidates if isinstance(a, dict) and all(a.get(name) == planned[name] for name in named)]
+    found = [a for a in candidates if isinstance(a, dict) and all(a.get(name) == planned.get(name) for name in named)]
     return found[0] if found else planned
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from airflow_provider_zeus.cli.export import COLUMNS, FORMAT
+from airflow_provider_zeus.cli.export_rows import COLUMNS, FORMAT
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.wire import refuse_constant
 

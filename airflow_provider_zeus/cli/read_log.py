@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from airflow_provider_zeus.cli.export import COLUMNS, flat, rows_of
+from airflow_provider_zeus.cli.export import rows_of_jobs
+from airflow_provider_zeus.cli.export_rows import COLUMNS, flat
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
 
 
@@ -22,7 +23,7 @@ def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) 
     """
     store = open_store(zeus_conn_id, create=False)
     try:
-        rows = [flat(row) for row in rows_of(store, store.jobs() if job_id is None else [job_id])]
+        rows = [flat(row) for row, _ in rows_of_jobs(store, store.jobs() if job_id is None else [job_id])]
     finally:
         store.close()
     nested = ("decision", "reasons")

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -34,11 +35,14 @@ from airflow_provider_zeus.training.protocol.seen import Rehearsal, Seen
 from airflow_provider_zeus.training.rehearsed_attempt import RehearsalOver
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.runner import error_text
+from airflow_provider_zeus.untrusted_files import read_plain
 
 TIMEOUT_S = 60.0  # of one task
 Start = tuple[Sequence[str], Mapping[str, str], str | None]  # arguments, environment, working directory (None: any)
 
 _RESULT = "result.jsonl"
+_MOST_BYTES = 2**20
+_LINES = 20  # of a command's output that are kept
 _NEEDS_GPU = re.compile(r"\bcuda\b|\bnvidia\b|no .*gpu", re.IGNORECASE)
 _OURS = os.path.dirname(os.path.dirname(__file__))
 
@@ -100,13 +104,13 @@ class Stage:
                 (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
                 environ |= {environment.PLAN: str(folder / "plan.json"), environment.RESULT: str(folder / _RESULT)}
                 environ |= {environment.BATCH_SIZE: str(plan.attempts[0].batch_size)}
-            output: list[str] = []
+            output = deque[str](maxlen=_LINES)
             try:
                 child = Child(command, environ, output.append, cwd=cwd or str(folder))
             except (OSError, ValueError) as error:  # no such folder; a NUL in the command
                 return Outcome(plan=plan, ended=Ended(error=f"the command could not be started: {error}"))
             status = self._followed(child)
-            ended = None if status is None else _end_of(status, output)
+            ended = None if status is None else _end_of(status, [*output])
             return replace(_outcome(folder, plan, ended), last_output=child.last_line)
 
     def _followed(self, child: Child) -> int | None:
@@ -166,7 +170,7 @@ def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: 
         die_with_parent()
         if not gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        _redirect_output(folder / "output")
+        _drop_output()
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(1)  # OpenMP hangs in a fork of a process that has used its threads
         ended = _trained(folder, plan, call)
@@ -176,12 +180,12 @@ def _be_child(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any], *, gpu: 
         os._exit(status)
 
 
-def _redirect_output(path: Path) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        for descriptor in (1, 2):
-            os.dup2(file.fileno(), descriptor)
-    sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+def _drop_output() -> None:
+    """Nobody reads it, and it may be endless."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _trained(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any]) -> Ended:
@@ -190,7 +194,6 @@ def _trained(folder: Path, plan: Plan, call: Callable[[ZeusRun], Any]) -> Ended:
     except RehearsalOver as over:
         return Ended(error=str(over), kind="cut")
     except BaseException as error:
-        traceback.print_exc()
         return Ended(error=f"{error_text(error)}{_place(error)}", kind=_kind(error))
     return Ended(none=value is None, not_xcom=_not_xcom(value))
 
@@ -246,8 +249,8 @@ def _ends(child: int, timeout_s: float) -> bool:
 
 def _read_end(path: Path) -> Ended:
     try:
-        return decode(Ended, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return decode(Ended, json.loads(read_plain(os.fspath(path), _MOST_BYTES)))
+    except (OSError, ValueError, TypeError, RecursionError):
         return Ended(error="the process of the training died")
 
 
@@ -255,7 +258,7 @@ def _end_of(status: int, output: Sequence[str]) -> Ended:
     """How a command ended, by its status and the last lines of its output."""
     if status == 0:
         return Ended()
-    text = "\n".join(output[-20:])
+    text = "\n".join(output)
     last = next((line for line in reversed(output) if line.strip()), "")
     if "RehearsalOver" in last:
         return Ended(error=last.partition(": ")[2], kind="cut")

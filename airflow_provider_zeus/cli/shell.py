@@ -14,7 +14,7 @@ import sys
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
@@ -62,6 +62,21 @@ def opened(args: Namespace) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+@contextmanager
+def stdout_kept_clean() -> Iterator[None]:
+    """Send to stderr what anything in this process writes to standard output: users' code, and Airflow's own logger."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def known(store: Store, job_id: str) -> str:

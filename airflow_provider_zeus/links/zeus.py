@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey  # not importable at run time on every version
 
 RUN_TAB = "plugin/zeus-cost-run"  # plugin.RUN_ROUTE: the tab of a run
+DAG_TAB = "plugin/zeus-cost"  # plugin.DAG_ROUTE: the tab of a DAG
 
 
 class ZeusCostLink(BaseOperatorLink):
@@ -27,3 +28,8 @@ class ZeusCostLink(BaseOperatorLink):
 def run_path(dag_id: str, run_id: str) -> str:
     """The tab with the cost of a run, relative to Airflow's address."""
     return f"dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}/{RUN_TAB}"
+
+
+def dag_path(dag_id: str) -> str:
+    """The tab with the costs of a DAG, relative to Airflow's address."""
+    return f"dags/{quote(dag_id, safe='')}/{DAG_TAB}"

@@ -21,6 +21,7 @@ WARN_AT = 0.8  # share of a budget that is warned of; the other one is all of it
 _FORM = re.compile(r"\s*(?P<amount>[0-9.eE+]+)\s*(?P<unit>[A-Za-z]+)(?:\s*CO2e)?\s*/\s*(?P<period>day|week|month)\s*")
 _JOULES = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9}
 _GRAMS = {"g": 1.0, "kg": 1e3, "t": 1e6}
+_MOST = 1e15  # of an amount in its unit
 _REMEDY = 'write it as "50 kWh/month", "20 EUR/week" or "3 kg CO2e/day"'
 
 
@@ -49,8 +50,8 @@ class Budget:
         if match is None:
             raise JobSpecError.of("budget", text, "cannot be read as amount, unit and period", _REMEDY)
         unit, amount = match["unit"], _amount(match["amount"])
-        if not 0 < amount < math.inf:
-            raise JobSpecError.of("budget", text, "its amount is not above 0", _REMEDY)
+        if not 0 < amount <= _MOST:
+            raise JobSpecError.of("budget", text, f"its amount is not above 0 and up to {_MOST:g}", _REMEDY)
         shown = f"{match['amount']} {unit}{' CO2e' if unit in _GRAMS else ''}/{match['period']}"
         if unit in _JOULES:
             return cls(shown, Kind.ENERGY, amount * _JOULES[unit], "J", match["period"])

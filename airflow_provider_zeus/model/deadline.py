@@ -14,10 +14,11 @@ SURE = 0.95  # share of the runs that are to end in time
 Z_SURE = NormalDist().inv_cdf(SURE)
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h)")
+_LONGEST_S = 366 * 86_400.0
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _REMEDY = (
     "give a time of day as '06:00', a date with a time as '2027-03-01 06:00', or a time after the run's start as "
-    "timedelta(hours=2) or '2 h'"
+    "timedelta(hours=2) or '2 h', at most a year"
 )
 
 
@@ -33,14 +34,16 @@ def parse(text: object) -> time | datetime | timedelta:
     if isinstance(text, str):
         length = _LENGTH.fullmatch(text.strip())
         seconds = float(length[1]) * _SECONDS[length[2]] if length else 0.0
-        if 0 < seconds <= timedelta.max.total_seconds() / 2:
+        if 0 < seconds <= _LONGEST_S:
             return timedelta(seconds=seconds)
         for read in (time.fromisoformat, datetime.fromisoformat):
             try:
                 found: time | datetime = read(text.strip())
             except ValueError:
                 continue
-            if len(text.strip()) >= 5 and not (isinstance(found, time) and found.tzinfo):
+            if isinstance(found, datetime) and 1970 < found.year < 9999:  # so it is one in each time zone
+                return found
+            if isinstance(found, time) and ":" in text and found.tzinfo is None:  # 20270301 is a date
                 return found
     raise JobSpecError.of("finish_by", text, "no point in time", _REMEDY)
 

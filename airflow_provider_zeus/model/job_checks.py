@@ -116,10 +116,10 @@ def _device(sizes: Any, name: str, value: Any) -> None:
 
 
 def _budget(sizes: Any, name: str, value: Any) -> None:
-    for text in [value] if value is None or isinstance(value, str) else _entries(name, value):
+    several = isinstance(value, list | tuple) and value
+    for text in value if several else [] if value is None else [value]:
         try:
-            if value is not None:
-                Budget.parse(text)
+            Budget.parse(text)
         except JobSpecError as error:
             raise JobSpecError(f"ZeusJob.{error}") from None
 
@@ -138,12 +138,7 @@ def _start_within(sizes: Any, name: str, value: Any) -> None:
     except JobSpecError:
         length = False
     if not length:
-        raise bad(name, value, "no length of time", "give timedelta(hours=8), or '8 h'")
-
-
-def _entries(name: str, value: Any) -> Any:
-    _sequence(None, name, value)
-    return value
+        raise bad(name, value, "no length of time", "give timedelta(hours=8), or '8 h', at most a year")
 
 
 def _limits(sizes: Any, name: str, value: Any) -> None:
@@ -239,7 +234,10 @@ CHECKS: dict[str, Check] = {
     "power_objective": _objective,
     "follow": _signal,
     "max_power_w": _must(
-        lambda value: _finite(value) and value > 0, "not a positive number of watts", _MAX_POWER_W, optional=True
+        lambda value: _finite(value) and 0 < value <= 1e6,
+        "not a number of watts above 0 and up to a million",
+        _MAX_POWER_W,
+        optional=True,
     ),
     "profile_s": _must(
         lambda value: _finite(value) and value > 0, "not a positive number of seconds", "5 is usually enough"

@@ -14,24 +14,28 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.trial import ProfileSample, Trial
 from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
 from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, MOST, NEWEST, STORE, Event
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
-from airflow_provider_zeus.store.alerts import change_book, claimed
+from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
 from airflow_provider_zeus.store.base import Store, VariablePort
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 LOOK_S = 12.0  # limit of a look, sending included; Airflow ends a task's process 20 s after its state
+READ_S = 6.0  # limit of reading the log, of all of a look
+CLAIM_S = 2.0  # limit of asking the log which task sends an event
 SEND_S = 5.0  # limit of one notifier
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -106,18 +110,21 @@ class RunAlerts:
 
     def _shown_by_the_log(self) -> tuple[list[Event], Collection[str]]:
         """The events that hold, and the kinds that were looked at."""
-        own, job_id = self.trial, self.trial.job_id
-        away = alerts.store_away(own.job)
+        away = alerts.store_away(self.trial.job)
         try:
-            with closing(self.reopen()) as store:
-                trials = store.trials(job_id, last=MOST if own.job.budget else NEWEST)
-                where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
-                profiles = [] if where is None else store.profile(job_id, where, own.job.job_version)
-        except StoreError:
+            trials, profiles = bounded(lambda: self._in_log(self._read), READ_S)
+        except (StoreError, TimeoutError):
             return [away], (STORE,)
         prices = Prices(**read(of_airflow))
         found = alerts.events(trials, profiles=profiles, prices=prices, now_s=time.time())
         return (found if self.stored else [*found, away]), KINDS
+
+    def _read(self, store: Store) -> tuple[list[Trial], list[ProfileSample]]:
+        """The newest trials of the job, and the profile of their device."""
+        own, job_id = self.trial, self.trial.job_id
+        trials = store.trials(job_id, last=MOST if own.job.budget else NEWEST)
+        where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
+        return trials, [] if where is None else store.profile(job_id, where, own.job.job_version)
 
     def _keep_and_send(self, events: Sequence[Event], kinds: Collection[str]) -> None:
         port, origin, now_s = AirflowVariables(), self.trial.origin, time.time()
@@ -141,12 +148,22 @@ class RunAlerts:
     def _send(self, port: VariablePort, record: Record, notifiers: Sequence[Named]) -> None:
         """Hand an event to notifiers, and note which took it."""
         job_id = self.trial.job_id
-        with suppress(StoreError), closing(self.reopen()) as store:  # without the log no other task can be asked
-            if not claimed(store, job_id, record):
-                return
+        try:
+            mine, taken_before = bounded(lambda: self._in_log(lambda store: claimed(store, job_id, record)), CLAIM_S)
+        except (StoreError, TimeoutError):  # without the log no other task can be asked
+            mine, taken_before = True, []
+        if not mine:
+            return
+        notifiers = [named for named in notifiers if named.name not in taken_before]
         problems = {n.name: why for n in notifiers if (why := send(n, self.context, record, job_id, SEND_S))}
-        taken = [named.name for named in notifiers if named.name not in problems]
+        taken = [*taken_before, *(named.name for named in notifiers if named.name not in problems)]
+        with suppress(StoreError, TimeoutError):
+            bounded(lambda: self._in_log(lambda store: keep_taken(store, job_id, record, taken)), CLAIM_S)
         try:
             change_book(port, job_id, lambda b: b.noted(record.name, taken, "; ".join(problems.values()), time.time()))
         except StoreError as error:
             log.warning("Zeus could not note that an event was sent: %s", error)
+
+    def _in_log(self, call: Callable[[Store], T]) -> T:
+        with closing(self.reopen()) as store:
+            return call(store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
-from airflow_provider_zeus.operators.launcher_args import processes_of
+from airflow_provider_zeus.operators.launcher_args import processes_of, submits_to_slurm
 from airflow_provider_zeus.operators.mapped import job_part
 from airflow_provider_zeus.operators.says_cost import SaysCost
 from airflow_provider_zeus.operators.starts_later import StartsLater
@@ -38,7 +39,8 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
     from outside; the last line of its output may report its result: ``{"accuracy": 0.85, "epochs": 12}``.
 
     Its output goes to the task's log line by line; the last line is the task's value. The command runs in its own
-    session and ends with its task, together with all processes that it started. Pushes XComs ``zeus_decision`` and
+    session and ends with its task, together with all processes that it started. ``["sbatch", ...]`` runs as a Slurm job
+    that is waited for and cancelled with its task (docs/how-to/slurm.md). Pushes XComs ``zeus_decision`` and
     ``zeus_cost``. Raises AirflowException when the command fails, BelowTargetError where the job requires its target.
 
     :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs.
@@ -102,19 +104,28 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
         """Ask the store, run the command once or once per attempt, report; return the last line of its output."""
         from airflow_provider_zeus.operators.recurrence import Recurrence
         from airflow_provider_zeus.operators.supervise import supervise
+        from airflow_provider_zeus.training.process import slurm
 
         command, environ, cwd = self.started_as(context)
         job = ZeusJob.from_dict(self.job)
         check_divisible(command, job)
+        to_slurm = submits_to_slurm(command)
         recurrence = Recurrence.open(
-            job, context, conn_id=self.zeus_conn_id, part=self._part(), waited_since_s=self.waited_since_s
+            job,
+            context,
+            conn_id=self.zeus_conn_id,
+            part=self._part(),
+            waited_since_s=self.waited_since_s,
+            elsewhere=to_slurm,
         )
+        if to_slurm:
+            command = [sys.executable, "-I", "-S", slurm.__file__, *command]
         try:
             return supervise(recurrence, command, environ, cwd)
         finally:
             recurrence.close_device()
-            recurrence.push_cost(context)
-            self.say_cost(context, recurrence.reporter, recurrence.opened)
+            saving = recurrence.push_cost(context)
+            self.say_cost(context, recurrence.reporter, recurrence.opened, saving)
 
     def started_as(self, context: Mapping[str, Any]) -> tuple[list[str], dict[str, str], str | None]:
         """Arguments, environment and working directory of the command. Raises JobSpecError."""
@@ -136,6 +147,9 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
 def arguments(command: Any) -> list[str]:
     """Return the command as a list of arguments. Raises JobSpecError where it is none."""
     if isinstance(command, str) and command.strip():
+        if submits_to_slurm(command.split()):
+            remedy = 'give a list, as ["sbatch", "train.sbatch"], so that the job is cancelled with its task'
+            raise JobSpecError.of("ZeusCommandOperator.command", command, "sbatch in a shell", remedy)
         return ["bash", "-c", command]
     if (
         isinstance(command, list | tuple)

@@ -12,6 +12,7 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.meter import Span, read
 
 _STEPS_ONLY = "a simulated GPU advances with the steps that a training reports: use ZeusRun.from_env() there"
+ELSEWHERE = "the command trains on another host, which has sent no figure"
 _NOT_REPORTED = "measured from outside: the command did not report it"
 
 
@@ -58,6 +59,17 @@ class ExternalMeter:
             gpu_energy_j=None if energy_j is None else total.each_j,
             reasons=reasons,
         )
+
+
+class NoMeter:
+    """Stands for :class:`ExternalMeter` where the command trains on another host: nothing of it can be seen here."""
+
+    def point(self) -> None:
+        """No power point."""
+
+    def observation(self) -> Observation:
+        """Nothing but the reason. The time that the command ran here would include its wait in a queue."""
+        return Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs", "samples"), ELSEWHERE))
 
 
 def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> tuple[State, str | None, Observation]:

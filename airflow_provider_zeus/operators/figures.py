@@ -11,12 +11,12 @@ from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import SIMULATED, kind_of
+from airflow_provider_zeus.reports.run_metrics import NEWEST
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
 from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import Store
 
-RUNS = 30  # newest runs of the job by which a saving is estimated
 MOST_TEXT = 200  # characters of a text among the figures
 
 
@@ -56,8 +56,8 @@ def figures(
 
 
 def saving_of(store: Store, trial: Trial) -> RunSaving | None:
-    """What the run of a trial saved, all its tries together, by the newest runs of its job; None where unknown."""
-    newest = store.runs(trial.origin.dag_id, trial.job_id, last=RUNS)
+    """What the run of a trial saved, all its tries together, by its job's newest trials; None where unknown."""
+    newest = store.trials(trial.job_id, last=NEWEST)
     own = [t for t in newest if run_id(t) == run_id(trial)]
     measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
     if not measured or any(t.state is State.RUNNING for t in own):

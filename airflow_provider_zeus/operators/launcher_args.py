@@ -1,4 +1,7 @@
-"""Number of processes that a command starts, read from its arguments. Standard library only."""
+"""What a command starts, read from its arguments: how many processes, and whether on other hosts.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,11 @@ _LAUNCHERS = {  # words of the command -> options whose product is the number of
     ("-m", "torch.distributed.launch"): _TORCHRUN,
     ("accelerate", "launch"): {"--num-processes": ""},  # of all hosts; its default is in a file
 }
+
+
+def submits_to_slurm(command: Sequence[str]) -> bool:
+    """Whether a command is ``sbatch``, so that the training runs on hosts that Slurm chooses."""
+    return bool(command) and os.path.basename(command[0]) == "sbatch"
 
 
 def processes_of(command: Sequence[str], gpus: int | None) -> int | None:

@@ -12,6 +12,7 @@ from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.trial import DeviceInfo, State, Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.reports.run_metrics import NEWEST, Metric, budget_metrics, job_metrics, trial_metrics
+from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.patience import bounded
@@ -23,26 +24,29 @@ _THE_JOBS = ("zeus_job", "dag_id", "task_id", "device")  # tags that the job sta
 log = logging.getLogger(__name__)
 
 
-def send_run(ended: Sequence[Trial], store: Store | None) -> None:
+def send_run(ended: Sequence[Trial], store: Store | None) -> RunSaving | None:
     """Send the metrics of a run whose trials have ended. Raises nothing.
+
+    Returns what the run saved, where that had to be worked out; None: it is not known here.
 
     :param ended: its trials, in order.
     :param store: that holds them; None: it cannot be read now, and what needs the log is absent.
     """
     if not ended or not _is_on():
-        return
+        return None
     trials = ended[-MOST_TRIALS:]
     newest: list[Trial] = []
-    learned: list[Metric] = []
+    learned: tuple[list[Metric], RunSaving | None] = [], None
     try:
         if store is not None:
             newest, learned = bounded(lambda: _of_log(store, trials), LOG_S)
     except Exception as error:
         log.info("Zeus sends no saving and no believed cost of this run as metrics: %s", error)
-    _send(lambda: [*trial_metrics(trials, newest), *learned])
+    _send(lambda: [*trial_metrics(trials, newest), *learned[0]])
+    return learned[1]
 
 
-def _of_log(store: Store, trials: Sequence[Trial]) -> tuple[list[Trial], list[Metric]]:
+def _of_log(store: Store, trials: Sequence[Trial]) -> tuple[list[Trial], tuple[list[Metric], RunSaving | None]]:
     """The job's newest trials, and what they show of a run; nothing of a run that the log does not hold whole."""
     last = trials[-1]
     newest = store.trials(last.job_id, last=NEWEST)
@@ -50,7 +54,7 @@ def _of_log(store: Store, trials: Sequence[Trial]) -> tuple[list[Trial], list[Me
     where, job = last.observation.where, last.job
     told = sum(t.key.ti_id == last.key.ti_id for t in own)
     if where is None or told < len(trials) or any(t.state is State.RUNNING for t in own):
-        return newest, []
+        return newest, ([], None)
     return newest, job_metrics(own, newest, job, store.profile(last.job_id, where, job.job_version))
 
 

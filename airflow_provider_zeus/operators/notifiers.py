@@ -83,7 +83,7 @@ def send(named: Named, context: Mapping[str, Any], record: Record, job_id: str, 
     except TimeoutError as error:
         log.warning("Zeus: notifier %s did not take the event %r: %s.", named.name, record.kind, error)
         return f"{named.name}: no answer for {most_s:.0f} s"
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         log.warning("Zeus: notifier %s did not take the event %r.", named.name, record.kind, exc_info=True)
         return f"{named.name}: {type(error).__name__}"
     return ""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.budget import WARN_AT, Allowance
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import RUN_TYPES
@@ -19,6 +19,7 @@ from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.deadline import finish_by_s
+from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
 from airflow_provider_zeus.operators.mapped import warn_of_sharing
 from airflow_provider_zeus.operators.metrics import send_budgets, send_run
@@ -29,6 +30,9 @@ from airflow_provider_zeus.operators.xcoms import COST, DECISION
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
+from airflow_provider_zeus.power.none import NoneDevice
+from airflow_provider_zeus.private_files import make_folder
+from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
@@ -53,6 +57,7 @@ class Recurrence:
     reporter: ResultReporter
     decision: Mapping[str, Any]  # XCom ``zeus_decision``
     opened: Callable[[], Store]  # the store, or raises StoreError
+    elsewhere: bool = False  # the training runs on another host, and ``device`` measures nothing
 
     @classmethod
     def open(
@@ -63,6 +68,7 @@ class Recurrence:
         conn_id: str,
         part: str | None = None,
         waited_since_s: float | None = None,
+        elsewhere: bool = False,
     ) -> Recurrence:
         """Open the device and ask the store for a batch size.
 
@@ -72,29 +78,26 @@ class Recurrence:
 
         :param part: end of the job's id, by the mapped value (``job_id_by``).
         :param waited_since_s: since when the task waited for a cheaper start [s since the epoch]; None: it did not.
+        :param elsewhere: whether the training runs on a host that is not known yet: no device is opened here.
         """
         if supervisor() is not None and not is_test_run():  # in dag.test() the parent is the user's own process
             die_with_parent()
         config = ZeusConfig.read()
         config.share_folders()
         job = config.switched(job.check(rendered=True))
-        device = device_of(
-            job,
-            config.state_dir,
-            cpu_watts=config.cpu_watts,
-            read_only=config.power_read_only,
-            power_socket=config.power_socket,
-            gpu_lock_wait_s=config.gpu_lock_wait_s,
-        )
+        if elsewhere:
+            check_shared_root(config)
+        device = NoneDevice(job.max_power_w, why=ELSEWHERE) if elsewhere else device_here(job, config)
         info = device.info
         if (limits := device.limit_range()) is not None:  # before asking: a wrong job opens no trial
             limits.check(job.power_limits_w or (), info.model)
-        if info.energy_source is None and config.enabled != OFF:
+        if info.energy_source is None and config.enabled != OFF and not elsewhere:
             reason = device.missing.get("energy_j", "no source of energy.")
             log.warning("Zeus tunes the batch size on time alone: %s", reason)
         elif info.energy_source == "simulated":
             log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)
-        request = ask_request(job, context, info, lease_s=config.lease_s, part=part, pinned_by=config.pinned_by)
+        asked_for = None if elsewhere else info
+        request = ask_request(job, context, asked_for, lease_s=config.lease_s, part=part, pinned_by=config.pinned_by)
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
         store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
@@ -119,28 +122,29 @@ class Recurrence:
                 read=partial(read_signal, keeper=store),
             ),
         )
-        plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device, signal=followed(job, store))
+        here = {} if elsewhere else {"state_dir": str(config.state_dir), "device": device}
+        plan = plan_of(asked, config, **here, signal=followed(job, store))
         opened = (lambda: store) if store else reopen
-        return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened)
+        return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
 
     def run(self) -> ZeusRun:
         """Return the run handle of a training in this process; its result goes to the reporter."""
         return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
-    def push_cost(self, context: Mapping[str, Any]) -> None:
+    def push_cost(self, context: Mapping[str, Any]) -> RunSaving | None:
         """Push XCom ``zeus_cost``, and into ``zeus_decision`` that the run was not needed; send metrics.
 
-        Raises nothing: a training that has ended must not fail for it.
+        Returns what the run saved, where the metrics told it. Raises nothing: a training that has ended must not fail.
         """
         try:
             cost = self.reporter.cost_xcom()
         except Exception:
             log.exception("Zeus could not add up the cost of this run; the trial log holds it.")
-            return
+            return None
         push(context, COST, cost, most_s=STOPPED_S if self.reporter.stopped else PUSH_S)
         if cost["not_needed"]:
             push(context, DECISION, {**self.decision, "not_needed": True})
-        send_run(self.reporter.ended, self.reporter.told_store)
+        return send_run(self.reporter.ended, self.reporter.told_store)
 
     def close_device(self) -> None:
         """Close the device, where no run handle in this process does. Raises nothing, as :meth:`push_cost`."""
@@ -148,6 +152,31 @@ class Recurrence:
             self.device.close()
         except Exception:
             log.exception("Zeus could not close the device.")
+
+
+def device_here(job: ZeusJob, config: ZeusConfig) -> Device:
+    """Open the device of this host that the job measures. Raises JobSpecError for an unknown one."""
+    return device_of(
+        job,
+        config.state_dir,
+        cpu_watts=config.cpu_watts,
+        read_only=config.power_read_only,
+        power_socket=config.power_socket,
+        gpu_lock_wait_s=config.gpu_lock_wait_s,
+    )
+
+
+def check_shared_root(config: ZeusConfig) -> None:
+    """Raise JobSpecError where there is no folder by which this host and the one that trains exchange files."""
+    problem, root = "is not set", config.attempt_root
+    if root:
+        try:
+            make_folder(root, config.shared_group)
+            return
+        except OSError as error:
+            problem = f"cannot be used: {error}"
+    remedy = "name a folder that this host and the hosts that train share under one path (docs/how-to/slurm.md)"
+    raise JobSpecError.of("[zeus] attempt_root", root, problem, remedy)
 
 
 def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = PUSH_S) -> None:
@@ -282,7 +311,7 @@ def plan_of(
     asked: AskAnswer,
     config: ZeusConfig,
     *,
-    state_dir: str | None,
+    state_dir: str | None = None,
     device: Device | None = None,
     signal: Followed | None = None,
 ) -> Plan:

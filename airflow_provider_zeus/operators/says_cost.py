@@ -1,4 +1,4 @@
-"""Operators whose lineage events and asset events say what a run cost. Imported at DAG parse."""
+"""Operators that say what a run cost: in the task's log, by lineage and asset events. Imported at DAG parse."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.operators.result_reporter import ResultReporter
+    from airflow_provider_zeus.reports.run_savings import RunSaving
     from airflow_provider_zeus.store.base import Store
 
 SAVING_S = 1.0  # limit of reading the log and estimating what the run saved
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class SaysCost:
-    """An operator that says what its run cost, to OpenLineage and by the events of its outlets."""
+    """An operator that says what its run cost: in its log, to OpenLineage, and by the events of its outlets."""
 
     outlets: list[Any]
     _figures: Mapping[str, Any] | None = None  # of this run, once it has ended
@@ -30,34 +31,56 @@ class SaysCost:
 
         return lineage_of(self._figures)
 
-    def say_cost(self, context: Any, reporter: ResultReporter, opened: Callable[[], Store]) -> None:
-        """Work out the figures of the run where anything listens. Raises nothing: the training has ended.
+    def say_cost(
+        self,
+        context: Any,
+        reporter: ResultReporter,
+        opened: Callable[[], Store],
+        saving: RunSaving | None = None,
+    ) -> None:
+        """Log the run's closing line, and give its figures to what listens. Raises nothing: the training has ended.
 
         :param opened: opens the store, or raises StoreError.
+        :param saving: of the run, where it has been worked out.
         """
         try:
+            saving = saving or saving_in_time(reporter, opened)
+            log_closing(reporter, saving)
             if not self.outlets and not _lineage_is_on():
                 return
             from airflow_provider_zeus.operators.figures import into_outlets
 
-            self._figures = figures_of(reporter, opened)
+            self._figures = figures_of(reporter, saving)
             into_outlets(self.outlets, context["outlet_events"], self._figures)
         except Exception:
-            log.warning("Zeus could not say what this run cost to asset and lineage events.", exc_info=True)
+            log.warning("Zeus could not say what this run cost.", exc_info=True)
 
 
-def figures_of(reporter: ResultReporter, opened: Callable[[], Store]) -> dict[str, Any]:
-    """The figures of a run that has ended; without its saving where that takes more than :data:`SAVING_S` seconds."""
-    from airflow_provider_zeus.operators.figures import figures, saving_of
-    from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+def saving_in_time(reporter: ResultReporter, opened: Callable[[], Store]) -> RunSaving | None:
+    """What a run that has ended saved; None where that is not known, or takes more than :data:`SAVING_S` seconds."""
+    from airflow_provider_zeus.operators.figures import saving_of
     from airflow_provider_zeus.store.patience import bounded
 
-    saving = None
     try:
-        if not reporter.stopped:
-            saving = bounded(lambda: saving_of(opened(), reporter.first), SAVING_S)
+        return None if reporter.stopped else bounded(lambda: saving_of(opened(), reporter.first), SAVING_S)
     except Exception as error:
         log.info("Zeus: what this run saved is not said (%s).", type(error).__name__)
+        return None
+
+
+def log_closing(reporter: ResultReporter, saving: RunSaving | None) -> None:
+    """Log in one line how the run ended and what it cost; nothing where no attempt has ended."""
+    from airflow_provider_zeus.reports.closing import closing
+
+    if ended := reporter.ended:
+        log.info("Zeus: %s.", closing(ended, saving.cost if saving else None))
+
+
+def figures_of(reporter: ResultReporter, saving: RunSaving | None) -> dict[str, Any]:
+    """The figures of a run that has ended."""
+    from airflow_provider_zeus.operators.figures import figures
+    from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+
     return figures(reporter.cost_xcom(), reporter.drawn, Prices(**read(of_airflow)), saving)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
-from airflow_provider_zeus.operators.external_meter import ExternalMeter, outcome_of
+from airflow_provider_zeus.operators.external_meter import ExternalMeter, NoMeter, outcome_of
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.training.process.child import Child, Follower
@@ -23,6 +23,11 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ResultSender
 
 READ_S = 1.0  # how often the result file is read
+NO_RESULT = (
+    "the job left no result. What it cost is not known, and its trial counts as failed. See that the script trains "
+    "under ZeusRun.from_env(), that sbatch exports ZEUS_PLAN and ZEUS_RESULT, and that its host reaches the folder of "
+    "[zeus] attempt_root (docs/how-to/slurm.md)."
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +41,8 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
     from airflow.sdk.exceptions import AirflowException
 
     plan: Plan | None = replace(recurrence.plan, restarts=True)
-    with TemporaryDirectory(prefix="zeus-", ignore_cleanup_errors=True) as folder:
+    root = recurrence.plan.attempt_root if recurrence.elsewhere else None
+    with TemporaryDirectory(prefix="zeus-", dir=root, ignore_cleanup_errors=True) as folder:
         while plan is not None:
             start = CommandStart(recurrence, plan, Path(folder))
             log.info("Zeus: batch size %d. %s", plan.attempts[0].batch_size, plan.attempts[0].why)
@@ -54,7 +60,9 @@ def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[s
             "The command took its plan by ZeusRun.from_env() and trained nothing: call run.train(fn), or loop over "
             "run.epochs()."
         )
-    if kept is None:
+    if recurrence.elsewhere and not start.start_id:
+        log.warning("Zeus: %s", NO_RESULT)
+    elif kept is None:
         log.warning("Zeus: the command ended well, but its result does not say that a model is kept.")
     return last_line
 
@@ -71,7 +79,10 @@ class CommandStart:
         self._result = folder / f"result-{plan.first_attempt}.jsonl"
         self._plan_file.write_text(plan.to_json(), encoding="utf-8")
         self._follower = Follower(self._result)
-        self._meter = ExternalMeter(recurrence.device)
+        self._elsewhere = recurrence.elsewhere
+        self._meter = NoMeter() if self._elsewhere else ExternalMeter(recurrence.device)
+        if self._elsewhere:
+            self._result.touch()  # a network file system may remember for a while that a file is missing
         self._device = recurrence.device.info  # that the store was asked for
         self._newest: ResultLine | None = None  # of the attempt that runs
         self._ends: list[ResultLine] = []
@@ -100,7 +111,7 @@ class CommandStart:
                     self._beat_s = now_s
                     self._send_heartbeat()
             self._read_result()
-            if status == 0 and not self.start_id:
+            if status == 0 and not self.start_id and not self._elsewhere:
                 self._end_by_output(child.last_line)
             else:
                 self._end_open_attempt(f"the command {ended(status)} without a result")
@@ -172,7 +183,8 @@ class CommandStart:
         else:
             seen = self._measured()
             try:
-                points = (self._meter.point(),)
+                point = self._meter.point()
+                points = () if point is None else (point,)
             except Exception:
                 log.debug("Zeus could not measure a power point.", exc_info=True)  # _measured() has warned
         self._send("beat", seen, points=points)

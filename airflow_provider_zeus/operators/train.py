@@ -90,8 +90,8 @@ class ZeusTrainOperator(SaysCost, StartsLater, BaseOperator):
             return self._run.train(lambda run: self.call(run, context))
         finally:
             if not self._run.forked:
-                recurrence.push_cost(context)
-                self.say_cost(context, recurrence.reporter, recurrence.opened)
+                saving = recurrence.push_cost(context)
+                self.say_cost(context, recurrence.reporter, recurrence.opened, saving)
 
     def on_kill(self) -> None:
         """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""

@@ -182,9 +182,9 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
     push(training.context, COST, reporter.cost_xcom())
-    send_run(reporter.ended, reporter.told_store)
+    saving = send_run(reporter.ended, reporter.told_store)
     log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
-    training.say_cost(training.context, reporter, reopen)
+    training.say_cost(training.context, reporter, reopen, saving)
     return reporter.kept_end, plan.job
 
 

@@ -139,6 +139,6 @@ def durations(trials: Iterable[Trial]) -> tuple[float, float] | None:
     found = [s for s in took if s > 0][-USUAL:]
     if not found:
         return None
-    known = ended[-1][-1].decision.attempts[-1].in_time
+    known = next((attempt.in_time for attempt in ended[-1][-1].decision.attempts[-1:]), None)  # none where pruned
     most_s = known.time_95_s if known and known.time_95_s else 0.0
     return median(found), max(most_s, *found)

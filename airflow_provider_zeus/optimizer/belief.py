@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "8"  # of learn(); checkpoints of another version are not read
+VERSION = "9"  # of learn(); checkpoints of another version are not read
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
+TARGET_IS_NEW = 8  # ended runs after a change of the target during which decisions name it
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
 
 Run = tuple[int, int, float]  # trial number, batch size, epochs
@@ -51,6 +52,7 @@ class Belief:
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
     started: tuple[int, ...] = ()  # numbers of the newest first attempts: one per recurrence
     recurrences: int = 0  # how many first attempts there were
+    retargeted: tuple[int, str] = (0, "")  # newest trial that had another target, and that target
     audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
     failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
     changes: tuple[Change, ...] = ()  # changes of Epochs within the window; runs before them count less
@@ -181,6 +183,14 @@ class Belief:
         (model, count, source), max_power_w = self.device[1:]
         return DeviceInfo(model=model, count=count, energy_source=source, max_power_w=max_power_w)
 
+    def target_change(self) -> str | None:
+        """When the target changed and what that means, while few runs to the present one have ended; else None."""
+        after, earlier = self.retargeted
+        if not after or sum(run[0] > after for run in (*self.converged, *self.stopped)) >= TARGET_IS_NEW:
+            return None
+        change = f"after trial {after}, from {earlier} to {self.job.target}"
+        return f"The target changed {change}: runs to another target teach what an epoch costs, not how many it takes."
+
     def to_json(self) -> str:
         """One JSON document for a checkpoint. It does not hold the job; :func:`belief_tag` stands for it."""
         return json.dumps(
@@ -198,6 +208,7 @@ class Belief:
                 "ends": [[*k, v] for k, v in self.ends.items()],
                 "started": self.started,
                 "recurrences": self.recurrences,
+                "retargeted": self.retargeted,
                 "audits": self.audits,
                 "failures": self.failures,
                 "changes": self.changes,
@@ -229,6 +240,7 @@ class Belief:
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
             started=tuple(d["started"]),
             recurrences=d["recurrences"],
+            retargeted=tuple(d["retargeted"]),
             audits=tuple(d["audits"]),
             failures=tuple(Failure(*f) for f in d["failures"]),
             changes=tuple(Change(since, jump, tuple(shown_by)) for since, jump, shown_by in d["changes"]),

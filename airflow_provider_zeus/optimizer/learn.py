@@ -19,6 +19,7 @@ from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR, f
 
 V = TypeVar("V")
 
+MOST_TARGET = 100  # characters of an earlier target in a sentence
 KNOWN_RUNS = 2  # converged runs of a batch size before another one may show a change of Epochs
 
 
@@ -37,6 +38,9 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     changes: dict[str, object] = {"newest": max((n, trial.state.died or bypassed), belief.newest)}
     if trial.planned.phase is not Phase.IMPORTED:  # no run of the job, and no device that it knows
         _learn_feasible(belief, trial, changes)
+    if not same_target(trial, job):
+        earlier = str(trial.spec.get("target"))[:MOST_TARGET]
+        changes["retargeted"] = max((n, earlier), belief.retargeted)
     if bypassed:
         return belief.changed(changes)
     _learn_rates(belief, trial, changes)

@@ -94,6 +94,9 @@ def choose(
         times = RunTimes.of(job, belief, device or belief.last_device(), profiles, room_s)
     held = _held(job, running, settings or {}, run_type)
     decision = _decided(job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times)
+    if changed := belief.target_change():
+        first, *after = decision.attempts
+        decision = replace(decision, attempts=(replace(first, why=f"{first.why} {changed}"), *after))
     return in_time(decision, job, times, finish_by_s) if bound else decision
 
 

@@ -68,7 +68,7 @@ def events(
     ended = runs_that_ended(teaching)
     log = as_dataset(trials[-NEWEST:], job).of_target()
     found = [_failing(ended), _no_data(ended), _limit(ended), _drifted(log, ended), _lost(log, profiles, prices)]
-    found.append(deadline_at_risk(teaching[-1]) if teaching else None)
+    found.append(_deadline(teaching))
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
 
 
@@ -93,7 +93,7 @@ def store_away(job: ZeusJob) -> Event:
 
 
 def deadline_at_risk(trial: Trial) -> Event | None:
-    """Whether a run is expected to miss its deadline, or did. ``trial``: its newest."""
+    """Whether a run is expected to miss its deadline, or did. ``trial``: the newest of the run."""
     known = trial.planned.in_time
     if known is None or known.finish_by_s is None:
         return None
@@ -115,6 +115,14 @@ def deadline_at_risk(trial: Trial) -> Event | None:
         return None
     remedy = "Start it earlier, move ZeusJob.finish_by, or lower max_epochs (docs/in-time.md)."
     return _event(DEADLINE, trial, text, remedy, figures)
+
+
+def _deadline(trials: Sequence[Trial]) -> Event | None:
+    """The first of the open runs, or the run that ended last, whose deadline is at risk: runs may overlap."""
+    newest = {run_id(trial): trial for trial in trials}.values()
+    last = max((t for t in newest if t.state is not State.RUNNING), key=lambda t: t.closed_at or 0.0, default=None)
+    looked_at = (deadline_at_risk(t) for t in newest if t.state is State.RUNNING or t is last)
+    return next(filter(None, looked_at), None)
 
 
 def _failing(ended: Sequence[Run]) -> Event | None:
@@ -173,9 +181,9 @@ def _lost(log: Dataset, profiles: Sequence[ProfileSample], prices: Prices) -> Ev
     first = runs[0].trials[0]
     prices = prices.at_the_time([t.observation for run in runs for t in run.trials])
     per_j, per_s = prices.per_j_and_s(log.where[1] if log.where else 1)
-    if prices.priced and per_j >= 0 and per_j + per_s > 0:
+    if prices.priced and prices.currency and per_j >= 0 and per_j + per_s > 0:
         paid = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s)
-        return _loss(first, paid.saved, prices.currency, lambda v: f"{v:,.2f} {prices.currency}".strip())
+        return _loss(first, paid.saved, prices.currency, lambda v: f"{v:,.2f} {prices.currency}")
     weights = Weights.of(log.job, log.device)
     unit = "s" if weights.time_alone else "J"
     return _loss(first, base.compare(runs, weights, unit).saved, unit, costs_as(unit))

@@ -146,7 +146,8 @@ class Baseline:
         baseline = self._baseline(runs, weights, spent, draws)
         lost_unknown = spent is None and baseline.value is not None  # a run without a model: what it lost is not known
         saved = Estimate.missing(OURS) if lost_unknown else less(baseline, spent or 0.0)
-        settled = saved.plus(exploration or 0.0)
+        least = ROUNDING * (spent or 0.0)
+        settled = saved.plus(exploration or 0.0).mapped(lambda cost: 0.0 if abs(cost) <= least else cost)
         if exploration is None and saved.value is not None:
             settled = Estimate.missing("what exploration cost is not known")
         return Saved(unit=unit, spent=spent, baseline=baseline, saved=saved, exploration=exploration, settled=settled)

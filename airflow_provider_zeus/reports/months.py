@@ -6,6 +6,7 @@ Measured, estimated and simulated figures are never added. The savings of a job 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class SavedDraws:
     time: Vector
     gpu_time: Vector
     runs: int
+    spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
 
 
 def saved_between(
@@ -79,13 +81,19 @@ def saved_between(
     if isinstance(time, str):
         return time
     energy, device = _saved(base, runs, ENERGY), base.device
+    count, spent_s = device.count if device else 1, _spent(runs, TIME)
     return SavedDraws(
         kind=kind_of(device.energy_source if device else None),
         energy=None if isinstance(energy, str) else energy,
         time=time,
-        gpu_time=time * (device.count if device else 1),
+        gpu_time=time * count,
         runs=len(runs),
+        spent=(None if isinstance(energy, str) else _spent(runs, ENERGY), spent_s, spent_s * count),
     )
+
+
+def _spent(runs: Sequence[RunTrials], weights: Weights) -> float:
+    return math.fsum(run.spent(weights) or 0.0 for run in runs)
 
 
 def _saved(base: Baseline, runs: Sequence[RunTrials], weights: Weights) -> Vector | str:
@@ -108,6 +116,7 @@ class SavedSum:
     runs: int
     energy_j: Estimate
     time_s: Estimate
+    spent: tuple[float | None, float, float]  # by these runs: energy [J], time [s], time of all their devices [s]
     draws: tuple[Vector | None, Vector]  # energy [J], time of all devices [s]
 
     def priced(self, per_j: float, per_s: float) -> Estimate:
@@ -136,6 +145,11 @@ def _sum(kind: str, found: Sequence[SavedDraws]) -> SavedSum:
         runs=sum(each.runs for each in found),
         energy_j=Estimate.missing("nothing measures energy there") if energy is None else _estimate(energy),
         time_s=_estimate(time),
+        spent=(
+            None if energy is None else math.fsum(each.spent[0] or 0.0 for each in found),
+            math.fsum(each.spent[1] for each in found),
+            math.fsum(each.spent[2] for each in found),
+        ),
         draws=(energy, gpu_time),
     )
 

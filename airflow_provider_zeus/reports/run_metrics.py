@@ -19,7 +19,7 @@ from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.printable import plain_name
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.reports.run_savings import Yardstick
+from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
 
 NEWEST = 100  # trials of a job that its saving, its belief and the names of its devices are read from
 MOST_DEVICES = 8  # names among them; the others are OTHER
@@ -63,10 +63,10 @@ def trial_metrics(trials: Sequence[Trial], log: Sequence[Trial]) -> list[Metric]
 
 def job_metrics(
     trials: Sequence[Trial], log: Sequence[Trial], job: ZeusJob, profiles: Sequence[ProfileSample]
-) -> list[Metric]:
+) -> tuple[list[Metric], RunSaving | None]:
     """What the run saved against the default batch size at full power, and what each batch size is believed to cost.
 
-    Needs numpy.
+    The saving comes with them, for others that tell it; None: not known. Needs numpy.
 
     :param trials: all of the run, each with a trial of ``log``.
     :param log: the job's newest trials.
@@ -74,7 +74,7 @@ def job_metrics(
     """
     where = trials[-1].observation.where
     if where is None:
-        return []
+        return [], None
     dataset, tags = as_dataset(log, job, where), _tags(trials[-1], log)
     dataset = replace(dataset, folded=dataset.belief())
     unit = "s" if Weights.of(job, dataset.device).time_alone else "j"
@@ -83,7 +83,7 @@ def job_metrics(
     found = list(_gauges("zeus.trial", {f"saving_{unit}": saved.cost.saved.value}, tags))
     for b in job.batch_sizes[:MOST_SIZES]:
         found += _gauges("zeus.believed", {f"cost_{unit}": costs.get(b)}, {**tags, "batch_size": str(b)})
-    return found
+    return found, saved
 
 
 def budget_metrics(trial: Trial, budgets: Iterable[BudgetUse], device: DeviceInfo | None) -> list[Metric]:

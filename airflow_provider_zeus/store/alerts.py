@@ -1,14 +1,15 @@
 """Where the events of a job are kept: Variable ``zeus-alerts:<job>``, beside its live settings.
 
-Variables have no locks. A change is written, read back, and made again on what is there then; that one event is not
-sent twice by two tasks of a job is the store's work (:func:`claimed`).
+Variables have no locks. A change is written, read back, and made again on what is there then; still the change of
+another task may be lost. So that one event is not sent twice by two tasks of a job is the store's work: it says who
+sends an event now (:func:`claimed`), and remembers who has taken it (:func:`keep_taken`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
@@ -47,13 +48,30 @@ def change_book(port: VariablePort, job_id: str, change: Callable[[AlertBook], A
     raise StoreError(f"Variable {key!r} does not keep what is written to it; is it defined in the environment?")
 
 
-def claimed(store: Store, job_id: str, record: Record) -> bool:
-    """Whether the caller is the one task of the job that sends this event now. Raises StoreError.
+def claimed(store: Store, job_id: str, record: Record) -> tuple[bool, list[str]]:
+    """Whether the caller is the one task of the job that sends this event now, and which notifiers took it already.
 
     It is a row of the kept series of signals, whose lock gives each name to one caller in 15 minutes. An event that
-    began anew and one that is tried again have another row; rows are used again, so that a job has few.
+    began anew and one that is tried again have another row; rows are used again, so that a job has few. Raises
+    StoreError.
     """
+    kept, mine = store.signal(_row(job_id, record))
+    name, _, taken = (kept or "").partition("\n")
+    return mine, taken.splitlines() if name == _identity(record) else []
+
+
+def keep_taken(store: Store, job_id: str, record: Record, taken_by: Sequence[str]) -> None:
+    """Remember who took an event. Raises StoreError."""
+    if taken_by and record.since is not None:  # without a trial an event cannot be told from one that began anew
+        store.keep_signal(_row(job_id, record), "\n".join((_identity(record), *taken_by)))
+
+
+def _identity(record: Record) -> str:
+    return f"{record.name} since {record.since}"
+
+
+def _row(job_id: str, record: Record) -> str:
     name = record.name.rstrip("-0123456789")  # of a budget without its period
     row = ((record.since or 0) + record.tries) % _ROWS
     digest = hashlib.sha256(f"{job_id} {name} {row}".encode(errors="replace")).hexdigest()
-    return store.signal(f"alert {digest[:40]}")[1]
+    return f"alert {digest[:40]}"

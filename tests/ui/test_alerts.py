@@ -12,6 +12,7 @@ from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, Event
 from airflow_provider_zeus.store.alerts import ALERTS, change_book, read_book
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from tests.ui.accessible import focused, tab_to
 from tests.ui.look import DAG_PAGE, TOO_WIDE, Visit
 from tests.ui.site import ADMIN, ZEUS_DAG, Site
 
@@ -50,12 +51,18 @@ def test_open_events_their_sending_and_the_history(visit: Visit, told: None) -> 
     assert "Not sent: SmtpNotifier: ConnectionRefusedError. The next run tries again." in rows.first.inner_text()
     assert "Sent to SmtpNotifier on " in rows.last.inner_text()
     assert tab.locator("#alerts button").count() == 0, "who may only look has no button"
-    tab.locator("#alerts summary").click()
-    assert tab.get_by_role("list", name="Alerts that ended").locator("li").count() == 1
+    tab_to(at.page, tab, "History (1)")
+    at.page.keyboard.press("Enter")
+    ended = tab.get_by_role("list", name="Alerts that ended")
+    assert ended.locator("li").count() == 1
+    at.shoot("alerts-history")
+    tab_to(at.page, tab, "from ")
+    at.page.keyboard.press("Escape")
+    assert (ended.is_hidden(), focused(tab)["name"]) == (True, "History (1)")
     assert at.fine()
 
 
-@pytest.mark.parametrize(("width", "theme"), [(800, "light"), (1400, "dark")])
+@pytest.mark.parametrize(("width", "theme"), [(800, "light"), (1032, "dark"), (1400, "dark")])
 def test_they_fit(visit: Visit, told: None, width: int, theme: str) -> None:
     at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost", user=ADMIN, width=width, theme=theme)
     tab = at.tab()
@@ -69,12 +76,15 @@ def test_they_fit(visit: Visit, told: None, width: int, theme: str) -> None:
 def test_an_editor_silences_a_kind_and_hears_it_again(visit: Visit, told: None) -> None:
     at = visit(DAG_PAGE, user=ADMIN)
     tab = at.tab()
-    tab.get_by_role("button", name="Silence alerts of kind Failing").click()
+    tab_to(at.page, tab, "Silence alerts of kind Failing")
+    at.page.keyboard.press("Enter")
     tab.get_by_text(f"Failing: silenced by {ADMIN} on").wait_for()
     assert "Not sent: silenced." in tab.locator("#alerts li.open").first.inner_text()
     assert set(read_book(AirflowVariables(), JOB).silenced) == {FAILING}
+    assert focused(tab)["name"] == "Hear it again", "what takes it back has the focus"
     at.shoot("alerts-silenced")
-    tab.get_by_role("button", name="Hear it again").click()
+    at.page.keyboard.press("Enter")
     tab.get_by_role("button", name="Silence alerts of kind Failing").wait_for()
+    assert focused(tab)["name"] == "Silence alerts of kind Failing"
     assert read_book(AirflowVariables(), JOB).silenced == {}
     assert at.fine()

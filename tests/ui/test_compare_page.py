@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.ui.accessible import focused
 from tests.ui.look import DAG_PAGE, TOO_WIDE, Visit, drawn
 from tests.ui.site import Site
 
@@ -11,16 +12,26 @@ def test_two_runs_chosen_on_a_dags_page(visit: Visit, site: Site) -> None:
     tab = at.tab()
     link = tab.locator("#compare")
     assert link.is_hidden()
-    boxes = tab.locator("#rows .choose")
-    boxes.nth(0).check()
+    assert tab.locator("#rows .choose:visible").count() == 0, "no stops of the Tab key before they are asked for"
+    tab.get_by_role("button", name="Compare runs").focus()
+    at.page.keyboard.press("Enter")
+    assert focused(tab)["name"] == f"Choose run {site.runs[-1]} to compare"
+    at.page.keyboard.press("Space")
     assert (link.inner_text(), link.get_attribute("href")) == ("Choose 2 to 8 runs to compare", None)
-    boxes.nth(1).check()
+    at.page.keyboard.press("Escape")
+    assert focused(tab)["name"] == "Compare runs"
+    assert (link.is_hidden(), tab.locator("#rows .choose:checked").count()) == (True, 0)
+    at.page.keyboard.press("Enter")
+    for key in ("Space", "ArrowDown", "Space", "ArrowDown", "ArrowUp"):
+        at.page.keyboard.press(key)
+    assert focused(tab)["name"] == f"Choose run {site.runs[-2]} to compare"
     assert link.inner_text() == "Compare 2 runs"
-    link.click()
+    at.shoot("compare-choose")
+    at.page.keyboard.press("Enter")
     at.page.wait_for_url("**job_id=**job_id=**")
     tab = at.tab()
     heads = tab.locator("#costs thead th").all_inner_texts()
-    assert heads[1:] == [site.runs[-1], site.runs[-2]]
+    assert heads == [site.runs[-1], site.runs[-2]]
     assert "Energy" in tab.locator("#costs tbody th").all_inner_texts()
     for chart in range(3):  # the metric by epoch, then the power of each
         assert drawn(tab, f".compared >> nth={chart} >> .chart") >= 3
@@ -40,6 +51,7 @@ def test_two_runs_chosen_on_a_dags_page(visit: Visit, site: Site) -> None:
 def test_jobs_chosen_on_the_page_of_all_jobs(visit: Visit, site: Site) -> None:
     at = visit("zeus/page")
     tab = at.tab()
+    tab.get_by_role("button", name="Compare jobs").click()
     boxes = tab.locator("#jobs .choose")
     for i in range(boxes.count()):
         boxes.nth(i).check()

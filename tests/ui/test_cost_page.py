@@ -13,11 +13,12 @@ from urllib.parse import quote, urlsplit
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.plugin.views.dag_export import shown_row
+from airflow_provider_zeus.cli.export import rows_of_jobs
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.open import embedded_path
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
+from tests.ui.accessible import focused, tab_to
 from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, came, drawn
 from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
@@ -40,6 +41,7 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
     assert tab.locator(".chart-block h3 .badge").all_inner_texts() == ["simulated"] * 4
     answers = tab.locator("#headline .answer")
     assert [a.get_attribute("aria-label") for a in answers.all()] == ["Cost", "Saved", "Next run"]
+    at.shoot("dag")
     assert answers.first.locator(".tile-figure").first.inner_text().endswith("Wh")
     assert "batch size" in answers.last.inner_text()
     assert at.fine()
@@ -93,9 +95,7 @@ def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) 
     at = visit(DAG_PAGE)
     tab = at.tab()
     tab.locator("#table-box").focus()
-    while tab.evaluate("document.activeElement.matches('#table-box, #runs thead button, .choose')"):
-        at.page.keyboard.press("Tab")
-    assert tab.evaluate("document.activeElement.textContent") == site.runs[-1]
+    tab_to(at.page, tab, site.runs[-1], most=12)
     at.page.keyboard.press("Enter")
     at.page.locator(".attempts > li").first.wait_for()
     assert at.page.locator("h1").inner_text() == f"Zeus cost of run {site.runs[-1]}"
@@ -196,9 +196,11 @@ def test_moving_eta_changes_what_is_said(visit: Visit) -> None:
     at.page.wait_for_timeout(400)
     assert tab.evaluate("document.querySelector('.what-if-form').checkValidity()") is False
     assert "Money" in tab.locator("#what-if-table").inner_text(), "the last answer stays"
-    tab.get_by_role("button", name="As today").click()
+    tab_to(at.page, tab, "As today")
+    at.page.keyboard.press("Enter")
     said.filter(has_text="At today's eta 0.5").wait_for()
     assert tab.get_by_label("Price per kWh").input_value() == ""
+    assert focused(tab)["name"] == "As today"
     assert at.fine()
 
 
@@ -257,14 +259,10 @@ def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
     job = f"{ZEUS_DAG}.train"
     assert re.fullmatch(rf"zeus-{job}-\d{{4}}-\d\d-\d\d\.{kind}", file.suggested_filename)
     text = Path(file.path()).read_text()
-    rows = [shown_row(t) for t in open_store().trials(job)]
-    if kind == "json":
-        assert json.loads(text)["trials"] == json.loads(json.dumps(rows))
-    else:
-        lines = list(csv.DictReader(io.StringIO(text)))
-        assert [(line["run_id"], line["batch_size"], line["energy_j"]) for line in lines] == [
-            (row["run_id"], str(row["batch_size"]), str(row["energy_j"])) for row in rows
-        ]
+    rows = [row for row, _ in rows_of_jobs(open_store(), [job])]
+    names = ("run_id", "planned_batch_size", "energy_j", "opened_at_utc")
+    held = json.loads(text)["trials"] if kind == "json" else list(csv.DictReader(io.StringIO(text)))
+    assert [[str(line[n]) for n in names] for line in held] == [[str(row[n]) for n in names] for row in rows]
     assert at.fine()
 
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.plugin.api.live_settings import EVENT
 from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from tests.ui.accessible import focused
 from tests.ui.conftest import Watched
 from tests.ui.look import DAG_PAGE, Visit
 from tests.ui.site import ADMIN, ZEUS_DAG, Site
@@ -49,6 +50,8 @@ def test_the_month_of_all_jobs_and_a_filter(visit: Visit, tmp_path: Any) -> None
     at.tab().locator("#job-table").get_by_role("columnheader", name="Last run").get_by_role("button").click()
     assert at.tab().locator("#job-table [aria-sort=descending]").count() == 1
     assert at.tab().evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
+    at.tab().locator("#filter-text").fill("")
+    at.shoot("overview-filtered")
     assert at.fine()
 
 
@@ -73,31 +76,34 @@ def settings(site: Site) -> Iterator[AirflowVariables]:
 
 def opened(at: Watched) -> Any:
     """The dialogue with the job's settings."""
-    at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first.get_by_role("button").click()
+    at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first.get_by_role("button").press("Enter")
     box = at.tab().locator("#settings-of")
     box.locator(".held").wait_for()
     return box
 
 
-def test_pausing_and_pinning_by_clicks(visit: Visit, settings: AirflowVariables) -> None:
+def test_pausing_and_pinning_by_keyboard(visit: Visit, settings: AirflowVariables) -> None:
     before = len(audited())
     at = visit("zeus/page", user=ADMIN)
     box = opened(at)
     status = box.locator(".held")
     unchanged = status.inner_text()
     assert "Exploration is on." in unchanged
-    box.get_by_role("button", name="Pause exploration").click()
+    box.get_by_role("button", name="Pause exploration").press("Enter")
     assert "until exploration is resumed" in box.locator(".question").inner_text()
     at.shoot("overview-question")
-    box.get_by_role("button", name="Cancel").click()
+    at.page.keyboard.press("Escape")
     assert status.inner_text() == unchanged
+    assert focused(at.tab())["name"] == "Pause exploration", "Escape closes the question, not the dialogue"
     assert settings.get(KEY) is None, "nothing is sent before it is confirmed"
 
     def confirmed(name: str, said: str) -> dict[str, Any]:
         began = datetime.now(UTC).replace(microsecond=0)
-        box.get_by_role("button", name=name, exact=True).click()
-        box.get_by_role("button", name="Do it").click()
+        box.get_by_role("button", name=name, exact=True).press("Enter")
+        assert focused(at.tab())["name"] == "Do it"
+        at.page.keyboard.press("Enter")
         status.filter(has_text=said).wait_for()
+        assert focused(at.tab())["tag"] == "button"
         saved: dict[str, Any] = json.loads(settings.get(KEY) or "{}")
         if saved:
             change = saved.pop("changed")
@@ -116,6 +122,7 @@ def test_pausing_and_pinning_by_clicks(visit: Visit, settings: AirflowVariables)
     at.page.keyboard.press("Escape")
     row = at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first
     row.locator(".set").filter(has_text="exploration paused").wait_for()
+    assert focused(at.tab())["name"] == f"Pause or pin {ZEUS_DAG}.train", "where the dialogue was opened"
     assert row.locator(".live-settings .why").inner_text().startswith(f"{ADMIN}, ")
     box = opened(at)
     status = box.locator(".held")
@@ -165,9 +172,13 @@ def test_the_detail_of_a_refusal_is_shown(visit: Visit) -> None:
 
     at = visit("zeus/page", user=ADMIN, before=refused)
     box = opened(at)
-    box.get_by_role("button", name="Pause exploration").click()
-    box.get_by_role("button", name="Do it").click()
+    box.get_by_role("button", name="Pause exploration").press("Enter")
+    box.get_by_role("button", name="Do it").press("Enter")
     assert box.locator(".problem-text").inner_text() == "Another DAG shares it."
+    at.shoot("overview-refused")
+    assert focused(at.tab())["name"] == "Back"
+    at.page.keyboard.press("Enter")
+    assert focused(at.tab())["name"] == "Pause exploration"
 
 
 def test_scripts_in_dag_and_job_ids_are_shown_as_text(visit: Visit, site: Site) -> None:

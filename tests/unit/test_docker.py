@@ -107,7 +107,7 @@ def test_every_mount_and_build_path_is_there() -> None:
         if build := service.get("build"):
             assert (DOCKER / build["context"] / build["dockerfile"]).is_file()
             assert (DOCKER / build["context"]).resolve() == ROOT
-    for path in re.findall(r"^COPY .*? (\S+) /", (DOCKER / "Dockerfile").read_text(), re.M):
+    for path in re.findall(r"^COPY .*? (\S+) /", dockerfile(), re.M):
         assert (ROOT / path).exists()
 
 
@@ -178,16 +178,24 @@ def test_the_gpu_worker_has_queue_pool_devices_and_sidecar() -> None:
 
 
 def test_the_sidecar_takes_its_arguments() -> None:
-    program, script, *arguments = services()["power-limits"]["command"]
-    assert (program, f"./power_limit_sidecar.py:{script}:ro") == ("python", services()["power-limits"]["volumes"][0])
-    helped = subprocess.run(
-        [sys.executable, DOCKER / "power_limit_sidecar.py", "--help"], capture_output=True, text=True, check=True
-    )
-    assert all(argument in helped.stdout for argument in arguments if argument.startswith("--"))
-    default = re.search(r"--socket \S+\s+default: (\S+)", helped.stdout)
+    service = services()["power-limits"]
+    assert service["build"]["target"] == "sidecar"
+    assert all(argument in sidecars_help() for argument in service["command"] if argument.startswith("--"))
+    default = re.search(r"--socket \S+\s+default: (\S+)", sidecars_help())
     assert default
     assert default[1] == services()["gpu-worker"]["environment"]["AIRFLOW__ZEUS__POWER_SOCKET"]
-    assert "/run/zeus-limits)" in helped.stdout
+    assert "/run/zeus-limits)" in sidecars_help()
+
+
+@cache
+def sidecars_help() -> str:
+    """What the file of the image ``sidecar`` prints, started as that image starts it: by its own first line."""
+    copied = re.search(r"^COPY --chmod=0755 (\S+) /usr/local/bin/zeus-power-sidecar$", dockerfile(), re.M)
+    assert copied
+    assert (ROOT / copied[1]).read_text().startswith("#!/usr/bin/env python3\n")
+    return subprocess.run(
+        [sys.executable, "-I", "-S", ROOT / copied[1], "--help"], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_the_readme_names_what_there_is() -> None:

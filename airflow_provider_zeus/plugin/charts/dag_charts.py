@@ -118,7 +118,7 @@ def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, z
         grid={"left": 64, "right": right, "top": 46, "bottom": 92 if large else 64},
         legend={"type": "scroll", "bottom": 0, "data": [s["name"] for s in series if s["name"]]},
         xAxis={"type": "category", "data": [label(row) for row in shown], "axisLabel": {"hideOverlap": True}},
-        yAxis={"type": "value", "name": axis, **({"min": 0} if zero else {})},
+        yAxis={"type": "value", "name": axis, "nameGap": 28, **({"min": 0} if zero else {})},
         series=list(series),
     )
     if large:

@@ -12,6 +12,7 @@ from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
 
 ROW_PX = 14  # height of a label
 FLAT = 0.2  # smallest range of an axis, as a share of its highest value
+SLACK = 0.05  # room below the lowest and above the highest value, as a share of that range
 
 
 def curve(samples: Sequence[ProfileSample], batch_size: int, weights: Weights, ran_w: float | None) -> Chart | None:
@@ -65,7 +66,8 @@ def _range(values: Sequence[float], size: float, height: float) -> Option:
     if high - low >= FLAT * high:
         return axis
     middle, span = (low + high) / 2, FLAT * high
-    ends = {"min": number(middle - height * span), "max": number(middle + (1 - height) * span)}
+    bottom, top = middle - height * span, middle + (1 - height) * span
+    ends = {"min": number(min(bottom, low - SLACK * span)), "max": number(max(top, high + SLACK * span))}
     return {**axis, **ends, "axisLabel": {"showMinLabel": False, "showMaxLabel": False}}
 
 

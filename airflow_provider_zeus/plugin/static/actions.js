@@ -6,14 +6,15 @@ import { api, element, fetchJson, tryAgain } from "./ui.js";
 export function controls(dag, job, changed = () => {}) {
   const box = element("div", null, { class: "controls", role: "group", "aria-label": `Live settings of job ${job}` });
   const address = api("dags", dag, "settings");
-  fetchJson(api("dags", dag, "settings", { job_id: job })).then(fill, say);
+  fetchJson(api("dags", dag, "settings", { job_id: job })).then((settings) => fill(settings), say);
   return box;
 
   function say(problem) {
     box.replaceChildren(element("p", problem.message, { class: "problem-text", role: "alert" }, ...tryAgain(problem)));
   }
 
-  function fill(settings) {
+  /** `focused`: the reader was on a control that is gone, so the first one takes the focus. */
+  function fill(settings, focused = false) {
     const paused = settings.paused ? "Exploration is paused." : "Exploration is on.";
     const pinned = settings.pinned === null ? "No batch size is pinned." : `Batch size ${settings.pinned} is pinned.`;
     const parts = [element("p", `${paused} ${pinned}`, { class: "held", role: "status" })];
@@ -21,7 +22,9 @@ export function controls(dag, job, changed = () => {}) {
     if (settings.changed) parts.push(element("p", `Last change: ${settings.changed}`, { class: "note" }));
     if (settings.may_edit) parts.push(buttons(settings));
     else parts.push(element("p", "Users who may edit this DAG can change this.", { class: "note" }));
+    box.onkeydown = null;
     box.replaceChildren(...parts);
+    if (focused) box.querySelector("button")?.focus();
   }
 
   function buttons(settings) {
@@ -46,26 +49,35 @@ export function controls(dag, job, changed = () => {}) {
   }
 
   function ask(settings, text, change) {
-    const confirm = button("Do it", () => send(change));
-    const cancel = button("Cancel", () => fill(settings));
+    const back = () => fill(settings, true);
+    const confirm = button("Do it", () => send(change, settings));
+    const cancel = button("Cancel", back);
+    box.onkeydown = (event) => {
+      if (event.key !== "Escape") return;
+      event.preventDefault(); // closes the question, not what is around it
+      back();
+    };
     const question = element("p", text, { class: "question", role: "alert" });
     box.replaceChildren(question, element("p", null, { class: "buttons" }, confirm, cancel));
     confirm.focus();
   }
 
-  async function send(change) {
+  async function send(change, settings) {
     try {
       const body = JSON.stringify({ job_id: job, ...change });
-      fill(await fetchJson(address, { method: "POST", headers: { "Content-Type": "application/json" }, body }));
+      fill(await fetchJson(address, { method: "POST", headers: { "Content-Type": "application/json" }, body }), true);
       changed();
     } catch (problem) {
       say(problem);
+      const back = button("Back", () => fill(settings, true));
+      box.append(element("p", null, { class: "buttons" }, back));
+      back.focus();
     }
   }
 }
 
-export function button(text, pressed) {
-  const made = element("button", text, { type: "button" });
+export function button(text, pressed, attributes = {}) {
+  const made = element("button", text, { type: "button", ...attributes });
   made.addEventListener("click", pressed);
   return made;
 }

@@ -11,7 +11,7 @@ export function showAlerts(section, alerts, job) {
   else if (!alerts.problem) parts.push(element("p", "No alert is open.", { class: "note" }));
   for (const { kind, text } of alerts.silenced) {
     const line = element("p", `${text} `, { class: "note" });
-    if (alerts.may_edit) line.append(button("Hear it again", () => change(kind, false)));
+    if (alerts.may_edit) line.append(button("Hear it again", () => change(kind, false), { "data-kind": kind }));
     parts.push(line);
   }
   if (alerts.past.length) {
@@ -30,8 +30,8 @@ export function showAlerts(section, alerts, job) {
       element("a", row.when, { href: pageAddress(dagId, { run: row.run_id, job }), title: row.run_id }));
     const sent = element("p", row.sent, { class: row.not_sent ? "note warn" : "note" });
     if (alerts.may_edit && !row.silenced && alerts.open.includes(row)) {
-      sent.append(" ", button("Silence", () => change(row.kind, true)));
-      sent.lastElementChild.setAttribute("aria-label", `Silence alerts of kind ${row.name}`);
+      const names = { "data-kind": row.kind, "aria-label": `Silence alerts of kind ${row.name}` };
+      sent.append(" ", button("Silence", () => change(row.kind, true), names));
     }
     return element("li", null, { class: alerts.open.includes(row) ? "open" : "" },
       head, element("p", row.sentence), element("p", row.remedy, { class: "note" }), sent);
@@ -42,6 +42,7 @@ export function showAlerts(section, alerts, job) {
       const body = JSON.stringify({ job_id: job, kind, silenced });
       const options = { method: "POST", headers: { "Content-Type": "application/json" }, body };
       showAlerts(section, await fetchJson(api("dags", dagId, "alerts"), options), job);
+      section.querySelector(`button[data-kind="${CSS.escape(kind)}"]`)?.focus(); // the one that takes it back
     } catch (problem) {
       box.prepend(element("p", problem.message, { class: "problem-text", role: "alert" }, ...tryAgain(problem)));
     }

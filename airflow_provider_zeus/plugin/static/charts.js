@@ -1,5 +1,5 @@
 // Charts with heading, note and table. They follow Airflow's theme and the size of their box.
-import { element, sourceBadges, table } from "./ui.js";
+import { element, replace, sourceBadges, table } from "./ui.js";
 
 const charts = new Map(); // box -> [option, chart drawn]
 const libraryLoaded = document.readyState === "complete" || new Promise((loaded) => {
@@ -32,7 +32,7 @@ export async function draw(box, option, text) {
 /** A figure element of a models.Chart, with heading, note and table. */
 export function chartBlock(chart, { open = false, name = "" } = {}) {
   const block = element("figure", null, { class: `chart-block ${name}`, "data-title": chart.title });
-  const more = element("details", null, open ? { open: "open" } : {}, element("summary", "As a table"), element("div"));
+  const more = element("details", null, open ? { open: "open" } : {}, element("summary", "As a table", {}, element("span", null, { class: "unseen" })), element("div"));
   block.append(element("h3"), element("div", null, { class: "chart" }), element("figcaption", null, { class: "note" }), more);
   updateChart(block, chart);
   return block;
@@ -44,8 +44,9 @@ export function updateChart(block, { title, source, option, text, note, table: r
   const remark = block.querySelector("figcaption");
   const more = block.querySelector("details");
   remark.textContent = note;
+  more.querySelector("summary > span").textContent = `: ${title}`;
   more.hidden = !rows;
-  if (rows) more.lastChild.replaceWith(table(rows));
+  if (rows) replace(more.lastChild, table(rows));
   draw(block.querySelector(".chart"), option, text).then((drawn) => {
     if (!drawn) remark.textContent = `${MISSING} ${note}`;
   });
@@ -99,7 +100,7 @@ function chartTheme() {
     logAxis: axis,
     timeAxis: axis,
     legend: { textStyle: text, pageTextStyle: text, pageIconColor: colour("--text"), inactiveColor: colour("--quiet") },
-    scatter: { label: { color: colour("--text") } },
+    scatter: { label: { color: colour("--text"), textBorderColor: colour("--tip"), textBorderWidth: 3 } },
     line: { label: { color: colour("--text") }, endLabel: { color: colour("--text") } },
     markLine: { label: { color: colour("--text") } },
     markArea: { label: { color: colour("--text") } },

@@ -1,5 +1,5 @@
 // Runs, or jobs, side by side.
-import { byId, compared, comparison, element, fetchJson, pageAddress, present, showList, table, template } from "./ui.js";
+import { breakable, byId, compared, comparison, element, fetchJson, pageAddress, present, showList, table, template } from "./ui.js";
 import { chartBlock } from "./charts.js";
 
 export async function show() {
@@ -24,9 +24,9 @@ function fill(content, { places, costs, decisions, remarks, charts }) {
 
 /** Each head of a column leads to the page of its run or job. */
 function linkHeads(box, places) {
-  const heads = [...box.querySelectorAll("thead th")].slice(1);
+  const heads = box.querySelectorAll("thead th");
   heads.forEach((head, i) => {
     const { dag_id: dag, run_id: run, job_id: job } = places[i];
-    head.replaceChildren(element("a", head.textContent, { href: pageAddress(dag, { run, job }) }));
+    head.replaceChildren(element("a", null, { href: pageAddress(dag, { run, job }) }, ...breakable(head.textContent)));
   });
 }

@@ -40,7 +40,7 @@ function fill(content, answer) {
   byId("older").addEventListener("click", () => turn(PAGE, skip + (limit ?? 0)));
   byId("newer").addEventListener("click", () => turn(PAGE, Math.max(skip - PAGE, 0)));
   sortable(byId("runs"));
-  updateComparison = offerComparison(byId("runs"), byId("compare"), { what: "runs" });
+  updateComparison = offerComparison(byId("runs"), byId("compare"), byId("choose"), { what: "runs" });
   fillTable(answer);
 }
 
@@ -82,6 +82,7 @@ async function turn(newLimit, newSkip) {
     [limit, skip] = [newLimit, newSkip];
     if (answer.note) status.textContent = answer.note;
     else fillTable(answer);
+    byId("table-box").focus();
   } catch (problem) {
     status.textContent = problem.message;
   }

@@ -40,7 +40,9 @@ export async function showWhatIf(box, job, front) {
   form.addEventListener("submit", (event) => event.preventDefault());
   again.addEventListener("click", async () => {
     const answer = await ask({});
-    if (answer) fill(answer.asked);
+    if (!answer) return;
+    fill(answer.asked);
+    again.focus();
   });
 
   const first = await ask({});

@@ -10,6 +10,14 @@ import { sortable } from "./sort.js";
 const AT_ONCE = 2; // concurrent requests for savings
 const waiting = [];
 let underWay = 0;
+const seen = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    waiting.push(target);
+  }
+  next();
+});
 
 export async function show() {
   byId("title").textContent = "Zeus";
@@ -20,7 +28,7 @@ function fill(content, answer) {
   content.replaceChildren(template("overview-view"));
   byId("jobs").replaceChildren(...answer.jobs.map(jobRow));
   sortable(byId("job-table"));
-  offerComparison(byId("job-table"), byId("compare"), { what: "jobs" });
+  offerComparison(byId("job-table"), byId("compare"), byId("choose"), { what: "jobs" });
   offer(byId("filter-state"), answer.jobs.map(({ state }) => state.name));
   offer(byId("filter-source"), answer.jobs.map(({ source }) => source.text));
   byId("filters").addEventListener("input", filter);
@@ -30,14 +38,6 @@ function fill(content, answer) {
   byId("store").textContent = `Trial log: ${answer.store}`;
   showLeftOut(answer.left_out);
   byId("settings-close").addEventListener("click", () => byId("settings-box").close());
-  const seen = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      seen.unobserve(target);
-      waiting.push(target);
-    }
-    next();
-  });
   for (const row of byId("jobs").rows) seen.observe(row);
 }
 
@@ -59,7 +59,7 @@ function filter() {
     count += row.hidden ? 0 : 1;
   }
   const all = byId("jobs").rows.length;
-  byId("count").textContent = `${count === all ? "" : `${count.toLocaleString()} of `}${all === 1 ? "1 job" : `${all.toLocaleString()} jobs`}`;
+  byId("count").textContent = `${count === all ? "" : `${count.toLocaleString()} of `}${all.toLocaleString()} that you may see`;
 }
 
 function jobRow(job) {
@@ -71,17 +71,16 @@ function jobRow(job) {
   const about = [...job.tags, ...job.owners.map((owner) => `by ${owner}`)].join(" · ");
   if (about) name.append(element("span", about, { class: "note dag tags" }));
   const began = new Date(job.began_at * 1000);
-  const run = element("a", began.toLocaleString(), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
+  const run = element("a", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
   const last = element("td", null, { "data-sort": job.began_at }, run, element("br"));
   last.append(`batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text));
-  const trend = element("td", null, { title: job.trend.exact });
-  trend.append(element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), ` ${job.trend.text || "–"}`);
+  const trend = element("div", null, { title: job.trend.exact, class: "note trend" },
+    element("span", job.trend.blocks, { class: "blocks", "aria-hidden": "true" }), " ", element("span", `Trend: ${job.trend.text}`));
   const row = element("tr", null, {},
     name,
     element("td", null, { class: "state" }, ...stateParts(job.state)),
     element("td", "…", { class: "saved", "data-sort": "" }),
-    element("td", null, { class: "number", "data-sort": job.last_energy.value ?? "" }, ...lastParts(job)),
-    trend,
+    element("td", null, { class: "last", "data-sort": job.last_energy.value ?? "" }, ...lastParts(job), trend),
     last,
     element("td", null, { class: "live-settings" }, ...settingsParts(job)),
   );
@@ -91,7 +90,7 @@ function jobRow(job) {
 
 /** What the newest run drew and took; its cost, in the job's own unit, on hover. */
 function lastParts({ last_energy: energy, last_time: time, last_cost: cost, source }) {
-  const parts = energy.value === null && time.value !== null ? [figure("div", time)] : [figure("div", energy), figure("div", time)];
+  const parts = (energy.value === null && time.value !== null ? [time] : [energy, time]).map((each) => figure("div", each));
   for (const part of parts) part.title = `${part.title} Cost: ${cost.exact}`;
   return [...parts, ...sourceBadges(source)];
 }
@@ -102,17 +101,29 @@ function stateParts({ name, why }) {
 
 function settingsParts(job) {
   const open = element("button", "Settings", { type: "button", "aria-label": `Pause or pin ${job.job_id}` });
-  open.addEventListener("click", () => openSettings(job));
+  open.addEventListener("click", () => openSettings(job, open.closest("tr")));
   const set = job.settings.map((text) => element("div", text, { class: "set", title: job.changed }));
   return [...set, ...(job.changed ? [element("div", job.changed, { class: "note why" })] : []), open];
 }
 
-function openSettings(job) {
+function openSettings(job, row) {
   let changed = false;
   byId("settings-job").textContent = job.job_id;
   byId("settings-of").replaceChildren(controls(job.dag_id, job.job_id, () => { changed = true; }));
-  byId("settings-box").addEventListener("close", () => changed && show(), { once: true });
+  byId("settings-box").addEventListener("close", () => changed && renew(row), { once: true });
   byId("settings-box").showModal();
+}
+
+/** Show a row again after its job was changed; the order and the filters stay. */
+async function renew(row) {
+  const { jobs } = await fetchJson(api("jobs"));
+  const job = jobs.find(({ dag_id: dag, job_id: id }) => dag === row.job.dag_id && id === row.job.job_id);
+  if (!job) return;
+  const renewed = jobRow(job);
+  row.replaceWith(renewed);
+  seen.observe(renewed);
+  filter();
+  renewed.querySelector(".live-settings button").focus();
 }
 
 /** Fetch the savings of waiting rows, a few at a time. */
@@ -132,7 +143,7 @@ async function fillSaved(row) {
   const cell = row.querySelector(".saved");
   try {
     const saved = await fetchJson(api("jobs", job.dag_id, "saved", { job_id: job.job_id }));
-    const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "amount" })];
+    const amount = saved.figure.value === null ? [] : [" ", figure("span", saved.figure, { class: "share" }), element("span", saved.amounts, { class: "amount" })];
     const badges = saved.figure.value === null ? [] : sourceBadges(saved.source);
     cell.replaceChildren(element("span", saved.word, { class: saved.kind, title: saved.text }), ...amount, ...badges);
     cell.dataset.sort = saved.figure.value ?? "";

@@ -1,11 +1,12 @@
 // Shows the view that the address names: a run (?dag_id=&run_id=), a DAG (?dag_id=), several to compare, or all jobs.
 import { followTheme } from "./charts.js";
-import { byId, compared, dagId, jobId, leaveSandbox, pageAddress, runId, say, tryAgain } from "./ui.js";
+import { byId, closeByEscape, compared, dagId, jobId, leaveSandbox, pageAddress, runId, say, tryAgain } from "./ui.js";
 
 const view = compared.length > 1 ? "compare" : runId !== null ? "run" : dagId !== null ? "dag" : "overview";
 
 followTheme();
 leaveSandbox();
+closeByEscape();
 document.body.dataset.view = view;
 byId("job").addEventListener("change", () => location.assign(pageAddress(dagId, { run: runId, job: byId("job").value })));
 if (view === "run") {

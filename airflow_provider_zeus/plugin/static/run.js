@@ -1,6 +1,6 @@
 // The tab of a run: a part for each of its tasks and map indexes with a Zeus job.
 import {
-  answerBlock, api, byId, dagId, element, fetchJson, figure, jobId, present, runId, say, showJobs, showList, sourceBadges, stateBadge,
+  answerBlock, api, byId, dagId, element, fetchJson, figure, jobId, present, replace, runId, say, showJobs, showList, sourceBadges, stateBadge,
   table, template, tileItem, tryAgain, verdictLine,
 } from "./ui.js";
 import { chartBlock, forgetIn, updateChart } from "./charts.js";
@@ -45,7 +45,7 @@ function fill(content, { parts, store, refresh_s: every }) {
   if (!byId("parts")) content.replaceChildren(template("run-view"));
   const several = parts.length > 1;
   byId("summary").hidden = !several;
-  if (several) byId("summary").replaceChildren(table(summary(parts)));
+  if (several) replace(byId("summary").firstElementChild, table(summary(parts)));
   for (const [i, part] of parts.entries()) showPart(part, several, i === 0);
   byId("store").textContent = `Trial log: ${store}`;
   byId("updated").textContent = every === null ? "" : `A training is running; this page is refreshed every ${every} s.`;

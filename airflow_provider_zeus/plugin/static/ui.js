@@ -22,9 +22,9 @@ export function element(name, text, attributes = {}, ...children) {
   return created;
 }
 
-/** A name whose line may break after dots, dashes and underscores, but not within a word. */
+/** A name whose line may break after dots, dashes and underscores, but not within a word or a date. */
 export function breakable(name) {
-  return name.split(/(?<=[._-])(?=[^._-])/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
+  return name.split(/(?<=[._-])(?=[^._\-\d])|(?<=_)(?=\d)|(?<=\d)(?=T\d)/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
 }
 
 /** A copy of the content of <template id="...">. */
@@ -54,19 +54,65 @@ export function choice(place, name) {
   return box;
 }
 
-/** Keep a link up to date that compares what is chosen in a table. */
-export function offerComparison(tableOf, link, { what, most = 8 }) {
+/**
+ * A button shows the checkboxes of a table, so that they are no stops of the Tab key before; a link compares what they
+ * choose. On a checkbox the arrow keys go to the next one, Enter compares, and Escape puts the checkboxes away.
+ */
+export function offerComparison(tableOf, link, toggle, { what, most = 8 }) {
+  const isChoosing = () => toggle.getAttribute("aria-pressed") === "true";
   const update = () => {
     const chosen = [...tableOf.querySelectorAll(".choose:checked")].map((box) => box.place);
-    link.hidden = chosen.length === 0;
     const fits = chosen.length >= 2 && chosen.length <= most;
+    link.hidden = !isChoosing();
     link.textContent = fits ? `Compare ${chosen.length} ${what}` : `Choose 2 to ${most} ${what} to compare`;
     if (fits) link.href = `page?${comparison(chosen)}`;
     else link.removeAttribute("href");
   };
+  const choose = (choosing) => {
+    toggle.setAttribute("aria-pressed", String(choosing));
+    tableOf.classList.toggle("choosing", choosing);
+    for (const box of tableOf.querySelectorAll(".choose")) box.checked &&= choosing;
+    update();
+    if (choosing) shownBoxes(tableOf)[0]?.focus();
+    else toggle.focus();
+  };
+  toggle.addEventListener("click", () => choose(!isChoosing()));
   tableOf.addEventListener("change", update);
+  tableOf.addEventListener("keydown", (event) => {
+    if (!event.target.matches(".choose")) return;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      const boxes = shownBoxes(tableOf);
+      boxes[boxes.indexOf(event.target) + step]?.focus();
+    } else if (event.key === "Enter") link.click();
+    else if (event.key === "Escape") choose(false);
+    else return;
+    event.preventDefault();
+  });
   update();
   return update;
+}
+
+function shownBoxes(tableOf) {
+  return [...tableOf.querySelectorAll(".choose")].filter((box) => box.checkVisibility());
+}
+
+/** Escape closes the innermost open block around the focus, whose summary takes it. */
+export function closeByEscape() {
+  document.addEventListener("keydown", (event) => {
+    const block = event.key === "Escape" && !event.defaultPrevented && event.target.closest?.("details[open]");
+    if (!block) return;
+    block.open = false;
+    block.querySelector("summary").focus();
+    event.preventDefault();
+  });
+}
+
+/** Put one element in the place of another, the focus too. */
+export function replace(old, created) {
+  const focused = old.contains(document.activeElement);
+  old.replaceWith(created);
+  if (focused) created.focus();
 }
 
 /** Address of a data route, without parameters that are null: api("dags", dagId, "costs", {limit: 5}). */
@@ -249,7 +295,7 @@ export function answerBlock({ question, about, figures, note, share = null }) {
       element("div", name, { class: "tile-name" }), figure("div", value, { class: "tile-figure" }),
       element("div", why, { class: "note" })));
   const badges = new Map(figures.flatMap(({ source }) => (source.text ? [[source.text, source]] : [])));
-  return element("section", null, { class: "answer", "aria-label": question },
+  return element("div", null, { class: "answer", role: "group", "aria-label": question },
     element("p", null, { class: "question" }, element("strong", question), element("span", about ? ` ${about} ` : " ", { class: "note" }), ...[...badges.values()].flatMap(sourceBadges)),
     ...(share === null ? [] : [element("meter", null, { min: 0, max: 1, low: 0.8, high: 0.99, optimum: 0, value: share, "aria-label": `${question} used`, title: `${Math.round(share * 100)} %` })]),
     ...(items.length ? [element("ul", null, { class: "figures" }, ...items)] : []),
@@ -281,7 +327,7 @@ export function showJobs(jobs, chosen) {
 /** A models.Table: caption, column and row headers. */
 export function table({ caption, columns, numeric, rows }) {
   const kind = (i) => (numeric[i] ? { class: "number" } : {});
-  const head = element("tr", null, {}, ...columns.map((text, i) => element("th", text, { scope: "col", ...kind(i) })));
+  const head = element("tr", null, {}, ...columns.map((text, i) => (text ? element("th", text, { scope: "col", ...kind(i) }) : element("td"))));
   const body = rows.map((row) =>
     element("tr", null, {}, ...row.map((text, i) =>
       i ? element("td", text, kind(i)) : element("th", text, { scope: "row", ...kind(i) }))));

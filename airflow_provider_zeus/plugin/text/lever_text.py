@@ -13,6 +13,7 @@ from airflow_provider_zeus.units import costs_as, energy_text, time_text
 
 CAPTION = "What saved it"
 TOGETHER, START = "Together", "Start"
+NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ def lever_table(
 ) -> Table | None:
     """A row for each lever and one for their sum; None where nothing was saved or lost, or none of it is known.
 
+    A column of which nothing is known is left out.
+
     :param levers: by "energy" [J], "time" [s] and "cost" [``unit``]; ``totals``: their sums.
     :param priced: further columns.
     """
@@ -50,7 +53,13 @@ def lever_table(
         rows.append([START, *("0" for _ in texts), *(_cell(_exact(p.start), p.text) for p in priced)])
     rows.append([TOGETHER, *(_cell(totals[c], t) for c, t in texts.items()), *(_cell(p.total, p.text) for p in priced)])
     columns = ["", *(c.capitalize() for c in texts), *(p.name for p in priced)]
-    return Table(caption=CAPTION, columns=columns, numeric=[False, *(True for _ in columns[1:])], rows=rows)
+    known = [i for i in range(len(columns)) if i == 0 or not all(row[i].startswith(NOT_KNOWN) for row in rows)]
+    return Table(
+        caption=CAPTION,
+        columns=[columns[i] for i in known],
+        numeric=[i > 0 for i in known],
+        rows=[[row[i] for i in known] for row in rows],
+    )
 
 
 def _exact(value: float) -> Estimate:
@@ -59,12 +68,12 @@ def _exact(value: float) -> Estimate:
 
 def _cell(saved: Estimate, text: Callable[[float], str]) -> str:
     if saved.value is None:
-        return f"not known: {saved.reason}"
+        return f"{NOT_KNOWN}: {saved.reason}"
     if saved.value == 0 == saved.low == saved.high:
         return "0"
     found = Outcome.of(saved.value, saved, text)
     if found.kind == "even":
         return f"undecided: {text(abs(saved.low or 0.0))} lost to {text(saved.high or 0.0)} saved"
     ends = sorted((abs(saved.low or 0.0), abs(saved.high or 0.0)))
-    between = "" if saved.low == saved.high else f" ({text(ends[0])} to {text(ends[1])})"
+    between = "" if text(ends[0]) == text(ends[1]) else f" ({text(ends[0])} to {text(ends[1])})"
     return f"{found.verb} {found.amount}{between}"

@@ -11,8 +11,9 @@ from airflow_provider_zeus.plugin.views.models import Figure, Source, Tile, Verd
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
-from airflow_provider_zeus.units import cost_text, costs_as
+from airflow_provider_zeus.units import cost_text, costs_as, energy_text, time_text
 
+NO_BREAK = "\u00a0"
 NOTABLE = 0.05  # exploration from this share of a run's cost on is named
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 
@@ -43,8 +44,47 @@ class Outcome:
             least, most = sorted((abs(low), abs(high)))
             interval = f"90 % interval {text(least)} to {text(most)}"
         colour = {"saved": "good", "lost": "bad", "even": "warn"}[kind]
-        share = f"{abs(100 * value / baseline):.0f} %" if baseline else ""
+        share = _share(abs(value / baseline)) if baseline else ""
         return cls(verb, kind, colour, text(abs(value)), share, interval)
+
+    @classmethod
+    def of_cost(cls, cost: Saved) -> Outcome:
+        """The same of a cost whose saving is known."""
+        assert cost.saved.value is not None
+        return cls.of(cost.saved.value, cost.saved, costs_as(cost.unit), cost.baseline.value)
+
+
+def _share(of: float) -> str:
+    return "under 1 %" if 0 < of < 0.005 else f"{100 * of:.0f} %"
+
+
+def share_of_cost(cost: Saved) -> str:
+    """What was saved or lost of the default's cost, "18 % of cost"; the amount where no share is known."""
+    found = Outcome.of_cost(cost)
+    return f"{found.share} of {'time' if cost.unit == 's' else 'cost'}" if found.share else found.amount
+
+
+def amounts(found: Savings | RunSaving) -> str:
+    """What was saved or lost in energy and time, in few words, where both the cost and they are known.
+
+    Beside the verdict on the cost: only what differs from it is named again.
+    """
+    verb = Outcome.of_cost(found.cost).verb
+    known = [
+        Outcome.of(saved.saved.value, saved.saved, text)
+        for saved, text in ((found.energy, energy_text), (found.time, time_text))
+        if saved.saved.value is not None
+    ]
+    told = [f"{one.amount}{'' if one.verb == verb else f' {one.verb}'}".replace(" ", NO_BREAK) for one in known]
+    return f"{'about ' * any(one.kind == 'even' for one in known)}{', '.join(told)}"
+
+
+def brief(saving: RunSaving) -> str:
+    """What a run saved, in few words."""
+    word = run_verdict(saving).word
+    if saving.cost.saved.value is None:
+        return word
+    return f"{word} {share_of_cost(saving.cost)}: {amounts(saving)}"
 
 
 def verdict(saved: Saved, subject: str, default_batch_size: int, full_power_w: float | None) -> Verdict:
@@ -170,6 +210,9 @@ def break_even(savings: Savings, *, all_of: bool = True) -> Tile:
         figure = Figure(value=further, text="in 1 more run" if further == 1 else f"in {further:,} more runs")
         return Tile(name=name, figure=figure, note="if each saves what is expected now", kind="warn")
     if savings.cost.saved.value is not None and each is not None:
+        if savings.per_run.low == each == savings.per_run.high == 0:
+            note = "the default is the cheapest that is known: a further run of it saves nothing"
+            return Tile(name=name, figure=Figure(text="not yet"), note=note, kind="warn")
         if (savings.per_run.high or 0.0) <= 0:
             return Tile(name=name, figure=Figure(text="not in sight"), note="a further run saves nothing", kind="bad")
         return missing_tile(name, "whether a further run saves anything is undecided")

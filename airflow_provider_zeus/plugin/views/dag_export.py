@@ -1,56 +1,30 @@
-"""The rows of the trial log as CSV or JSON. Pure."""
+"""The trials of a DAG's job as a CSV or JSON file, in the form of ``airflow zeus export``. Pure."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
-from typing import Any
 
+from airflow_provider_zeus.cli import export_rows
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.printable import cell
-from airflow_provider_zeus.store.rows import to_row
 
 MOST = 10_000  # runs in one file
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
 def csv_of(pieces: Iterable[Sequence[Trial]]) -> Iterator[str]:
-    """A line per trial, in order of number; None is an empty cell, a nested field is JSON in its cell.
-
-    A text is in one line; one that a spreadsheet would take for a formula has an apostrophe before it.
-    """
-    out, head = io.StringIO(), True
-    writer = csv.writer(out)
-    for trials in pieces:
-        for row in map(shown_row, trials):
-            if head:
-                writer.writerow(row)
-                head = False
-            writer.writerow([cell(value) for value in row.values()])
-        yield out.getvalue()
-        out.seek(0)
-        out.truncate()
-    if head:
-        yield ""
+    """The lines of an export, in order of number."""
+    return export_rows.csv_of(export_rows.rows_of(pieces))
 
 
 def json_of(pieces: Iterable[Sequence[Trial]], *, job_id: str, store: str, more: bool) -> Iterator[str]:
-    """One document, its ``trials`` in order of number, as the store holds them."""
-    head = {"job_id": job_id, "store": store, "more": more}
-    before = f'{json.dumps(head)[:-1]}, "trials": [\n'
-    for trials in filter(None, pieces):
-        yield before + ",\n".join(json.dumps(shown_row(trial)) for trial in trials)
-        before = ",\n"
-    yield "\n]}\n" if before == ",\n" else f"{before}]}}\n"
+    """A document that ``airflow zeus import`` reads, without what a run returned, power over time, and profiles.
 
-
-def shown_row(trial: Trial) -> dict[str, Any]:
-    """The row of a trial without what a list of runs does not read: what it returned, and the metric by epoch."""
-    return {name: value for name, value in to_row(trial).items() if name not in ("returned", "epoch_metrics")}
+    :param more: whether there are older runs that it does not hold.
+    """
+    entries = ([{**row, **export_rows.exact(trial)} for row, trial in rows] for rows in export_rows.rows_of(pieces))
+    return export_rows.json_of(entries, head={"job_id": job_id, "store": store, "more": more})
 
 
 def file_name(job_id: str, day: date, kind: str) -> str:

@@ -87,11 +87,11 @@ def _text(found: WhatIf, factors: Factors, gpus: int) -> str:
             changes.append(f"{name} {100 * (b / a - 1):+.0f} %".replace("-", "−"))
     if energy_j is None and time_s is None:
         return f"{head} What a settled run would take is not known: {then.time_s.reason}."
-    known = ((energy_j, "J", "energy", then.energy_j), (time_s, "s", "time", then.time_s))
+    known = (("energy", then.energy_j, words.energy), ("time", then.time_s, words.duration))
     spent = [
         " and ".join(
-            f"{name} that is not known ({of.reason})" if value is None else words.cost(value, unit).text
-            for value, unit, name, of in known
+            f"{name} that is not known ({of.reason})" if of.value is None else figure(of.value).text
+            for name, of, figure in known
         )
     ]
     money, carbon = factors.money(energy_j, time_s, gpus), factors.carbon(energy_j)
@@ -128,7 +128,7 @@ def _table(found: WhatIf, factors: Factors, gpus: int) -> Table:
 
     def seen(of: Forecast, value: float | None, figure: Callable[[float], Figure]) -> str:
         if value is None:
-            return "– (no run yet)" if not of.observed.runs else "– (not measured in each)"
+            return "– (no run at this size and limit)" if not of.observed.runs else "– (not measured in each)"
         return f"{figure(value).text} (mean of {of.observed.runs:,} run{'s' if of.observed.runs > 1 else ''})"
 
     rows = [

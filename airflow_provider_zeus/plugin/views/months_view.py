@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.plugin.charts.months_chart import months_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthKind, MonthSaved
 from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.reports.months import SavedDraws, SavedSum, added, kind_of
+from airflow_provider_zeus.reports.months import TIME_ALONE, SavedDraws, SavedSum, added, kind_of
 from airflow_provider_zeus.store.base import PeriodSum
 
 MONTHS = 13  # of the chart: a year, and the same month of the year before
@@ -130,15 +131,25 @@ def month_saved(
 def _saved(found: SavedSum, source: Source, factors: Factors) -> Answer:
     """What the jobs of a kind saved."""
     about = f"against the default of each job, by {_count(found.runs, 'run')} of {_count(found.jobs, 'job')}"
+    energy, time = found.energy_j, found.time_s
     tiles = [
-        amount_tile("Energy", found.energy_j, words.energy, source),
-        amount_tile("Time", found.time_s, words.duration, source),
+        amount_tile("Energy", energy, words.energy, source, baseline=_without(energy, found.spent[0])),
+        amount_tile("Time", time, words.duration, source, baseline=_without(time, found.spent[1])),
     ]
     if factors.priced:
-        tiles.append(amount_tile("Money", found.priced(*factors.per_j_and_s(1)), factors.paid, source))
+        (per_j, per_s), (spent_j, _, spent_gpu_s) = factors.per_j_and_s(1), found.spent
+        money, paid = found.priced(per_j, per_s), (spent_j or 0.0) * per_j + spent_gpu_s * per_s
+        tiles.append(amount_tile("Money", money, factors.paid, source, baseline=_without(money, paid)))
     if factors.g_co2e_per_kwh is not None:
-        tiles.append(amount_tile("CO₂e", found.energy_j, factors.emitted, source))
+        tiles.append(amount_tile("CO₂e", energy, factors.emitted, source, baseline=_without(energy, found.spent[0])))
+    if found.kind == TIME_ALONE:
+        tiles = [tile for tile in tiles if tile.figure.value is not None]
     return Answer(question=SAVED, about=about, figures=tiles)
+
+
+def _without(saved: Estimate, spent: float | None) -> float | None:
+    """What the runs would have spent with their defaults."""
+    return None if saved.value is None or spent is None else saved.value + spent
 
 
 def _count(n: int, of: str) -> str:

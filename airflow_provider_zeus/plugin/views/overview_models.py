@@ -18,7 +18,7 @@ class Trend(BaseModel):
     """Costs of the newest runs as a text of blocks, and their change."""
 
     blocks: str = ""  # a block for each run, oldest first; empty: too few runs that compare
-    text: str = ""  # "↓ 12 %"
+    text: str  # "↓ 12 %", or that the runs are too few
     exact: str = ""
 
 
@@ -59,7 +59,8 @@ class JobSaved(BaseModel):
 
     word: str  # Saved | Lost | Undecided | Not known
     kind: str  # good | bad | warn
-    figure: Figure
+    figure: Figure  # of cost, as a share of the default's where that is known
+    amounts: str = ""  # of energy and time
     text: Short  # in a sentence
     of: str = ""  # "newest 1,000 runs" where the log holds older ones
     source: Source

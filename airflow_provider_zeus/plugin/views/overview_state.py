@@ -61,7 +61,10 @@ def _failing(ended: Sequence[Sequence[Trial]]) -> JobState | None:
 
 
 def _stale(runs: Sequence[Sequence[Trial]], now: float) -> JobState | None:
-    began = sorted(run[0].opened_at for run in runs)
+    first: dict[str, float] = {}  # by DAG run: the map indexes of one begin together
+    for run in runs:
+        first.setdefault(run[0].origin.run_id, run[0].opened_at)
+    began = sorted(first.values())
     if any(t.state is State.RUNNING for run in runs for t in run):
         return None
     gaps = [late - early for early, late in pairwise(began)]
@@ -101,7 +104,7 @@ def _exploring(trials: Sequence[Trial]) -> JobState:
     tried = [t for run in recent for t in run if t.planned.phase.exploring or t.planned.bounded]
     if tried:
         last = tried[-1]
-        return JobState(name="exploring", why=f"It tried batch size {last.batch_size}: {last.planned.why or '–'}")
+        return JobState(name="exploring", why=f"It tried batch size {last.batch_size}.")
     if not any(run[-1].state is State.CONVERGED for run in ended):
         return JobState(name="exploring", why="No run among its newest has reached the target yet.")
     if trials[-1].planned.phase is Phase.PINNED:
@@ -144,7 +147,9 @@ def trend_of(rows: Sequence[RunRow]) -> Trend:
     same = [r for r in known if (r.unit, r.source.text) == (known[0].unit, known[0].source.text)][::-1]
     costs = [r.cost.value for r in same if r.cost.value is not None]
     if len(costs) < TREND_RUNS:
-        return Trend(exact=f"A trend needs {TREND_RUNS} runs of known cost and of one energy source.")
+        return Trend(
+            text="too few runs", exact=f"A trend needs {TREND_RUNS} runs of known cost and of one energy source."
+        )
     low, high = min(costs), max(costs)
     step = (high - low) / (len(BLOCKS) - 1)
     blocks = "".join(BLOCKS[round((c - low) / step) if step > 0 else 3] for c in costs)
@@ -163,4 +168,4 @@ def _span(seconds: float) -> str:
         if seconds >= 0.95 * size:
             count = max(round(seconds / size), 1)
             return f"{count:,} {name}{'s' if count > 1 else ''}"
-    return f"{seconds:.0f} seconds"
+    return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"

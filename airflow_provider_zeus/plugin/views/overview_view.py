@@ -17,7 +17,6 @@ from airflow_provider_zeus.plugin.views.models import Figure, Source
 from airflow_provider_zeus.plugin.views.overview_models import Controls, JobRow, JobSaved
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.units import costs_as
 
 NO_JOBS = (
     "There is no Zeus job yet. Decorate a training task with @task.zeus(ZeusJob(batch_sizes=[…], default_batch_size=…, "
@@ -120,9 +119,9 @@ def saved(trials: Sequence[Trial], log: Dataset, profiles: Sequence[ProfileSampl
         state=overview_state.drifted(log.belief(), trials),
     )
     if cost.saved.value is not None:
-        outcome = Outcome.of(cost.saved.value, cost.saved, costs_as(cost.unit), cost.baseline.value)
-        text = f"{outcome.amount} ({outcome.share})" if outcome.share else outcome.amount
+        outcome, text = Outcome.of_cost(cost), saved_text.share_of_cost(cost)
         answer.figure = Figure(value=cost.saved.value, text=text, exact=verdict.text)
+        answer.amounts = saved_text.amounts(found)
         answer.word += f" ({outcome.verb})" if outcome.kind == "even" else ""
         answer.kind = outcome.colour
         answer.of = "" if all_of else f"newest {'1 run' if found.runs == 1 else f'{found.runs:,} runs'}"

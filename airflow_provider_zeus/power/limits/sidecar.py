@@ -1,4 +1,4 @@
-"""Client of ``docker/power_limit_sidecar.py``, which sets power limits as root for a process that is not root.
+"""Client of the sidecar (:mod:`.sidecar_server`), which sets power limits as root for a process that is not root.
 
 When its client's connection or process ends, the sidecar gives the limit found back. Standard library only: the
 guardian uses it.

@@ -131,8 +131,8 @@ def prune(
     with transaction(engine) as connection:
         pruned = Pruned(job_id, whole=connection.scalar(_KEPT, where) or 0)
     for rows in _steps(engine, where | {"decisions": decisions}):
-        if not dry_run:
-            _delete(engine, job_id, rows, decisions=decisions)
+        if not dry_run and not _delete(engine, job_id, rows, decisions=decisions):
+            return pruned
         pruned = pruned.with_rows(rows, decisions=decisions)
         progress(pruned)
     return _without_checkpoints(engine, pruned, before_s, dry_run=dry_run) if decisions else pruned
@@ -166,15 +166,18 @@ def _steps(engine: sa.Engine, where: dict[str, Any]) -> Iterator[Sequence[Any]]:
         after = rows[-1].number
 
 
-def _delete(engine: sa.Engine, job_id: str, rows: Sequence[Any], *, decisions: bool) -> None:
+def _delete(engine: sa.Engine, job_id: str, rows: Sequence[Any], *, decisions: bool) -> bool:
+    """Delete what old rows have; False where the job has got another name meanwhile: its next prune does it."""
     ids = [row.id for row in rows if row.has_points]
     short = [{"row": row.id, "short": _short(row.decision)} for row in rows if decisions and _saved(row) > 0]
     with transaction(engine, write=True) as connection:
-        trials.lock_job(connection, job_id)
+        if not trials.lock_known(connection, job_id):
+            return False
         if ids:
             connection.execute(_DELETE_POINTS, {"ids": ids})
         if short:
             connection.execute(_SET_DECISION, short)
+    return True
 
 
 def _short(decision: dict[str, Any]) -> dict[str, Any]:
@@ -192,8 +195,8 @@ def _saved(row: Any) -> int:
 def _without_checkpoints(engine: sa.Engine, pruned: Pruned, before_s: float, *, dry_run: bool) -> Pruned:
     """Delete the checkpoints of a job that has not run since; they only save time."""
     with transaction(engine, write=not dry_run) as connection:
-        if not dry_run:
-            trials.lock_job(connection, pruned.job_id)
+        if not dry_run and not trials.lock_known(connection, pruned.job_id):
+            return pruned
         newest = next(iter(trials.newest(connection, pruned.job_id, 1)), None)
         if not isinstance(newest, Trial) or newest.opened_at >= before_s or newest.state is State.RUNNING:
             return pruned

@@ -124,6 +124,11 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     return row.told_seq or 0, row.last_number or 0
 
 
+def lock_known(connection: sa.Connection, job_id: str) -> bool:
+    """Lock the row of a job; False where there is none, as after a rename."""
+    return connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none() is not None
+
+
 def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) -> None:
     """Write what :func:`lock_job` reads."""
     connection.execute(_COUNT, {"job": job_id, "seq": seq, "newest": newest})

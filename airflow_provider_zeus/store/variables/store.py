@@ -170,11 +170,11 @@ class VariableStore:
     def take_in(self, histories: Sequence[History]) -> list[Trial]:
         """Write the trials that the log does not hold yet, job by job; return them as written."""
         written: list[Trial] = []
-        for history in histories:
-            own = self._load(history.job_id)
-            moving.check_closed(own.open_trials())
+        for history in histories:  # what refuses one of them refuses all
+            moving.check_closed(self._load(history.job_id).open_trials())
             others = {t.key: t for job in self.jobs() if job != history.job_id for t in self._load(job).log}
             moving.check_elsewhere(history, others.get)
+        for history in histories:
             self._list_job(history.job_id)
             with self._open_log(history.job_id) as log:
                 written += moving.take_in(log, history)

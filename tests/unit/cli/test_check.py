@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -196,6 +198,36 @@ def test_a_long_epoch_is_left(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "has not ended" in found["training"].finding
     assert (found["steps"].status, found["metric"].status) == ("ok", "undecided")
     assert "32 samples, and not the 16" in found["batch size"].finding
+
+
+def test_what_a_dag_file_prints_is_no_part_of_the_json(
+    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow.cli.cli_parser import get_parser
+
+    noisy = tmp_path / "noisy.py"
+    noisy.write_text("import os  # airflow dag\nprint('hello')\nos.write(1, b'noise')\n")
+    args = get_parser().parse_args(["zeus", "check", "d", "--file", str(noisy), "--json"])
+    capfd.readouterr()
+    with pytest.raises(SystemExit):
+        args.func(args)
+    out, err = capfd.readouterr()
+    assert json.loads(out)[0]["check"] == "import"
+    assert "hello" in err
+    assert "noise" in err
+
+
+def test_what_a_training_prints_fills_no_disk_and_what_it_leaves_stops_no_check(home: Path, tmp_path: Path) -> None:
+    def train(run):  # type: ignore[no-untyped-def]
+        (tmp_path / "kinds").write_text(str([stat.S_ISCHR(os.fstat(fd).st_mode) for fd in (0, 1, 2)]))
+        for _ in run.epochs():
+            folder = next(p for p in run.attempt_dir.parents if p.name.startswith("zeus-check-"))
+            os.mkfifo(folder / "ended")
+            os._exit(0)
+
+    found = {f.check: f for f in check(JOB, train)}
+    assert (tmp_path / "kinds").read_text() == "[True, True, True]"
+    assert (found["training"].status, "died" in found["training"].finding) == ("error", True)
 
 
 def test_what_a_notebook_gives_wrongly(home: Path) -> None:

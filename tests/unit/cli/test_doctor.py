@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +48,28 @@ def test_every_check_in_order_and_nothing_is_changed(zeus: Zeus, home: Path) -> 
     assert all(f.remedy for f in found if f.status == "warning")
     assert not any("\n" in f.finding for f in found)
     assert list(home.iterdir()) == []
+
+
+def test_before_the_first_migration_it_says_that_alone(tmp_path: Path) -> None:
+    """In a process of its own, whose Airflow has never been started."""
+    new = tmp_path / "new"
+    new.mkdir()
+    code = "import sys; from airflow.__main__ import main; sys.argv = ['airflow', 'zeus', 'doctor', '--json']; main()"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW__DATABASE", "_AIRFLOW"))}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, "AIRFLOW_HOME": str(new)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = {f["check"]: Finding(**f) for f in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert [f.check for f in found.values() if f.status == "error"] == ["airflow"]
+    assert "lacks the tables" in found["airflow"].finding
+    assert "airflow db migrate" in (found["airflow"].remedy or "")
+    assert {f.check for f in found.values() if f.status == "undecided"} == {"store", "schema", "trials", "untold costs"}
+    assert found["executor"].status == "ok"
 
 
 def test_people_read_a_line_per_check_and_its_remedy(zeus: Zeus, home: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.cli.export import COLUMNS
+from airflow_provider_zeus.cli.export_rows import COLUMNS
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, Origin, PlannedAttempt, State
 from airflow_provider_zeus.store.base import Report, Store
@@ -113,3 +113,13 @@ def test_a_trial_that_cannot_be_read_is_left_out_and_named(zeus: Zeus, store: St
     assert done.status == 0
     assert [row["trial"] for row in rows(done.out)] == ["1", "3"]
     assert "d.train/2" in done.err
+
+
+def test_the_name_of_the_file_says_its_form(zeus: Zeus, store: Store, home: Path) -> None:
+    recur(store, 1)
+    for name, arguments in (("a.json", ()), ("a.JSON", ()), ("b.csv", ()), ("c.json", ("--format", "csv"))):
+        assert zeus("export", "--output", str(home / name), *arguments).status == 0
+        is_json = (home / name).read_text().startswith("{")
+        assert is_json == (name in ("a.json", "a.JSON")), name
+    assert json.loads((home / "a.json").read_text())["format"] == 1
+    assert zeus("import", str(home / "a.json")).out.startswith("d.train: 0 trials imported, 1 in the log already")

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.export import COLUMNS, row, write_json
+from airflow_provider_zeus.cli.export_rows import COLUMNS, exact, json_of, row
 from airflow_provider_zeus.cli.read_earlier import trials_of
 from airflow_provider_zeus.cli.read_export import of_json
 from airflow_provider_zeus.cli.read_file import MOST_BYTES, document_of, table_of
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.trial import IMPORTED, Phase, State, Trial
+from airflow_provider_zeus.model.trial import IMPORTED, Origin, Phase, State, Trial
 from airflow_provider_zeus.optimizer.policy import learn, prior
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
@@ -202,7 +202,7 @@ def told() -> tuple[Trial, dict[str, Any]]:
     log = STORES["variables"](Path())
     trial = log.tell(log.ask(request(1)).trial.key, State.CONVERGED, report(points=2))
     file = io.StringIO()
-    write_json(log, [(row(trial, None), trial)], [], file)
+    file.writelines(json_of([[{**row(trial, None), **exact(trial)}]]))
     return trial, json.loads(file.getvalue())["trials"][0]
 
 
@@ -277,6 +277,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a NUL": (changed(run_id="a\0"), "run_id"),
     "a long text": (changed(data_slice="x" * 5000), "data_slice"),
     "a job that cannot be": (lambda t: t["spec"].update(eta=7), "eta"),
+    "a MAXPOWER that no cost can be of": (lambda t: t["spec"].update(max_power_w=1e308), "max_power_w"),
     "a long line": (lambda t: t["spec"].update(more="x" * 10**6), "longer than"),
     "bad points": (changed(points=[[1, 2]]), "points"),
     "too many points": (changed(points=[[i, 1.0, None, "train"] for i in range(600)]), "points"),
@@ -325,6 +326,14 @@ def test_a_trial_that_stands_there_twice_and_a_bad_profile(zeus: Zeus, store: St
     assert "no trial of this job" in refused(profiles=[{**profile, "job_id": "x"}])
 
 
+def test_a_csv_of_a_run_without_a_dag_comes_back(zeus: Zeus, store: Store, other: Store, home: Path) -> None:
+    trial = store.ask(replace(request(1), origin=Origin())).trial
+    store.tell(trial.key, State.CONVERGED, report())
+    path = written(home, zeus("export").out)
+    assert zeus("import", path, "--conn-id", "other").status == 0
+    assert other.trials("d.train")[0].origin == Origin()
+
+
 def test_a_pruned_csv_and_one_with_a_changed_cell(zeus: Zeus, store: Store, other: Store, home: Path) -> None:
     recur(store, 1)
     rows = list(csv.DictReader(zeus("export").out.splitlines()))
@@ -338,6 +347,7 @@ def test_a_pruned_csv_and_one_with_a_changed_cell(zeus: Zeus, store: Store, othe
         return str(path)
 
     assert "line 2, energy_j = 'much'" in zeus("import", with_cells(energy_j="much"), "--conn-id", "other").err
+    assert "line 2, entry = " in zeus("import", with_cells(planned_phase=""), "--conn-id", "other").err
     assert "line 2, spec_..." in zeus("import", with_cells(spec_eta="9"), "--conn-id", "other").err
     pruned = json.dumps({**json.loads(rows[0]["decision"]), "attempts": []})
     assert zeus("import", with_cells(decision=pruned, energy_j="77"), "--conn-id", "other").status == 0

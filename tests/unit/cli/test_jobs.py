@@ -14,10 +14,11 @@ from airflow_provider_zeus.plugin.api import live_settings
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
 from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
-from tests.unit.store.store_kit import JOB, report, request
+from tests.unit.store.store_kit import JOB, began_alone, report, request
 
 KEY = "zeus-settings:d.train"
 
@@ -286,6 +287,14 @@ def test_a_rename_takes_trials_and_settings_along(zeus: Zeus, store: Store) -> N
     assert store.jobs() == ["e.train"]
     assert store.runs("e", "e.train", last=5)
     assert store.settings("e.train") == {"eta": 0.9}
+
+
+def test_a_cost_that_waits_to_be_stored_gets_the_new_name(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    alone = began_alone(2, opened_at=1000.0)
+    remember(AirflowVariables(), alone.key, State.CONVERGED, report(), "d.train", trial=alone)
+    assert zeus("jobs", "rename", "d.train", "e.train").out.startswith("2 trials of d.train are now of e.train.")
+    assert (store.jobs(), AirflowVariables().keys("zeus-untold:")) == (["e.train"], [])
 
 
 @pytest.mark.parametrize("step", ["copied", "renamed"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus import StoreError, read_log
-from airflow_provider_zeus.cli.export import COLUMNS
+from airflow_provider_zeus.cli.export_rows import COLUMNS
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.store.base import Report, Store
 from tests.unit.cli.conftest import recur

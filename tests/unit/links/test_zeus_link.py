@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.decorators.zeus import ZeusDecoratedOperator
-from airflow_provider_zeus.links.zeus import RUN_TAB, ZeusCostLink
+from airflow_provider_zeus.links.zeus import DAG_TAB, RUN_TAB, ZeusCostLink
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
-from airflow_provider_zeus.plugin import RUN_ROUTE, ZeusPlugin
+from airflow_provider_zeus.plugin import DAG_ROUTE, RUN_ROUTE, ZeusPlugin
 
 
 def link(dag_id: str, run_id: str) -> str:
@@ -24,6 +24,7 @@ def test_it_leads_to_the_tab_of_the_run() -> None:
         "dags/d/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00/plugin/zeus-cost-run"
     )
     assert f"plugin/{RUN_ROUTE}" == RUN_TAB
+    assert f"plugin/{DAG_ROUTE}" == DAG_TAB
     assert RUN_ROUTE in [view["url_route"] for view in ZeusPlugin.external_views]
 
 

@@ -44,6 +44,7 @@ def test_what_a_budget_is_of(text: str, kind: Kind, amount: float, unit: str) ->
         ("0 kWh/day", "not above 0"),
         ("1e999 kWh/day", "not above 0"),
         ("1.2.3 kWh/day", "not above 0"),
+        ("1e308 MWh/day", "not above 0 and up to"),
         ("5 bananas/day", "'bananas' is no unit"),
         ("5 kwh/day", "'kwh' is no unit"),
     ],

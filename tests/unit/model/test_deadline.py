@@ -52,6 +52,16 @@ def test_a_length_counts_from_the_run(text: str) -> None:
     assert at(text, "2027-01-10T20:00+00:00") == "2027-01-10T22:30:00+01:00"
 
 
+def test_a_date_without_dashes_is_no_time_of_day() -> None:
+    assert at("20270301", "2027-01-01T00:00+00:00") == "2027-03-01T00:00:00+01:00"
+
+
+@pytest.mark.parametrize("text", ["9999-12-31 23:59", "0001-01-01 00:00", "9600000 h"])
+def test_what_some_time_zone_or_clock_cannot_hold_is_refused(text: str) -> None:
+    with pytest.raises(JobSpecError, match="no point in time"):
+        parse(text)
+
+
 def test_what_json_cannot_hold_is_kept_as_text() -> None:
     assert parse(as_text(timedelta(hours=2))) == timedelta(hours=2)
     assert parse(as_text(time(6, 30))) == time(6, 30)

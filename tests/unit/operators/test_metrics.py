@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_zeus import airflow_compat
 from airflow_provider_zeus.operators import metrics
+from airflow_provider_zeus.operators.figures import saving_of
 from airflow_provider_zeus.operators.metrics import named, send_budgets, send_run
 from airflow_provider_zeus.reports.run_metrics import Metric
 from tests.receivers import airflow_sends
@@ -60,8 +61,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 def test_a_run_and_what_the_log_says_of_it(sent: Sent) -> None:
     log: Any = Log(*DEFAULTS, *OWN)
-    send_run(OWN, log)
+    told = send_run(OWN, log)
     assert {"zeus.trials", "zeus.trial.energy_j", "zeus.trial.saving_j", "zeus.believed.cost_j"} <= set(sent.names)
+    alone = saving_of(log, OWN[-1])
+    assert told is not None
+    assert alone is not None
+    assert told.energy == alone.energy, "lineage and asset events say the same"
 
 
 @pytest.mark.parametrize("name", ["AIRFLOW__METRICS__STATSD_ON", "AIRFLOW__ZEUS__ENABLED"])

@@ -61,9 +61,13 @@ def test_what_hangs_is_left_and_what_raises_tells_its_class_alone() -> None:
     def raises(context: Any) -> None:
         raise OSError("https://hooks.example/secret")
 
-    slow, bad = notifiers_of([hangs, raises])
+    def leaves(context: Any) -> None:
+        raise SystemExit(3)
+
+    slow, bad, gone = notifiers_of([hangs, raises, leaves])
     assert send(slow, {}, RECORD, "a", 0.05).endswith(": no answer for 0 s")
     assert send(bad, {}, RECORD, "a", 5.0).endswith("raises: OSError")
+    assert send(gone, {}, RECORD, "a", 5.0).endswith("leaves: SystemExit")
 
 
 @pytest.mark.parametrize("text", ["x", "{}", "[1]", '[{"classpath": "x"}]', '[{"classpath": "a.B", "kwargs": []}]'])

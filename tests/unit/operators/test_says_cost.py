@@ -1,15 +1,19 @@
-"""What an operator says of its cost: nothing where nobody listens, and never an error."""
+"""What an operator says of its cost: a line in its log, more where something listens, and never an error."""
 
 from __future__ import annotations
 
+import logging
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.operators import says_cost
 from airflow_provider_zeus.operators.says_cost import SaysCost
+from tests.unit.reports.test_closing import trial
 
 CONF = "airflow.providers.openlineage.conf"
 
@@ -28,8 +32,12 @@ def said(monkeypatch: pytest.MonkeyPatch, is_disabled: Any) -> list[str]:
 
     monkeypatch.setattr(says_cost, "figures_of", figures_of)
     monkeypatch.setitem(sys.modules, CONF, SimpleNamespace(is_disabled=is_disabled))
-    Operator().say_cost({"outlet_events": {}}, None, None)  # type: ignore[arg-type]
+    Operator().say_cost({"outlet_events": {}}, reporter(), None)  # type: ignore[arg-type]
     return worked
+
+
+def reporter(stopped: bool = False, *ended: Any) -> Any:
+    return SimpleNamespace(stopped=stopped, ended=list(ended), first=None)
 
 
 def test_nothing_is_worked_out_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +53,36 @@ def test_a_broken_setting_of_openlineage_fails_no_task(
 
     assert said(monkeypatch, broken) == []
     assert "could not say" in caplog.text
+
+
+def test_the_log_ends_with_what_the_run_cost(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> Any:
+        raise StoreError("gone")
+
+    with caplog.at_level(logging.INFO):
+        Operator().say_cost({}, reporter(False, trial()), fails)
+    assert (
+        "Zeus: converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, cost 37.4 kJ." in caplog.text
+    )
+    assert "what this run saved is not said (StoreError)" in caplog.text
+
+
+def test_a_slow_log_keeps_no_task(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(says_cost, "SAVING_S", 0.05)
+    release = threading.Event()
+    with caplog.at_level(logging.INFO):
+        Operator().say_cost({}, reporter(False, trial()), lambda: release.wait(30))  # type: ignore[arg-type, return-value]
+    release.set()
+    assert "cost 37.4 kJ." in caplog.text
+    assert "saved" not in caplog.text.replace("what this run saved is not said", "")
+
+
+def test_while_the_task_is_stopped_no_log_is_opened(caplog: pytest.LogCaptureFixture) -> None:
+    opened: list[int] = []
+    with caplog.at_level(logging.INFO):
+        Operator().say_cost({}, reporter(True, trial()), lambda: opened.append(1))  # type: ignore[arg-type, return-value, func-returns-value]
+    assert opened == []
+    assert "cost 37.4 kJ." in caplog.text
 
 
 def test_a_task_that_did_not_train_has_no_facet() -> None:

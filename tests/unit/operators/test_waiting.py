@@ -151,6 +151,8 @@ def test_how_long_a_run_takes_counts_all_of_its_attempts() -> None:
     assert durations(log) == (80.0, 110.0)
     assert durations(log[3:]) is None
     assert durations([]) is None
+    pruned = [replace(trial, decision=replace(trial.decision, attempts=())) for trial in log]
+    assert durations(pruned) == (80.0, 110.0)
 
 
 def test_what_is_waited_for_has_to_be_named() -> None:

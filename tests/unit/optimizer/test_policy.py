@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.optimizer.belief import TARGET_IS_NEW, Belief
 from airflow_provider_zeus.optimizer.policy import decision_seed, fallback
 from tests.strategies import A40, CPU, make_trial
 from tests.unit.optimizer.world import NEVER, World, job_of
@@ -312,3 +313,23 @@ def test_an_incumbent_that_no_longer_fits_hands_over_to_the_next_cheapest() -> N
     world.died(64, State.FAILED, phase=Phase.SAMPLE, device_model="V100", out_of_memory=True)
     assert world.decide(settings={"pause_exploration": True}).attempts[0].batch_size == 32
     assert 64 not in {a.batch_size for s in range(50) for a in world.decide(seed=s).attempts}
+
+
+@pytest.mark.parametrize("policy", ["zeus", "knowledge_gradient"])
+def test_a_decision_says_when_the_target_changed_until_enough_runs_have_the_new_one(policy: str) -> None:
+    world = World(replace(JOB, policy=policy), NEEDS)
+    for _ in range(3):
+        world.run()
+    assert "target changed" not in world.decide().attempts[0].why
+    before = world.log[-1].number
+    world.job = replace(world.job, target="acc >= 0.95")
+    told = f" The target changed after trial {before}, from acc >= 0.9 to acc >= 0.95: runs to another target teach "
+    assert world.decide().attempts[0].why.endswith(f"{told}what an epoch costs, not how many it takes.")
+    asked = world.decide(settings={"pin_batch_size": 16}).attempts[0]
+    assert (asked.batch_size, told in asked.why) == (16, True)
+    ended = 0
+    while told in world.decide().attempts[0].why:
+        world.add(32)
+        ended += 1
+    assert ended == TARGET_IS_NEW
+    assert Belief.from_json(world.job, world.belief.to_json()).retargeted == (before, "acc >= 0.9")

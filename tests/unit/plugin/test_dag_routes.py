@@ -7,16 +7,19 @@ import io
 import json
 import random
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.cli.export import rows_of_jobs
+from airflow_provider_zeus.cli.export_rows import csv_of, exact
 from airflow_provider_zeus.cli.read_earlier import trials_of
-from airflow_provider_zeus.cli.read_export import histories_of
+from airflow_provider_zeus.cli.read_export import histories_of, of_json
+from airflow_provider_zeus.cli.read_file import document_of
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.plugin.views import dag_view
-from airflow_provider_zeus.plugin.views.dag_export import shown_row
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.renamed import candidates, looks_like
 from airflow_provider_zeus.reports.savings import saving
@@ -146,34 +149,49 @@ def test_nonsense_is_refused_in_words(viewer: Any, store: Store, name: str, valu
 # --- export
 
 
-def test_the_csv_is_the_stores_rows(viewer: Any, store: Store) -> None:
+def test_the_csv_is_that_of_the_command_line(viewer: Any, store: Store) -> None:
     for n in (1, 2, 3):
         ran(store, n)
     got = viewer.get(path("export?kind=csv"))
+    assert got.text == "".join(csv_of([rows_of_jobs(store, ["d.train"])]))
     lines = list(csv.DictReader(io.StringIO(got.text)))
-    rows = [shown_row(t) for t in store.trials("d.train")]
-    assert len(lines) == 3
-    for line, row in zip(lines, rows, strict=True):
-        assert list(line) == list(row)
-        for name, value in row.items():
-            held = json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
-            assert line[name] == held, name
+    assert [line["trial"] for line in lines] == ["1", "2", "3"]
+    for line, t in zip(lines, store.trials("d.train"), strict=True):
+        opened = datetime.fromisoformat(line["opened_at_utc"])
+        assert opened.timestamp() == pytest.approx(t.opened_at, abs=1e-3)
     assert got.headers["Content-Type"] == "text/csv; charset=utf-8"
     disposition = got.headers["Content-Disposition"]
     assert disposition.startswith('attachment; filename="zeus-d.train-2')
     assert disposition.endswith('.csv"')
 
 
-def test_the_json_is_the_stores_rows(viewer: Any, store: Store) -> None:
+def test_the_json_has_the_columns_of_the_command_line(viewer: Any, store: Store) -> None:
     for n in (1, 2, 3):
         ran(store, n)
     ran(store, 4, dag_id="other")  # another DAG's run in the same job is not for readers of this one
     found = answer(viewer, "export", kind="json")
-    kept = [t for t in store.trials("d.train") if t.origin.dag_id == "d"]
-    assert found["trials"] == json.loads(json.dumps([shown_row(t) for t in kept]))
+    rows = [{**row, **exact(t)} for row, t in rows_of_jobs(store, ["d.train"]) if t.origin.dag_id == "d"]
+    assert found["trials"] == json.loads(json.dumps(rows))
     assert (found["job_id"], found["more"]) == ("d.train", False)
     part = answer(viewer, "export", kind="json", limit=1, skip=1)
     assert ([t["run_id"] for t in part["trials"]], part["more"]) == (["run2"], True)
+
+
+def test_an_import_reads_the_json_of_the_tab(viewer: Any, store: Store, tmp_path: Path) -> None:
+    for n in range(1, 6):
+        ran(store, n)
+    trials, profiles = document_of(viewer.get(path("export?kind=json")).text, "trials.json")
+    histories, still_open = histories_of([(place, of_json(place, entry)) for place, entry in trials], profiles)
+    assert still_open == 0
+    other = SqlStore(f"sqlite:///{tmp_path}/other.db", create=True)
+    try:
+        assert len(other.take_in(histories)) == 5
+        there, here = (each.trials("d.train") for each in (other, store))
+    finally:
+        other.close()
+    assert [replace(t, told_seq=None, asked_after_seq=None) for t in there] == [
+        replace(t, told_seq=None, asked_after_seq=None) for t in here
+    ]
 
 
 def test_a_spreadsheet_computes_nothing_of_it(viewer: Any, store: Store) -> None:

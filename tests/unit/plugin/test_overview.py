@@ -148,6 +148,13 @@ def test_the_sentence_of_each_state() -> None:
     assert [f"{name}: {why}" for name, why in said] == SNAPSHOT.read_text(encoding="utf-8").splitlines()
 
 
+def test_map_indexes_of_a_run_are_no_rhythm() -> None:
+    day_s = 86400.0
+    daily = [trial(3 * n + i, f"run{n}", map_index=i, opened_at=n * day_s + i) for n in range(1, 5) for i in range(3)]
+    assert state(daily, day_s)[0] != "stale", "they begin a second apart, and the next run a day later"
+    assert state(daily, 4 * day_s)[1] == "Its newest run began 4 days ago; usually one begins every 1 day."
+
+
 def trend(*joules: float, **changes: Any) -> tuple[str, str]:
     trials = [trial(n, f"run{n}", energy_j=j, time_s=1.0, **changes) for n, j in enumerate(joules, start=1)]
     found = overview_state.trend_of(costs.rows_of(trials, replace(JOB, eta=1.0)))
@@ -158,7 +165,7 @@ def test_trends() -> None:
     assert trend(800, 800, 400, 400) == ("██▁▁", "↓ 50 %")
     assert trend(400, 400, 800, 800) == ("▁▁██", "↑ 100 %")
     assert trend(500, 500, 500, 500) == ("▄▄▄▄", "→ steady")
-    assert trend(800, 400, 400) == ("", ""), "one run says nothing of those to come"
+    assert trend(800, 400, 400) == ("", "too few runs"), "one run says nothing of those to come"
 
 
 def test_runs_of_another_source_are_no_part_of_a_trend() -> None:

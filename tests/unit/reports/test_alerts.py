@@ -78,6 +78,20 @@ def test_a_deadline(state: State, closed_at: float | None, known: InTime, expect
         assert "1970-01-01 01:00 UTC" in event.sentence
 
 
+def _due(number: int, state: State, closed_at: float | None, known: InTime) -> Trial:
+    run = trial(number, f"r{number}", state=state, opened_at=0.0)
+    return replace(run, planned=replace(run.planned, in_time=known), closed_at=closed_at)
+
+
+def test_a_deadline_of_a_run_that_others_overlap() -> None:
+    tight, wide = InTime(finish_by_s=3600.0, time_95_s=7000.0), InTime(finish_by_s=9e4, time_95_s=60.0)
+    overlapped = [_due(1, State.RUNNING, None, tight), _due(2, State.CONVERGED, 100.0, wide)]
+    assert held(overlapped)[alerts.DEADLINE].since == 1, "a newer run that has ended does not end it"
+    late = [_due(1, State.CONVERGED, 4000.0, tight), _due(2, State.CONVERGED, 100.0, wide)]
+    assert "ended 6 min 40 s after its deadline" in held(late)[alerts.DEADLINE].sentence
+    assert held([*late, _due(3, State.CONVERGED, 5000.0, wide)]) == {}, "the run that ended last was in time"
+
+
 def test_budgets_at_80_and_100_per_cent() -> None:
     def log(*joules: float) -> list[Trial]:
         spec = {**JOB.to_dict(), "budget": "10 kJ/month"}
@@ -125,6 +139,11 @@ def test_a_loss_is_in_money_where_prices_are_set() -> None:
     kwh = 10 * 100 * (600 - 140) / 3.6e6
     assert float(event.figures["lost"]) == pytest.approx(0.3 * kwh, rel=0.25)
     assert "EUR more than the default" in event.sentence
+
+
+def test_a_loss_in_money_without_a_currency_is_in_joules() -> None:
+    event = held(_losing(10, 600.0).log, Prices(price_per_kwh=0.3), profiles=PROFILE)[alerts.LOST]
+    assert event.figures["unit"] == "J"
 
 
 def test_a_change_of_the_data_is_told_while_it_is_new() -> None:

@@ -81,7 +81,8 @@ def test_why_a_job_is_not_in_the_sum() -> None:
 def draws(kind: str, energy: float | None, time: float, seed: int, devices: int = 1) -> SavedDraws:
     rng = np.random.default_rng(seed)
     noise = 1 + 0.1 * rng.standard_normal(1000)
-    return SavedDraws(kind, None if energy is None else energy * noise, time * noise, devices * time * noise, 3)
+    saved = None if energy is None else energy * noise, time * noise, devices * time * noise
+    return SavedDraws(kind, *saved, runs=3, spent=(None if energy is None else 4 * energy, 4 * time, 0.0))
 
 
 def test_jobs_are_added_by_kind_and_their_errors_as_independent() -> None:
@@ -99,7 +100,9 @@ def test_jobs_are_added_by_kind_and_their_errors_as_independent() -> None:
     assert nine.energy_j.low is not None
     assert nine.energy_j.high is not None
     assert nine.energy_j.high - nine.energy_j.low == pytest.approx(2 * 1.645 * 100 * 9**0.5, rel=0.1)
+    assert nine.spent == (36_000.0, 1800.0, 0.0)
     assert found[TIME_ALONE].energy_j.value is None
+    assert found[TIME_ALONE].spent == (None, 20.0, 0.0)
 
 
 def test_money_is_of_energy_and_of_the_time_of_all_devices() -> None:

@@ -90,7 +90,7 @@ def test_a_run_that_trained_nothing_has_no_figures() -> None:
 
 def test_saving_and_belief() -> None:
     own = [trial(9, 16, 2.0)]
-    found = job_metrics(own, [*DEFAULTS, *own], JOB, PROFILE)
+    found = job_metrics(own, [*DEFAULTS, *own], JOB, PROFILE)[0]
     expected = saving(*own).cost.saved.value
     assert expected is not None
     assert values(found)["zeus.trial.saving_j"] == pytest.approx(expected, rel=0.5)  # other draws
@@ -101,7 +101,7 @@ def test_saving_and_belief() -> None:
 
 def test_a_saving_that_is_not_known_is_absent() -> None:
     own = [trial(3, 16, 2.0)]  # the default has never run
-    assert "zeus.trial.saving_j" not in values(job_metrics(own, own, JOB, PROFILE))
+    assert "zeus.trial.saving_j" not in values(job_metrics(own, own, JOB, PROFILE)[0])
 
 
 def test_the_known_sources_are_those_of_the_devices() -> None:
@@ -124,5 +124,5 @@ def test_many_batch_sizes_are_few_metrics() -> None:
     sizes: Any = list(range(1, 100))
     own = [trial(3, 32, 2.0, spec={"batch_sizes": sizes})]
     job = replace(JOB, batch_sizes=sizes)
-    found = job_metrics(own, [*DEFAULTS, *own], job, PROFILE)
+    found = job_metrics(own, [*DEFAULTS, *own], job, PROFILE)[0]
     assert sum(m.name == "zeus.believed.cost_j" for m in found) <= MOST_SIZES

@@ -11,8 +11,10 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.reports.alert_book import Record, Silence
-from airflow_provider_zeus.store.alerts import change_book, claimed, read_book
+from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken, read_book
+from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.sql.store import SqlStore
+from tests.unit.store.store_kit import Clock
 
 RECORD = Record(
     kind="failing", name="failing", since=3, sentence="S.", remedy="R.", dag_id="d", run_id="r", began_s=1.0
@@ -34,13 +36,25 @@ def test_one_of_many_tasks_sends_an_event(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'zeus.db'}"
     SqlStore(url, create=True).close()
     with ThreadPoolExecutor(8) as pool:
-        mine = list(pool.map(lambda _: claimed(SqlStore(url, create=False), "j", RECORD), range(8)))
+        mine = list(pool.map(lambda _: claimed(SqlStore(url, create=False), "j", RECORD)[0], range(8)))
     assert sum(mine) == 1
     store = SqlStore(url, create=False)
-    assert claimed(store, "j", replace(RECORD, since=9)), "it began anew"
-    assert not claimed(store, "j", replace(RECORD, since=9))
-    assert claimed(store, "j", replace(RECORD, tries=1)), "somebody did not take it"
-    assert claimed(store, "other job", RECORD)
+    assert claimed(store, "j", replace(RECORD, since=9))[0], "it began anew"
+    assert not claimed(store, "j", replace(RECORD, since=9))[0]
+    assert claimed(store, "j", replace(RECORD, tries=1))[0], "somebody did not take it"
+    assert claimed(store, "other job", RECORD)[0]
+
+
+def test_who_took_an_event_is_remembered_where_the_note_in_the_variable_is_lost(store: Store, clock: Clock) -> None:
+    assert claimed(store, "j", RECORD) == (True, [])
+    keep_taken(store, "j", RECORD, ["Mail", "Chat 2"])
+    clock.t += 3600.0
+    assert claimed(store, "j", RECORD) == (True, ["Mail", "Chat 2"])
+    clock.t += 3600.0
+    assert claimed(store, "j", replace(RECORD, since=3 + 16)) == (True, []), "another event in the same row"
+    nobodys = replace(RECORD, since=None)
+    keep_taken(store, "j", nobodys, ["Mail"])
+    assert claimed(store, "j", nobodys) == (True, []), "it may have begun anew"
 
 
 def test_a_change_is_made_again_on_what_another_wrote() -> None:

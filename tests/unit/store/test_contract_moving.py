@@ -132,7 +132,11 @@ def test_trials_are_taken_in_once(opens: Opens, tmp_path: Path) -> None:
     assert opens().points(kept[-1].key) == source.points(kept[-1].key)
     with pytest.raises(StoreError, match=r"in this log already, as trial 1 of 'e.train'"):
         store.take_in([replace(histories[1], job_id="f.train")])
-    assert store.jobs() == [OLD, NEW]
+    recur(source, 2, job_id=NEW)
+    new = replace(history_of(source, NEW), trials=source.trials(NEW)[-1:])
+    with pytest.raises(StoreError, match="in this log already"):
+        store.take_in([new, replace(histories[1], job_id="f.train")])
+    assert (store.jobs(), len(opens().trials(NEW))) == ([OLD, NEW], 1), "all or none"
     source.close()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli.export import row as exported
+from airflow_provider_zeus.cli.export_rows import row as exported
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
@@ -212,6 +212,26 @@ def test_checkpoints_of_a_job_that_ran_no_more_go(store: SqlStore, clock: Clock,
     assert prune(days=-1).checkpoints > 0
     before = store.ask(request(21, job=JOB)).trial.decision
     assert before.attempts
+
+
+def test_a_rename_meanwhile_leaves_no_empty_job(
+    store: SqlStore, clock: Clock, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recur(store, clock, range(1, 12))
+    steps = sql_prune._steps
+
+    def renamed(*args: Any) -> Any:
+        for rows in steps(*args):
+            store.rename("d.train", "e.train")
+            yield rows
+
+    monkeypatch.setattr(sql_prune, "_steps", renamed)
+    pruned = sql_prune.prune(engine_of(read_url(url)), "d.train", NOW_S - 300 * DAY_S)
+    assert store.jobs() == ["e.train"]
+    assert pruned.bytes == 0
+    assert all(trial.decision.attempts for trial in store.trials("e.train"))
+    assert sql_prune.prune(engine_of(read_url(url)), "d.train", NOW_S + DAY_S).checkpoints == 0
+    assert store.jobs() == ["e.train"]
 
 
 def test_an_sqlite_file_gets_smaller_in_steps(sqlite_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,18 @@ def url(request: pytest.FixtureRequest) -> str:
 
 def first_version(url: str) -> sa.Engine:
     """The tables of the first revision, made by it and by nothing of today."""
+    return at_revision(url, "0001")
+
+
+def at_revision(url: str, revision: str) -> sa.Engine:
+    """The tables as the revisions up to this one make them."""
     config, engine = Config(), engine_of(read_url(url))
     config.set_main_option("script_location", str(migrate._MIGRATIONS))
     if path := file_of(engine.url):
         path.touch()
     with transaction(engine, write=True) as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+        command.upgrade(config, revision)
     return engine
 
 

@@ -20,7 +20,7 @@ from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.runner import out_of_memory
+from airflow_provider_zeus.training.runner import missing_extra, out_of_memory
 from airflow_provider_zeus.training.signals import AttemptOver, TrainingKilled
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 
@@ -531,3 +531,24 @@ def test_a_target_is_set_before_the_first_report_or_not_at_all(kit: Kit) -> None
         kit.run(incumbent(256), target="acc >= runtime").train(moving)
     with pytest.raises(ReportError, match=r"run\.set_target\(0\.1\): .*acc >= 0\.9"):
         kit.run(incumbent(256), target="acc >= 0.9").train(lambda run: run.set_target(0.1))
+
+
+def test_a_missing_module_of_an_extra_names_what_to_install(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def train(run: ZeusRun) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
+
+    with pytest.raises(ModuleNotFoundError):
+        kit.run().train(train)
+    assert kit.ends()[0].reason == (
+        "ModuleNotFoundError: No module named 'torch'. "
+        "Where this task runs: pip install 'airflow-provider-zeus[torch]'."
+    )
+    assert "pip install 'airflow-provider-zeus[torch]'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ModuleNotFoundError("No module named 'mine'", name="mine"), ModuleNotFoundError("odd"), ImportError("torch")],
+)
+def test_of_another_error_nothing_is_said(error: ImportError) -> None:
+    assert missing_extra(error) is None

@@ -23,14 +23,14 @@ def test_a_row_for_each_lever_and_their_sum() -> None:
         "J",
     )
     assert table is not None
-    assert table.columns == ["", "Energy", "Time", "Cost"]
+    assert table.columns == ["", "Time", "Cost"], "a column of unknown figures says nothing"
     undecided = "undecided: 1 kJ lost to 9 kJ saved"
-    unknown = "not known: nothing measures energy there"
     assert table.rows == [
-        ["Batch size", unknown, "saved 2 h 00 min (1 h 00 min to 3 h 00 min)", "0"],
-        ["Power limit", unknown, "lost 10 min 00 s", undecided],
-        ["Together", unknown, "saved 1 h 50 min (50 min 00 s to 2 h 50 min)", undecided],
+        ["Batch size", "saved 2 h 00 min (1 h 00 min to 3 h 00 min)", "0"],
+        ["Power limit", "lost 10 min 00 s", undecided],
+        ["Together", "saved 1 h 50 min (50 min 00 s to 2 h 50 min)", undecided],
     ]
+    assert table.numeric == [False, True, True]
 
 
 def test_no_table_where_nothing_was_saved_or_is_known() -> None:

@@ -171,6 +171,7 @@ def test_the_tiles_of_a_job() -> None:
         ({"break_even_run": None, "break_even_in": 1}, "in 1 more run"),
         ({"break_even_run": None, "break_even_in": 12}, "in 12 more runs"),
         ({"break_even_run": None, "cost": UNKNOWN}, "–"),
+        ({"break_even_run": None, "cost": BAD, "per_run": Estimate(0.0, 0.0, 0.0)}, "not yet"),
     ],
 )
 def test_break_even(changes: dict[str, Any], text: str) -> None:

@@ -97,7 +97,7 @@ def test_a_kind_that_ran_only_in_the_month_before() -> None:
 
 def saved(kind: str, joules: float, sd_j: float) -> SavedDraws:
     noise = np.random.default_rng(1).standard_normal(1000)
-    return SavedDraws(kind, joules + sd_j * noise, 60.0 + noise, 60.0 + noise, 3)
+    return SavedDraws(kind, joules + sd_j * noise, 60.0 + noise, 60.0 + noise, 3, spent=(3 * joules, 240.0, 240.0))
 
 
 def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
@@ -110,8 +110,15 @@ def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
     energy, time = answer.answers["measured"].figures
     assert energy.figure.value == pytest.approx(KWH_J, rel=0.02)
     assert (energy.name, time.name) == ("Energy", "Time")
+    assert energy.note.startswith("25 %; 90 % interval"), "of what the defaults would have spent"
     assert answer.answers["simulated"].figures[0].figure.text == "undecided", "its interval holds zero"
     assert answer.answers["estimated"].note == NOTHING
+
+
+def test_of_time_alone_no_energy_is_named() -> None:
+    time_alone = SavedDraws("time alone", None, np.full(1000, 60.0), np.full(1000, 60.0), 3, spent=(None, 240.0, 240.0))
+    answer = month_saved([time_alone], [of("a", source=None)], 1, Factors(price_per_kwh=0.3, g_co2e_per_kwh=400.0))
+    assert [tile.name for tile in answer.answers["time alone"].figures] == ["Time"]
 
 
 def test_until_all_jobs_are_fitted_it_says_how_many_are() -> None:

@@ -28,7 +28,7 @@ from tests.unit.power.conftest import ROOT, records, wait_for
 from tests.unit.power.limits.test_guardian import HOLD, WITHIN_S
 
 Guardians = Callable[[], list[int]]
-SCRIPT = ROOT / "docker" / "power_limit_sidecar.py"
+SCRIPT = ROOT / "airflow_provider_zeus" / "power" / "limits" / "sidecar_server.py"
 ON_SIDECAR = """
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 gpu = NvmlDevice(power_socket=state_dir + "/power.sock")

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Sets GPU power limits as root for workers that are not root, and gives back the limits it found.
 
-One file, Python 3.9 or newer, standard library and NVIDIA's driver library only; the provider need not be installed.
+One file, Python 3.9 or newer, standard library and NVIDIA's driver library only. Installed with the provider it is the
+command ``zeus-power-sidecar``; copied to a host it runs by itself, without the provider.
+
 A process that may write to the socket (see --group) may lower the limit of the GPUs named by --gpus within the driver's
 range and have it given back; nothing else. A limit above the one found is refused, as is one above the limit found at
 the first start since the host was booted: a cap set by the host's administrator stays in force.
@@ -45,7 +47,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NoReturn
 
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 MOST_CLIENTS, MOST_ACCEPTED = 64, 16  # at once, and in one turn
@@ -599,7 +601,9 @@ def own_folder(path: str, mode: int) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.fstat(descriptor)
     check_safe(path, found, found.st_uid == os.geteuid(), False)
-    if stat.S_IMODE(found.st_mode) & 0o777 & ~mode:  # it may have another use
+    if stat.S_IMODE(found.st_mode) & 0o777 & ~mode and not os.listdir(descriptor):
+        os.fchmod(descriptor, mode)  # a container engine creates the folders that it mounts with mode 755
+    elif stat.S_IMODE(found.st_mode) & 0o777 & ~mode:  # it may have another use
         raise OSError(f"{path} has mode {stat.S_IMODE(found.st_mode):o}: chmod it to {mode:o}, or name another folder")
     return descriptor
 
@@ -692,6 +696,10 @@ def main() -> int:
     return status
 
 
+def command() -> NoReturn:
+    """Serve, then exit: the console script ``zeus-power-sidecar``."""
+    os._exit(main())  # a driver call that never returns must not keep the process alive
+
+
 if __name__ == "__main__":
-    code = main()
-    os._exit(code)  # a driver call that never returns must not keep the process alive
+    command()

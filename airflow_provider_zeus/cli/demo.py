@@ -1,0 +1,215 @@
+"""``airflow zeus demo``: ten runs of the example that needs neither torch nor a GPU, in the Airflow that runs here.
+
+It speaks with Airflow's metadata database, as Airflow's own commands do, so it needs no password.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from airflow_provider_zeus.cli.servers import not_migrated, not_running, ui_url
+from airflow_provider_zeus.cli.shell import command, os_user, say
+from airflow_provider_zeus.errors import StoreError, ZeusError
+from airflow_provider_zeus.links.zeus import dag_path
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.reports.closing import closing
+from airflow_provider_zeus.store.open import embedded_path, open_store
+
+DAG_ID, TASK_ID = "zeus_demo", "train"
+JOB_ID = f"{DAG_ID}.{TASK_ID}"
+OVER = ("success", "failed")
+POLL_S, RUN_S = 1.0, 300.0  # between two looks; without the end of a run something is wrong
+TRIES = 10  # of a write, a second apart: SQLite takes one writer at a time
+
+T = TypeVar("T")
+
+
+class DemoError(ZeusError):
+    """The demo cannot go on; the message names the remedy."""
+
+
+@command
+def demo(args: Namespace) -> int:
+    """Trigger runs of the example, follow them, and name the page that shows them."""
+    logging.getLogger("airflow").setLevel(logging.WARNING)  # it logs each run that it makes
+    deadline_s = time.monotonic() + args.wait
+    _wait(_airflow_missing, deadline_s)
+    _wait(_dag_missing, deadline_s)
+    _unpause()
+    run_ids = [f"zeus-demo-{number:02}" for number in range(1, args.runs + 1)]
+    new = [run_id for run_id in run_ids if _trigger(run_id)]
+    say(f"{len(new)} runs of {DAG_ID} triggered, {len(run_ids) - len(new)} were there already.")
+    say(f"The page: {ui_url()}/{dag_path(DAG_ID)}")
+    _say_login()
+    failed = [run_id for run_id, ok in _follow(run_ids) if not ok]
+    if failed:
+        raise DemoError(f"{', '.join(failed)} failed: see the task's log at {ui_url()}/dags/{DAG_ID}.")
+    say("The trainings were real; time and energy are those of a simulated V100, not measured.")
+    say(f"More: airflow zeus trials {JOB_ID} --why; airflow zeus plan {JOB_ID}")
+    return 0
+
+
+def _wait(missing: Callable[[], str | None], deadline_s: float) -> None:
+    """Wait until nothing is missing; each change of what is missing is printed. Raises DemoError at the deadline."""
+    said = None
+    while (problem := missing()) is not None:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise DemoError(problem)
+        if problem != said:
+            said = problem
+            _progress(f"{problem} Waiting for it, {left_s:.0f} s at most ...")
+        time.sleep(POLL_S)
+
+
+def _airflow_missing() -> str | None:
+    """What of Airflow does not run, with the remedy; None where all runs that a task needs."""
+    start = "run 'airflow standalone' in another terminal, with the same AIRFLOW_HOME and settings as here"
+    if problem := not_migrated():
+        return f"No Airflow runs here: {problem}; {start}."
+    missing = not_running()
+    return f"Airflow does not run here: no {', no '.join(missing)}; {start}." if missing else None
+
+
+def _dag_missing() -> str | None:
+    """Why the example cannot be triggered yet, with the remedy; None where it can."""
+    from airflow.sdk import conf
+
+    from airflow_provider_zeus.airflow_compat import DagBundlesManager, DagModel, create_session
+
+    with create_session() as session:
+        dag = session.get(DagModel, DAG_ID)
+        if dag is not None and not dag.is_stale:
+            return None
+    if error := _import_error():
+        return f"DAG {DAG_ID} cannot be imported: {error}. See 'airflow dags list-import-errors'."
+    copy = f"copy {_example()} into {conf.get('core', 'dags_folder')}"
+    if not conf.getboolean("core", "load_examples"):
+        return (
+            f"DAG {DAG_ID} is not there, and [core] load_examples is off here: start Airflow with "
+            f"AIRFLOW__CORE__LOAD_EXAMPLES=True, or {copy}."
+        )
+    bundles = [bundle.path for bundle in DagBundlesManager().get_all_dag_bundles()]
+    if not any(_example().is_relative_to(path) for path in bundles):
+        return f"DAG {DAG_ID} is not there: this version of Airflow loads no examples of providers; {copy}."
+    return f"DAG {DAG_ID} is not parsed yet; Airflow's dag-processor comes to it after its start."
+
+
+def _example() -> Path:
+    """The example's file: in the package, or in a checkout that is installed in place."""
+    package = Path(__file__).resolve().parents[1]
+    shipped = package / "example_dags" / f"{DAG_ID}.py"
+    return shipped if shipped.exists() else package.parent / "dags" / f"{DAG_ID}.py"
+
+
+def _import_error() -> str | None:
+    """The last line of the example's import error; None where there is none."""
+    from sqlalchemy import select
+
+    from airflow_provider_zeus.airflow_compat import ParseImportError, create_session
+
+    with create_session() as session:
+        ends_so = ParseImportError.filename.like(f"%{DAG_ID}.py")
+        found = session.scalar(select(ParseImportError.stacktrace).where(ends_so).limit(1))
+    return found and found.strip().splitlines()[-1]
+
+
+def _unpause() -> None:
+    from airflow_provider_zeus.airflow_compat import DagModel, create_session
+
+    def write() -> None:
+        with create_session() as session:
+            dag = session.get(DagModel, DAG_ID)
+            if dag is not None:
+                dag.is_paused = False
+
+    _patiently(write)
+
+
+def _trigger(run_id: str) -> bool:
+    """Whether the run is new; one that is there already stays as it is."""
+    from airflow_provider_zeus.airflow_compat import DagRun, DagRunTriggeredByType, trigger_dag
+
+    def write() -> bool:
+        if DagRun.find(dag_id=DAG_ID, run_id=[run_id]):
+            return False
+        by = DagRunTriggeredByType.CLI
+        trigger_dag(dag_id=DAG_ID, run_id=run_id, triggered_by=by, triggering_user_name=os_user())
+        return True
+
+    return _patiently(write)
+
+
+def _patiently(write: Callable[[], T]) -> T:
+    """Write to Airflow's database; again where another process is writing. Raises DemoError after :data:`TRIES`."""
+    from sqlalchemy.exc import OperationalError
+
+    for left in reversed(range(TRIES)):
+        try:
+            return write()
+        except OperationalError as error:
+            if not left:
+                raise DemoError(f"Airflow's database cannot be written to ({error.orig}): try again.") from None
+            time.sleep(POLL_S)
+    raise AssertionError
+
+
+def _follow(run_ids: list[str]) -> Iterator[tuple[str, bool]]:
+    """Print a line for each run that ends; yield (run id, success). Raises DemoError where none ends in time."""
+    left, deadline_s = list(run_ids), time.monotonic() + RUN_S
+    while left:
+        states = _states(left)
+        for run_id in [r for r in left if states.get(r) in OVER]:
+            left.remove(run_id)
+            deadline_s = time.monotonic() + RUN_S
+            done = len(run_ids) - len(left)
+            say(f"{done:>3}/{len(run_ids)}  {run_id}  {_outcome(run_id) or states[run_id]}")
+            sys.stdout.flush()
+            yield run_id, states[run_id] == "success"
+        if gone := [r for r in left if r not in states]:
+            raise DemoError(f"{gone[0]} was deleted while it was awaited: run 'airflow zeus demo' again.")
+        if left and time.monotonic() > deadline_s:
+            now = ", ".join(f"{r} is {states[r]}" for r in left[:3])
+            raise DemoError(f"No run has ended for {RUN_S:.0f} s ({now}): see the output of Airflow's scheduler.")
+        if left:
+            time.sleep(POLL_S)
+
+
+def _states(run_ids: list[str]) -> dict[str, str]:
+    from airflow_provider_zeus.airflow_compat import DagRun
+
+    return {run.run_id: str(getattr(run.state, "value", run.state)) for run in DagRun.find(DAG_ID, run_id=run_ids)}
+
+
+def _outcome(run_id: str) -> str | None:
+    """The closing line of a run by the trial log; None where the log cannot be read, or has nothing of it."""
+    try:
+        store = open_store(create=False)
+    except StoreError:
+        return None
+    try:
+        ended = [t for t in store.trials(JOB_ID) if t.origin.run_id == run_id and t.state is not State.RUNNING]
+    finally:
+        store.close()
+    return closing(ended) if ended else None
+
+
+def _say_login() -> None:
+    """Say where the password is that ``airflow standalone`` made, where it made one."""
+    from airflow.sdk import conf
+
+    named = conf.get("core", "simple_auth_manager_passwords_file", fallback=None)
+    passwords = Path(named or embedded_path().parent / "simple_auth_manager_passwords.json.generated")
+    if passwords.exists():
+        say(f"Log in as admin; the password is in {passwords}")
+
+
+def _progress(line: str) -> None:
+    say(f"  {line}")
+    sys.stdout.flush()

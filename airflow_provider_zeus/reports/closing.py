@@ -1,0 +1,115 @@
+"""How a run ended and what it cost, in one line. A figure that is not known is left out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.units import joules_text, three_digits
+
+_ENDED = {
+    State.CONVERGED: "converged",
+    State.EXHAUSTED: "ended below its target",
+    State.GIVEN_UP: "was given up",
+    State.FAILED: "failed",
+    State.NO_DATA: "had no data",
+    State.NOT_NEEDED: "trained nothing: the earlier model is still good",
+    State.ABANDONED: "was abandoned",
+}
+
+
+def closing(ended: Sequence[Trial], saved: Saved | None = None) -> str:
+    """The line of a run, such as ``converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, ...``.
+
+    Energy, time and cost are those of all attempts together; the metric is that of the last one.
+
+    :param ended: trials of the run in order, at least one: what is kept comes last.
+    :param saved: cost saved against the default [J or s]; None: not known.
+    """
+    last, seen = ended[-1], [t.observation for t in ended]
+    others = [str(t.batch_size) for t in ended[:-1]]
+    parts = [
+        _how(last),
+        f"batch size {' and '.join(others)} before it" if others else "",
+        _metric(last),
+        _sum((o.energy_j for o in seen), joules_text) if len({o.energy_source for o in seen}) == 1 else "",
+        _sum((o.time_s for o in seen), _seconds),
+        _cost(ended),
+        "figures are simulated" if any(o.energy_source == "simulated" for o in seen) else "",
+        _saving(saved),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _how(trial: Trial) -> str:
+    how, epochs = _ENDED.get(trial.state, trial.state.value), trial.observation.epochs
+    after = f" after {epochs:g} epoch{'' if epochs == 1 else 's'}" if epochs else ""
+    return how if trial.state is State.NOT_NEEDED else f"{how}{after} at batch size {trial.batch_size}"
+
+
+def _metric(trial: Trial) -> str:
+    metric = trial.observation.metric
+    try:
+        return "" if metric is None else f"{visible(trial.job.parsed_target.metric)} {metric:.3g}"
+    except JobSpecError:  # another version wrote it
+        return ""
+
+
+def _seconds(time_s: float) -> str:
+    return f"{three_digits(time_s)} s"
+
+
+def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
+    """The sum as text; empty where one is not known: a part would look like the whole."""
+    known = 0.0
+    for value in values:
+        if value is None:
+            return ""
+        known += value
+    return text(known)
+
+
+def _cost(ended: Sequence[Trial]) -> str:
+    try:
+        weights = [Weights.of(t.job, _device(t.observation)) for t in ended]
+    except JobSpecError:
+        return ""
+    if any(w.time_alone for w in weights):  # then the time says it
+        return ""
+    return _sum((observed_cost(t.observation, w) for t, w in zip(ended, weights, strict=True)), _cost_text)
+
+
+def _cost_text(cost_j: float) -> str:
+    return f"cost {joules_text(cost_j)}"
+
+
+def _device(o: Observation) -> DeviceInfo:
+    return DeviceInfo(
+        model=o.device_model or "",
+        count=o.device_count or 1,
+        max_power_w=o.max_power_w,
+        energy_source=o.energy_source,
+    )
+
+
+def _saving(saved: Saved | None) -> str:
+    """The share of the baseline with its 90 % interval; empty where it is not known or nothing compares."""
+    if saved is None or not saved.saved.value:
+        return ""
+    ends = [saved.saved.value, saved.saved.low, saved.saved.high]
+    baselines = [saved.baseline.value, saved.baseline.low, saved.baseline.high]
+    shares = [100 * end / base for end, base in zip(ends, baselines, strict=True) if end is not None and base]
+    if len(shares) < len(ends):
+        return ""
+    value, low, high = shares
+    verb = "saved" if value > 0 else "lost"
+    if low == high:
+        return f"{verb} {abs(value):.0f} % (measured)"
+    if low < 0 < high:
+        return f"undecided what it saved: about {value:.0f} %, 90 % interval {low:.0f} to {high:.0f} %"
+    least, most = sorted((abs(low), abs(high)))
+    return f"{verb} about {abs(value):.0f} %, 90 % interval {least:.0f} to {most:.0f} %"

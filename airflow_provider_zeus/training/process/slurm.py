@@ -1,0 +1,125 @@
+"""Submits a Slurm job, waits for it, and cancels it when the wait is stopped: ``slurm.py SBATCH ARGUMENT...``.
+
+:func:`airflow_provider_zeus.operators.supervise.supervise` starts it in the place of ``sbatch``, under the supervisor.
+``sbatch --wait`` itself leaves its job in the queue when it is killed. The exit status is that of ``sbatch --wait``:
+the job's, or 1 where a signal ended the job. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+ID_S = 1.5  # how long a stop waits for the number of a job that is being submitted
+CANCEL_S = 2.5  # for scancel; the supervisor kills all that is left 3 s after it asked for the end
+
+_SUBMITTED = re.compile(rb"(?:Submitted batch job )?(\d+)(?:(?: on cluster |;)(\S+))?\s*")
+
+
+class Submission:
+    """A running ``sbatch --wait``. ``job``: number and cluster of its job, once sbatch has printed them."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.job: tuple[str, str] | None = None
+        self._sbatch = command[0]
+        self._process = subprocess.Popen(  # noqa: S603  the user's own command
+            [command[0], "--wait", *command[1:]], stdout=subprocess.PIPE, preexec_fn=ignore_sigterm
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.fileno()
+        self._text = b""
+
+    def follow(self, wake: int) -> bool:
+        """Pass output on until sbatch closes it; False where ``wake`` asked for the end before."""
+        poll = select.poll()
+        for descriptor in (self._output, wake):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if wake in ready:
+                return False
+            if not self._read():
+                return True
+
+    def end(self) -> int:
+        """Wait for sbatch; return its exit status, and say on stdout where it is not 0."""
+        status = self._process.wait()
+        if status and self.job:
+            say(f"Slurm job {self.job[0]} ended with status {status}. Its output is in the file that --output names.")
+        return 128 - status if status < 0 else status
+
+    def cancel(self) -> None:
+        """Cancel the job, then end sbatch. Raises nothing: what does not work is printed."""
+        end_s = time.monotonic() + ID_S
+        while self.job is None and (left_s := end_s - time.monotonic()) > 0:
+            if not select.select([self._output], [], [], left_s)[0] or not self._read():
+                break
+        if self.job is None:
+            say("No Slurm job is cancelled: sbatch has printed no number of a job.")
+        else:
+            number, cluster = self.job
+            scancel = os.path.join(os.path.dirname(self._sbatch), "scancel")  # beside sbatch, else by PATH
+            try:
+                subprocess.run(  # noqa: S603
+                    [scancel, *(["--clusters", cluster] if cluster else []), number],
+                    preexec_fn=ignore_sigterm,  # the supervisor sends SIGTERM to every process below it
+                    timeout=CANCEL_S,
+                    check=True,
+                )
+                say(f"Slurm job {number} is cancelled.")
+            except (OSError, subprocess.SubprocessError) as error:
+                say(f"Slurm job {number} could not be cancelled and may still run: {error}")
+        self._process.kill()
+
+    def _read(self) -> bool:
+        """Pass one piece of output on and look for the job's number in it; False at its end."""
+        data = os.read(self._output, 65536)
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        self._text = (self._text + data)[-65536:]
+        for line in [] if self.job else self._text.split(b"\n")[:-1]:
+            if found := _SUBMITTED.fullmatch(line):
+                self.job = found[1].decode(), (found[2] or b"").decode(errors="replace")
+        return bool(data)
+
+
+def main() -> int:
+    """Submit, wait, cancel where asked to; return the exit status."""
+    wake = wake_on_sigterm()
+    submission = Submission(sys.argv[1:])
+    if submission.follow(wake):
+        return submission.end()
+    submission.cancel()
+    return 128 + signal.SIGTERM
+
+
+def wake_on_sigterm() -> int:
+    """A descriptor that can be read once SIGTERM has come."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    return reading
+
+
+def ignore_sigterm() -> None:
+    """Have this process and the program that it becomes ignore SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def say(text: str) -> None:
+    """Write a line to stdout, the task's log."""
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except OSError as error:
+        print(f"{sys.argv[1]}: {error.strerror}", file=sys.stderr, flush=True)
+        raise SystemExit(127 if isinstance(error, FileNotFoundError) else 126) from None

@@ -1,0 +1,120 @@
+"""The line that ends a task's log: known figures alone, and a saving with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.trial import (
+    Decision,
+    Observation,
+    Origin,
+    Phase,
+    PlannedAttempt,
+    State,
+    Trial,
+    TrialKey,
+)
+from airflow_provider_zeus.reports.baseline import Saved
+from airflow_provider_zeus.reports.closing import closing
+
+JOB = ZeusJob(batch_sizes=[32, 64], default_batch_size=32, target="accuracy >= 0.85", max_epochs=30, eta=0.5)
+MEASURED = Observation(
+    epochs=6,
+    energy_j=13_600.0,
+    time_s=245.0,
+    metric=0.8604,
+    device_model="V100",
+    max_power_w=250.0,
+    energy_source="nvml energy counter",
+)
+
+
+def trial(state: State = State.CONVERGED, batch_size: int = 64, attempt: int = 1, **seen: Any) -> Trial:
+    planned = PlannedAttempt(batch_size=batch_size, phase=Phase.EXPLORE, why="a test")
+    return Trial(
+        job_id="d.train",
+        number=attempt,
+        key=TrialKey("ti", attempt),
+        origin=Origin(dag_id="d"),
+        spec=JOB.to_dict(),
+        decision=Decision(attempts=(planned,), seed=0, policy=JOB.policy),
+        planned=planned,
+        state=state,
+        observation=replace(MEASURED, **seen),
+    )
+
+
+def saved(value: float, low: float, high: float, spent: float = 88.0) -> Saved:
+    def estimate(more: float) -> Estimate:
+        return Estimate(value + more, low + more, high + more)
+
+    return Saved(
+        unit="J", spent=spent, baseline=estimate(spent), saved=estimate(0), exploration=0.0, settled=estimate(0)
+    )
+
+
+def test_all_that_is_known() -> None:
+    # 0.5 x 13.6 kJ + 0.5 x 250 W x 245 s = 37.4 kJ
+    assert closing([trial()], saved(12.0, 2.0, 22.0)) == (
+        "converged after 6 epochs at batch size 64, accuracy 0.86, 13.6 kJ, 245 s, cost 37.4 kJ, "
+        "saved about 12 %, 90 % interval 2 to 20 %"
+    )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    no_energy = trial(energy_j=None, energy_source=None)
+    assert closing([no_energy]) == "converged after 6 epochs at batch size 64, accuracy 0.86, 245 s"
+    died = trial(State.FAILED, epochs=None, energy_j=None, time_s=None, metric=None, energy_source=None)
+    assert closing([died]) == "failed at batch size 64"
+
+
+def test_attempts_are_added_and_a_part_is_no_sum() -> None:
+    given_up = trial(State.GIVEN_UP, 32, 1)
+    both = closing([given_up, trial(attempt=2)])
+    assert "converged after 6 epochs at batch size 64, batch size 32 before it" in both
+    assert "27.2 kJ, 490 s, cost 74.8 kJ" in both
+    part = closing([trial(State.FAILED, 32, energy_j=None), trial(attempt=2)])
+    assert "kJ" not in part, "the energy and the cost of one attempt are not those of the run"
+    assert "490 s" in part
+    mixed = closing([trial(State.GIVEN_UP, 32, energy_source="simulated"), trial(attempt=2)])
+    assert "13.6" not in mixed
+    assert "27.2 kJ" not in mixed, "figures of two sources are not added"
+
+
+def test_simulated_figures_say_so() -> None:
+    assert "figures are simulated" in closing([trial(energy_source="simulated")])
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (saved(12.0, 12.0, 12.0), ", saved 12 % (measured)"),
+        (saved(-12.0, -22.0, -2.0), ", lost about 16 %, 90 % interval 2 to 33 %"),
+        (saved(12.0, -8.0, 32.0), ", undecided what it saved: about 12 %, 90 % interval -10 to 27 %"),
+    ],
+)
+def test_a_saving_comes_with_its_interval(found: Saved, text: str) -> None:
+    assert closing([trial()], found).endswith(text)
+
+
+@pytest.mark.parametrize(
+    "found", [saved(0.0, 0.0, 0.0), replace(saved(1.0, 1.0, 1.0), saved=Estimate.missing("too few runs"))]
+)
+def test_no_saving_where_nothing_compares_or_none_is_known(found: Saved) -> None:
+    assert closing([trial()], found) == closing([trial()])
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (State.EXHAUSTED, "ended below its target after 6 epochs at batch size 64"),
+        (State.NOT_NEEDED, "trained nothing: the earlier model is still good"),
+    ],
+)
+def test_other_ends(state: State, text: str) -> None:
+    assert closing([trial(state)]).startswith(f"{text}, ")
