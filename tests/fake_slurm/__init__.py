@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-BIN = "#!{python} -IS\nimport sys\nsys.path.insert(0, {here!r})\nimport {module}\nsys.exit({module}.{main}({spool!r}))\n"
+BIN = (
+    "#!{python} -IS\nimport sys\nsys.path.insert(0, {here!r})\nimport {module}\nsys.exit({module}.{main}({spool!r}))\n"
+)
+SHELL_COMMANDS = {  # of a job with several nodes, which are all this host
+    "srun": 'pids=()\nfor node in $(seq "$SLURM_NNODES"); do "$@" & pids+=($!); done\n'
+    'status=0; for pid in "${pids[@]}"; do wait "$pid" || status=$?; done; exit $status\n',
+    "scontrol": '[ "$1 $2" = "show hostnames" ] && for node in ${3//,/ }; do echo "$node"; done\n',
+}
 IN_NAMESPACE = ["unshare", "--map-root-user", "--mount", "--fork", "--kill-child"]
 
 
@@ -32,6 +39,9 @@ class FakeSlurm:
         for name, module in (("sbatch", "client"), ("scancel", "client")):
             text = BIN.format(python=sys.executable, here=str(HERE), module=module, main=name, spool=str(self.spool))
             (self.bin / name).write_text(text)
+            (self.bin / name).chmod(0o755)
+        for name, text in SHELL_COMMANDS.items():
+            (self.bin / name).write_text(f"#!/bin/bash\n{text}")
             (self.bin / name).chmod(0o755)
         self.has_own_tmp = subprocess.run([*IN_NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
         node = [sys.executable, "-IS", str(HERE / "node.py"), str(self.spool), str(self.shared)]

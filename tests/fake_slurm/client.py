@@ -83,7 +83,7 @@ def sbatch(spool: str) -> int:
             "environment": environment_of(export, submit),
             "folder": line.chdir or inside.chdir or os.getcwd(),
             "output": line.output or inside.output or "slurm-%j.out",
-            "cancelled": False,
+            "nodes": int(line.nodes or inside.nodes or 1),
         },
     )
     if not (line.quiet or inside.quiet):

@@ -51,8 +51,9 @@ def run(spool: Path, job: dict[str, object]) -> None:
         folder = Path("/tmp")
     output = folder / str(job["output"]).replace("%j", str(number))
     output.parent.mkdir(parents=True, exist_ok=True)
-    own = {"SLURM_JOB_ID": str(number), "SLURM_JOB_NAME": str(job["name"]), "SLURM_JOB_NODELIST": "node1"}
-    environment = {**job["environment"], **own, "SLURM_NNODES": "1"}  # type: ignore[dict-item]
+    own = {"SLURM_JOB_ID": str(number), "SLURM_JOB_NAME": str(job["name"]), "SLURM_NNODES": str(job["nodes"])}
+    own["SLURM_JOB_NODELIST"] = ",".join(["localhost"] * int(str(job["nodes"])))
+    environment = {**job["environment"], **own}  # type: ignore[dict-item]
     write(spool, {**job, "state": "RUNNING"})
     with open(output, "wb") as file:
         process = subprocess.Popen(
@@ -97,7 +98,7 @@ def main() -> None:
     """Run jobs until the file ``stop`` appears."""
     spool, shared = Path(sys.argv[1]), Path(sys.argv[2])
     if sys.argv[3:] == ["--own-tmp"]:
-        own_tmp([spool, shared])
+        own_tmp([spool, shared, spool.parent / "bin"])  # srun is installed on each node
     while not (spool / "stop").exists():
         for path in sorted(spool.glob("job-*.json")):
             job = json.loads(path.read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from tests.fake_slurm import FakeSlurm
 from tests.integration.jobs import job, log_of
+from tests.integration.test_torchrun import script as ranks_script
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
@@ -196,6 +198,42 @@ def test_a_stopped_task_cancels_its_job(cluster: Cluster, when: str) -> None:
     assert (state, "stopped the task" in (reason or "")) == ("failed", True)
     assert cluster.saves() == []
     assert cluster.left() == []
+
+
+@pytest.mark.slow
+def test_the_recipe_for_several_nodes_trains_them_as_one(cluster: Cluster) -> None:
+    """The script of the page, with a process for each node, and both nodes on this host."""
+    page = (ROOT / "docs" / "several-gpus.md").read_text().partition("### Several nodes of Slurm")[2]
+    script = page.partition("```bash\n")[2].partition("```")[0]
+    shared = cluster.slurm.shared
+    (shared / "train.py").write_text(ranks_script())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    for there, here in (
+        ("source /shared/venv/bin/activate", f"export PYTHONPATH={ROOT}"),
+        ("--nproc-per-node=4", "--nproc-per-node=1"),
+        ("torchrun ", f"{sys.executable} -m torch.distributed.run "),
+        (":29500", f":{port}"),
+        ("/shared/train/train.py", str(shared / "train.py")),
+    ):
+        assert there in script
+        script = script.replace(there, here)
+    (shared / "nodes.sbatch").write_text(script)
+    path = f"{cluster.slurm.bin}:{os.environ['PATH']}"
+    with DAG("zeus_slurm_nodes", schedule=None, start_date=START) as dag:
+        ZeusCommandOperator(
+            task_id="train",
+            job=job(),
+            command=["sbatch", str(shared / "nodes.sbatch")],
+            env={"PATH": path, "SAID": f"{shared}/said-", "OMP_NUM_THREADS": "1"},
+            cwd=str(shared),
+        )
+    assert cluster.run_dag(dag).state == "success", cluster.slurm.output(1)
+    assert states("zeus_slurm_nodes") == [(32, "converged", None)]
+    seen = log_of("zeus_slurm_nodes.train")[0].observation
+    assert (seen.device_count, seen.max_power_w, seen.epochs) == (2, 500.0, 4.0), "the GPUs of both nodes"
+    assert [(shared / f"said-{rank}").exists() for rank in (0, 1)] == [True, True]
 
 
 def test_without_a_shared_folder_nothing_is_submitted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

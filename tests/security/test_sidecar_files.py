@@ -233,6 +233,20 @@ def test_the_socket_of_a_dead_sidecar_is_replaced(card: Gpu, sidecar: Running, s
     assert stat.S_IMODE(sidecar.socket.stat().st_mode) == 0o600
 
 
+def test_an_empty_folder_of_records_is_made_private_and_a_used_one_is_refused(
+    card: Gpu, serve: Serve, tmp_path: Path
+) -> None:
+    """Container engines make the folders that they mount, with mode 755."""
+    state = tmp_path / "sidecar"
+    state.mkdir(mode=0o755)
+    serve().end()
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    state.chmod(0o755)
+    refused = serve()
+    assert has_ended(refused)
+    assert "chmod it to 700" in refused.said
+
+
 # --- what the examples mount
 
 
@@ -242,7 +256,9 @@ def test_every_example_mounts_the_sockets_folder_read_only() -> None:
             if mount.split(":")[0].startswith("/run/zeus"):
                 assert mount.endswith(":ro") or name == "power-limits", f"{name}: {mount}"
     tree = ast.parse((ROOT / "dags" / "zeus_kubernetes.py").read_text())
-    (mount,) = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "k8s.V1VolumeMount"]
-    assert {k.arg: ast.unparse(k.value) for k in mount.keywords}["read_only"] == "True"
+    mounts = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "k8s.V1VolumeMount"]
+    options = [{k.arg: ast.unparse(k.value) for k in mount.keywords} for mount in mounts]
+    (socket_mount,) = [each for each in options if each["mount_path"] == "'/run/zeus'"]
+    assert socket_mount["read_only"] == "True"
     words = (ROOT / "docs" / "power.md").read_text()
     assert "/run/zeus` mounted read-only" in " ".join(words.split())

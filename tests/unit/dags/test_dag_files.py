@@ -115,7 +115,8 @@ def test_the_pod_gets_the_plan_and_gives_the_result_back() -> None:
     pod = zeus_kubernetes.dag.get_task("train")
     assert {"ZEUS_PLAN", "ZEUS_POWER_SOCKET"} <= set(pod.env_vars)
     assert "env_vars" in pod.template_fields
-    assert pod.do_xcom_push
+    assert "ZEUS_RESULT" in pod.env_vars
+    assert pod.retries == 2
     assert pod.upstream_task_ids == {"zeus_ask"}
 
 

@@ -83,7 +83,9 @@ def test_sigkill_of_the_task_cancels_the_job(cluster: FakeSlurm) -> None:
 
 
 def test_a_job_whose_number_is_not_printed_yet_is_cancelled_too(tmp_path: Path) -> None:
-    sbatch = fake(tmp_path, "sbatch", "touch submitting; sleep 0.7; echo 'Submitted batch job 42 on cluster gpu'; sleep 60")
+    sbatch = fake(
+        tmp_path, "sbatch", "touch submitting; sleep 0.7; echo 'Submitted batch job 42 on cluster gpu'; sleep 60"
+    )
     fake(tmp_path, "scancel", f'echo "$@" > {tmp_path}/cancelled')
     process = subprocess.Popen([*SCRIPT, sbatch, "x"], cwd=tmp_path)
     assert waited_for((tmp_path / "submitting").exists, 60)
