@@ -10,7 +10,7 @@ from importlib import resources
 from types import ModuleType
 from typing import Any
 
-from airflow_provider_zeus.cli import export
+from airflow_provider_zeus.cli.export_rows import COLUMNS
 from airflow_provider_zeus.operators import xcoms as keys
 from airflow_provider_zeus.reports.run_metrics import Metric
 from airflow_provider_zeus.store.sql import schema as tables
@@ -145,7 +145,7 @@ def schema() -> str:
             for c in found.columns
         ]
         parts += [f"## {found.name}\n", table(["column", "type", "", "", "meaning"], rows)]
-    columns = "\n".join(f"- `{name}`" for name in export.COLUMNS)
+    columns = "\n".join(f"- `{name}`" for name in COLUMNS)
     parts += [
         "## Columns of an export\n",
         "`read_log()` and `airflow zeus export` have these, in this order:\n",

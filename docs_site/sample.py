@@ -89,7 +89,8 @@ def _sent(store: SqlStore, ended: list[Trial]) -> list[Metric]:
     where, job = own[-1].observation.where, own[-1].job
     assert where is not None
     profiles = store.profile("sales.train", where, job.job_version)
-    return [*trial_metrics(ended, log), *job_metrics(own, log, job, profiles)]
+    of_job, _ = job_metrics(own, log, job, profiles)
+    return [*trial_metrics(ended, log), *of_job]
 
 
 def _train(run: ZeusRun) -> str:

@@ -15,7 +15,6 @@ PAGES = [
     *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docker/README.md"),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
-_BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<language>\w*)(?P<rest>[^\n`]*)\n(?P<text>.*?)^```[ ]*$", re.M | re.S)
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,9 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """What it is: python, commands, ini, json, dockerfile, or shown (output, a drawing, data)."""
+        """What it is: python, commands, script, ini, json, yaml, dockerfile, or shown (output, a drawing, data)."""
+        if self.text.startswith("#!"):
+            return "script"
         if self.language:
             return {"bash": "commands", "text": "shown"}.get(self.language, self.language)
         if self.commands:
@@ -60,12 +61,26 @@ def blocks(page: str) -> list[Block]:
 
 
 def _found(page: str, text: str) -> Iterator[Block]:
-    for found in _BLOCK.finditer(text):
-        marker = NOT_RUN.match(found["before"])
-        title = re.search(r'title="([^"]+)"', found["rest"])
-        line = text.count("\n", 0, found.start("language")) + 1
-        reason = marker[1] if marker else ""
-        yield Block(page, line, found["language"], title[1] if title else "", found["text"], reason)
+    before, inside, begun, opened = "", [], 0, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if opened and line.rstrip() == "```":
+            title, marker = re.search(r'title="([^"]+)"', opened), NOT_RUN.match(before)
+            language = re.match(r"\w*", opened[3:])
+            yield Block(
+                page,
+                begun,
+                language[0] if language else "",
+                title[1] if title else "",
+                "".join(inside),
+                marker[1] if marker else "",
+            )
+            opened, before = "", line
+        elif opened:
+            inside.append(f"{line}\n")
+        elif line.startswith("```"):
+            inside, begun, opened = [], number, line
+        else:
+            before = line
 
 
 def _is_json(text: str) -> bool:

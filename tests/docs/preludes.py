@@ -96,6 +96,7 @@ def train(run):
         for x, y in run.data_loader(data): pass
         run.report(accuracy=0.5)
 ''',
+    "docs/how-to/kubernetes.md": "from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator",
     "docs/how-to/permissions.md": 'trial = types.SimpleNamespace(env={})',
     "docs/tutorials/pod.md": '''
 ti = types.SimpleNamespace(xcom_pull=lambda task_ids: {"zeus": {"lines": []}, "value": {"model": "a"}})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 from airflow_provider_zeus.get_provider_info import get_provider_info
 from airflow_provider_zeus.store.open import open_store
@@ -24,6 +26,8 @@ WITH_COMMANDS = [
 ]
 DAG_FILE = Path(__file__).parents[1] / "unit" / "cli" / "checked_dags.py"
 DAG_TEXT = DAG_FILE.read_text(encoding="utf-8")
+
+SYSTEMD = {"Unit", "Service", "Install"}  # sections of a unit file
 
 ONLY_PARSED = {
     "airflow zeus simulate --traces traces": "takes a minute; tests/unit/cli/test_simulate.py",
@@ -114,7 +118,7 @@ def test_the_settings_of_a_page_exist(page: str) -> None:
         if block.kind == "ini":
             parser = ConfigParser(interpolation=None)
             parser.read_string(block.text)
-            for section in parser.sections():
+            for section in set(parser.sections()) - SYSTEMD:
                 for option, value in parser[section].items():
                     assert option in ours if section == "zeus" else conf.has_option(section, option), (
                         f"{block.name} {option}"
@@ -122,17 +126,26 @@ def test_the_settings_of_a_page_exist(page: str) -> None:
                     assert value, f"{block.name} {option}"
 
 
-def test_settings_and_documents_in_json_are_json() -> None:
-    for page in PAGES:
-        for block in blocks(page):
-            if block.language == "json":
-                json.loads(block.text)
+def test_documents_are_well_formed() -> None:
+    """JSON, manifests of Kubernetes, image files and scripts: no cluster and no engine is here to run them."""
+    for block in (block for page in PAGES for block in blocks(page)):
+        if block.language == "json":
+            json.loads(block.text)
+        elif block.kind == "yaml":
+            assert all({"apiVersion", "kind", "metadata"} <= set(part) for part in yaml.safe_load_all(block.text)), (
+                block.name
+            )
+        elif block.kind == "dockerfile":
+            lines = block.text.replace("\\\n", " ").splitlines()
+            assert {line.split()[0] for line in lines if line} <= {"FROM", "RUN", "COPY", "ENV", "USER"}, block.name
+        elif block.kind == "script":
+            subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)
 
 
 def test_every_block_is_executed_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
     """The list of what nothing runs, with the reasons; a kind of block that no test knows fails here."""
     found = [block for page in PAGES for block in blocks(page)]
-    kinds = {"python", "commands", "ini", "json", "dockerfile", "shown"}
+    kinds = {"python", "commands", "script", "ini", "json", "yaml", "dockerfile", "shown"}
     assert {block.kind for block in found} <= kinds
     assert len(found) > 80
     marked = [f"{b.name}: not run: {b.reason}" for b in found if b.reason]
