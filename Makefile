@@ -53,7 +53,7 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-lowest install-lowest test-newest coverage release-check \
-  screenshots lint clean
+  screenshots docs docs-serve lint clean
 NEWEST_PIP = $(NEWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
 
@@ -100,6 +100,12 @@ release-check: $(VENV)/.dev-$(STATE)  ## what can be checked of a release withou
 
 screenshots: $(VENV)/.browser  ## renew the pictures of README and docs (some minutes)
 	$(BIN)/python -m tests.ui.picture
+
+docs: $(VENV)/.dev-$(STATE)  ## the documentation site, into site/
+	@$(BIN)/python -m docs_site
+
+docs-serve: docs  ## the same on 127.0.0.1 (DOCS_PORT=N)
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(or $(DOCS_PORT),8000)
 
 lint: $(VENV)/.dev-$(STATE)  ## ruff, mypy and zizmor
 	$(BIN)/ruff check .

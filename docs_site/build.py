@@ -1,0 +1,29 @@
+"""Pages to site: writes the pages, and lets MkDocs build them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mkdocs.commands.build import build as mkdocs_build
+from mkdocs.config import load_config
+
+from docs_site import ROOT
+from docs_site.pages import staged
+
+
+def build(site: Path | None = None, pages: Path | None = None) -> Path:
+    """Build the site into a folder (default: ``site/``) and return it.
+
+    :param pages: folder for the pages that are built from; default: ``build/docs``.
+
+    Raises mkdocs.exceptions.Abort: a link, an anchor, a public name or a page of the menu is missing.
+    """
+    more = {name: str(path) for name, path in (("site_dir", site), ("docs_dir", pages)) if path}
+    staged(pages or ROOT / "build" / "docs")
+    config = load_config(str(ROOT / "mkdocs.yml"), **more)
+    config.plugins.run_event("startup", command="build", dirty=False)
+    try:
+        mkdocs_build(config)
+    finally:
+        config.plugins.run_event("shutdown")
+    return Path(config.site_dir)

@@ -1,0 +1,87 @@
+"""Commands of the pages: Airflow's own parser takes each, and this process runs those that need no other host."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from tests.docs.blocks import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@dataclass
+class Shell:
+    """Takes the commands of one page, in order."""
+
+    folder: Path
+    capsys: Any
+    dags: dict[str, Path] = field(default_factory=dict)  # the file of each DAG, for airflow zeus check
+    expected: dict[str, int] = field(default_factory=dict)  # exit status of commands that end with another one than 0
+    only_parsed: dict[str, str] = field(default_factory=dict)  # beginning of a command -> why it is not run
+    not_run: list[str] = field(default_factory=list)
+    ran: list[str] = field(default_factory=list)
+
+    def take(self, command: str) -> str:
+        """Run a command, or look whether it could be run; returns what it printed."""
+        words = shlex.split(command, comments=True)
+        takers = {"airflow": self._airflow, "pip": self._pip, "make": self._make, "cat": self._nothing}
+        if words[0] in takers:
+            return takers[words[0]](words)
+        raise AssertionError(f"no test runs {command!r}: mark its block by <!-- not run: reason -->")
+
+    def _airflow(self, words: list[str]) -> str:
+        from airflow.cli.cli_parser import get_parser
+
+        command = " ".join(words)
+        if words[1:3] == ["zeus", "check"] and words[3] in self.dags:
+            words = [*words, "--file", str(self.dags[words[3]])]
+        args = get_parser().parse_args(words[1:])
+        why = next((why for begin, why in self.only_parsed.items() if command.startswith(begin)), "")
+        if why:
+            self.not_run.append(f"{command}: {why}")
+            return ""
+        self.capsys.readouterr()
+        status = 0
+        try:
+            args.func(args)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        out, err = self.capsys.readouterr()
+        assert status == self.expected.get(command, 0), f"{command}: exit status {status}\n{out}\n{err}"
+        self.ran.append(command)
+        return str(out + err)
+
+    def _pip(self, words: list[str]) -> str:
+        """Each package exists, and so does each extra of ours. Nothing is installed: that needs a network."""
+        assert words[1] == "install"
+        ours = [Requirement(word) for word in words[2:] if not word.startswith("-")]
+        for requirement in ours:
+            known = PROJECT["optional-dependencies"] if requirement.name == PROJECT["name"] else ()
+            assert requirement.name in (PROJECT["name"], "nvidia-ml-py"), requirement
+            assert requirement.extras <= set(known), f"no such extra: {requirement}"
+        self.not_run.append(f"{' '.join(words)}: needs a package index; its names and extras exist")
+        return ""
+
+    def _make(self, words: list[str]) -> str:
+        """The target exists. It is not run: make test would run itself."""
+        done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        self.not_run.append(f"{' '.join(words)}: takes minutes; make knows it")
+        return ""
+
+    def _nothing(self, words: list[str]) -> str:
+        return ""
+
+
+def header(text: str) -> str:
+    """The names of a table's columns, as a command prints or a page shows it; empty where there is no table."""
+    found = re.search(r"^(.+ \| .+)\n=+\+", text, re.M)
+    return "|".join(name.strip() for name in found[1].split("|")) if found else ""
