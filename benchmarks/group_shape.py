@@ -53,7 +53,7 @@ def read_shape(path: Path = SHAPE) -> Shape:
         found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise JobSpecError.of("shape", str(path), f"cannot be read: {error}", f"Begin with a copy of {SHAPE}") from None
-    values = {}
+    values: dict[str, Any] = {}
     for field in fields(Shape):
         entry = found.get(field.name)
         if not isinstance(entry, dict) or "value" not in entry or not entry.get("source"):
@@ -72,8 +72,8 @@ def share_in_large(tail: float) -> float:
     least = 100_000
     rest = (least + 0.5) ** (1 - tail) / (tail - 1)  # of the sum from there on
     mean = float(np.sum(np.arange(1.0, least + 1) ** -tail)) + rest
-    small = sum(n**-tail for n in range(1, OFTEN)) - (OFTEN - 1) * OFTEN**-tail
-    return 1 - small / mean
+    small = float(np.sum(np.arange(1.0, OFTEN) ** -tail)) - (OFTEN - 1) * float(OFTEN) ** -tail
+    return float(1 - small / mean)
 
 
 def spread_of(shape: Shape) -> float:

@@ -13,6 +13,7 @@ POLICY = {
     "upstream": ("Zeus, public code", "#8d63c4"),
     "grid_search": ("Grid search", "#e08a1e"),
     "default": ("Default", "#777777"),
+    "pollux": ("Pollux", "#c0392b"),
     "no_early_stopping": ("no early stopping", "#c0392b"),
     "no_pruning": ("no pruning", "#e08a1e"),
     "no_jit_profiling": ("no JIT profiling", "#2f6fde"),

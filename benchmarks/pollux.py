@@ -151,7 +151,11 @@ def _papers_table(report: Mapping[str, Any]) -> list[str]:
     rows = [["the paper, four A40, trained", "zeus", f"{100 * (energy - 1):+.0f} %", f"{100 * (time_ - 1):+.0f} %", ""]]
     for pair, of in report["pairs"].items():
         workload, _, gpu = pair.partition("/")
-        rows += [[label(gpu), p, *map(change, list(r.values())[:3])] for p, r in of.items() if workload == PAPERS]
+        rows += [
+            [label(gpu), p, *(change(r[n]) for n in (*LAST, "energy of all"))]
+            for p, r in of.items()
+            if workload == PAPERS
+        ]
     return table(["", "policy", "energy, last five", "time, last five", "energy, all recurrences"], rows)
 
 
@@ -194,18 +198,14 @@ def _choices_table(choices: Mapping[str, Any]) -> list[str]:
 
 
 def _variants_table(report: Mapping[str, Any]) -> list[str]:
-    rows = [
-        [
-            label(gpu),
-            variant,
-            *(change(of[p][n]) for p in POLICIES for n in LAST),
-            *(change(report["variants_geomean"][gpu][variant][p][n]) for p in POLICIES for n in LAST),
-        ]
-        for gpu, variants in report["variants"].items()
-        for variant, of in variants.items()
-    ]
-    names = [f"{p}: {n}" for p in POLICIES for n in LAST]
-    return table(["GPU", "against", *(f"{name_of(PAPERS)}, {n}" for n in names), *(f"all, {n}" for n in names)], rows)
+    rows = []
+    for gpu, variants in report["variants"].items():
+        for variant, of in variants.items():
+            every = report["variants_geomean"][gpu][variant]
+            figures = [plain(r[p][n]) for r in (of, every) for p in POLICIES for n in LAST]
+            rows.append([label(gpu), variant, *figures])
+    head = [f"{where}, {p}: {n}" for where in (name_of(PAPERS), "all") for p in POLICIES for n in LAST]
+    return table(["GPU", "against", *head], rows)
 
 
 def _eta_table(of: Mapping[str, Any]) -> list[str]:
@@ -217,10 +217,15 @@ def _eta_table(of: Mapping[str, Any]) -> list[str]:
     return table(["GPU", "eta", *(f"{p}: {n}" for p in POLICIES for n in LAST)], rows)
 
 
+def plain(ratio: Sequence[float]) -> str:
+    """A ratio as the change that it is."""
+    return f"{100 * (ratio[0] - 1):+.1f} %"
+
+
 def change(ratio: Sequence[float]) -> str:
     """A ratio as the change that it is, with its interval where there is one."""
     value, low, high = (100 * (r - 1) for r in ratio)
-    return f"{value:+.1f} %" if high - low < 0.05 else f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+    return plain(ratio) if high - low < 0.05 else f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
 
 
 def label(gpu: str) -> str:
@@ -231,47 +236,45 @@ def label(gpu: str) -> str:
 
 def draw(report: Mapping[str, Any], path: Path) -> Path:
     """Energy over time against Pollux: one panel per GPU, one mark per workload and policy."""
-    workloads = list(dict.fromkeys(pair.partition("/")[0] for pair in report["pairs"]))
-    gpus = list(report["geomean"])
+    gpus, every = list(report["geomean"]), [of for row in report["pairs"].values() for of in row.values()]
     figure, axes = panels(len(gpus), width=3.6, height=3.4)
     for ax, gpu in zip(axes, gpus, strict=True):
         ax.axhline(1, color="#9a9a9a", lw=1)
         ax.axvline(1, color="#9a9a9a", lw=1)
-        for i, workload in enumerate(w for w in workloads if f"{w}/{gpu}" in report["pairs"]):
-            for policy in POLICIES:
-                of = report["pairs"][f"{workload}/{gpu}"][policy]
-                label_ = POLICY[policy][0] if i == 0 else None
-                size, shape = (70, "*") if workload == PAPERS else (22, "o")
-                ax.scatter(
-                    of["time"][0],
-                    of["energy"][0],
-                    s=size,
-                    marker=shape,
-                    color=POLICY[policy][1],
-                    label=label_,
-                    zorder=3,
-                )
-            ax.annotate(
-                name_of(workload),
-                (of["time"][0], of["energy"][0]),
-                xytext=(4, 4),
-                textcoords="offset points",
-                fontsize=7,
-            )
-        if gpu == gpus[0] or gpu == SEVERAL:
-            ax.scatter(
-                *reversed(PAPERS_RATIOS),
-                s=60,
-                marker="*",
-                facecolor="none",
-                edgecolor="#c0392b",
-                label="the paper: DeepSpeech2, four A40",
-                zorder=3,
-            )
+        for pair, policies in report["pairs"].items():
+            workload, _, where = pair.partition("/")
+            if where == gpu:
+                _marks(ax, workload, policies)
         ax.set_title(label(gpu).replace(", nothing lost between", ""))
         ax.set_xlabel("time (Pollux = 1)")
-        ax.set_ylabel("energy (Pollux = 1)")
-    return save(figure, path, "Last five recurrences against Pollux (section 6.6); a star is DeepSpeech2")
+        ax.set_xlim(min([*(of["time"][0] for of in every), 1.0]) - 0.05, max(of["time"][0] for of in every) + 0.12)
+        ax.set_ylim(min(of["energy"][0] for of in every) - 0.05, max([*(of["energy"][0] for of in every), 1.0]) + 0.05)
+    energy, time_ = PAPERS_RATIOS
+    named = {"marker": "*", "facecolor": "none", "edgecolor": "#c0392b", "zorder": 3}
+    axes[-1].scatter(time_, energy, s=70, label="the paper, DeepSpeech2 on four A40", **named)
+    axes[0].set_ylabel("energy (Pollux = 1)")
+    handles, names = axes[-1].get_legend_handles_labels()
+    unique = dict(zip(names, handles, strict=True))
+    title = "Last five recurrences against Pollux (section 6.6); a star is DeepSpeech2"
+    return save(figure, path, title, list(unique.values()))
+
+
+def _marks(ax: Any, workload: str, policies: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Both policies on one workload."""
+    size, shape = (70, "*") if workload == PAPERS else (22, "o")
+    for policy, of in policies.items():
+        name, colour = POLICY[policy]
+        ax.scatter(of["time"][0], of["energy"][0], s=size, marker=shape, color=colour, label=name, zorder=3)
+    last = list(policies.values())[-1]
+    below = workload == PAPERS
+    ax.annotate(
+        name_of(workload),
+        (last["time"][0], last["energy"][0]),
+        xytext=(-5, -9) if below else (4, 4),
+        ha="right" if below else "left",
+        textcoords="offset points",
+        fontsize=7,
+    )
 
 
 def pairs_of(traces: Traces, args: argparse.Namespace) -> dict[tuple[str, str], Scenario]:

@@ -32,7 +32,7 @@ ABLATIONS = {
     "no_pruning": Parts(pruning=False),
     "no_jit_profiling": Parts(jit=False),
 }
-NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS, *OURS_WITHOUT, *CHOOSERS, *POLLUX)
+NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS, *OURS_WITHOUT, *CHOOSERS, "pollux")
 LAST = 5  # recurrences, as in Figure 6
 CHUNK = 5  # seeds per task
 

@@ -10,6 +10,7 @@ It needs ``airflow-provider-zeus[huggingface]`` and a model that the worker can 
 
 import json
 from pathlib import Path
+from typing import Any
 
 from airflow.sdk import Param, Variable, dag, task
 
@@ -34,7 +35,7 @@ PARAMS = {
 MAX_TOKENS = 128  # of a tweet
 
 
-def read_slice(folder, number, part):
+def read_slice(folder: str, number: int, part: str) -> tuple[list[str], list[int]]:
     """Texts and labels of a slice; ``part`` is ``"train"`` or ``"val"``. Raises FileNotFoundError with the remedy."""
     path = Path(folder or Variable.get("zeus_capriccio_folder", default="")) / f"{number}_{part}.json"
     if not path.is_file():
@@ -64,10 +65,13 @@ def zeus_capriccio():
             params["model"], num_labels=len(classes)
         )
 
-        def encoded(texts, labels):
+        def encoded(texts: list[str], labels: list[int]) -> list[dict[str, Any]]:
             found = tokenizer(texts, truncation=True, max_length=MAX_TOKENS)
             rows = zip(found["input_ids"], found["attention_mask"], labels, strict=True)
             return [{"input_ids": i, "attention_mask": a, "labels": classes.index(b)} for i, a, b in rows]
+
+        def accuracy(seen: Any) -> dict[str, float]:
+            return {"accuracy": float((seen.predictions.argmax(-1) == seen.label_ids).mean())}
 
         rate = run.scale_lr(params["learning_rate"], "sqrt", reference_batch_size=JOB.default_batch_size)
         trainer = transformers.Trainer(
@@ -83,7 +87,7 @@ def zeus_capriccio():
             train_dataset=encoded(*parts["train"]),
             eval_dataset=encoded(*parts["val"]),
             processing_class=tokenizer,
-            compute_metrics=lambda seen: {"accuracy": float((seen.predictions.argmax(-1) == seen.label_ids).mean())},
+            compute_metrics=accuracy,
             callbacks=[ZeusTrainerCallback(run)],
         )
         trainer.train()

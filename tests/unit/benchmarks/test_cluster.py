@@ -86,7 +86,7 @@ def test_a_queue_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_further_attempt_keeps_the_gpu(tmp_path: Path) -> None:
-    """Whoever waits begins after the last attempt of the one before."""
+    """The next one begins after the last attempt of the one before."""
     scenario = tiny(tmp_path)
     apart = [Submission(float(t), t + 24.0, 1.0) for t in range(12)]
     found = run(scenario, apart, 1, "zeus")
