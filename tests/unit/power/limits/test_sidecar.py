@@ -469,9 +469,8 @@ def test_the_command_of_the_wheel_starts_it_and_loads_no_airflow() -> None:
     (found,) = entry_points(group="console_scripts", name="zeus-power-sidecar")
     assert found.value == "airflow_provider_zeus.power.limits.sidecar_server:command"
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['zeus-power-sidecar', '--gpus', 'all', '--socket', "
-        "'/proc/none/socket', '--state', '/proc/none/state']\n"
-        "import atexit, os\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "sys.argv = ['zeus-power-sidecar', '--gpus', 'all', '--socket', '/proc/none/s', '--state', '/proc/none/r']\n"
         "from airflow_provider_zeus.power.limits import sidecar_server\n"
         "loaded = {name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)\n"
         "print(sorted(loaded - {'__main__'}), flush=True)\n"
