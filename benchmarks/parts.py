@@ -8,9 +8,9 @@ from unittest.mock import patch
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.simulation import driver
-from airflow_provider_zeus.simulation.environment import Environment, Epoch, Run
+from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.log import Log
-from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 
 OURS = POLICIES[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from airflow_provider_zeus.simulation.traces import WORKLOADS
 from benchmarks import profiling_cost, tradeoff
@@ -59,7 +60,7 @@ def regret(found: Results) -> list[str]:
         scenario, cells = found.scenario(pair), []
         for policy in WITH_GRID:
             kept = found.replays_of(pair, policy).batch_sizes
-            share = sum(sizes[-1] == scenario.best for sizes in kept) / len(kept)
+            share = sum(scenario is not None and sizes[-1] == scenario.best for sizes in kept) / len(kept)
             mean, half = of[policy]["expected_regret_end"]
             digits = 2 if mean < 1000 else 0
             cells.append(f"{mean:,.{digits}f} ± {half:,.{digits}f}, {100 * share:.0f} %")
@@ -80,7 +81,7 @@ def bounds(found: Results) -> list[str]:
     """Figure 2."""
     scenario = found.example
     points = tradeoff.configurations(scenario)
-    least = {name: min(points, key=lambda p, n=name: getattr(p, n)) for name in ("energy_j", "time_s", "power_w")}
+    least = {name: min(points, key=attrgetter(name)) for name in ("energy_j", "time_s", "power_w")}
     most_w = max(p.power_w for p in points)
     energy, time = (f"{p.batch_size}, {p.limit_w:g} W" for p in (least["energy_j"], least["time_s"]))
     rows = [
