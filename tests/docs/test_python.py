@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_zeus import ZeusJob, ZeusRun
-from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, Previous
 from airflow_provider_zeus.training.protocol.plan import Plan
 from tests.docs.blocks import PAGES, Block, blocks
 from tests.docs.preludes import BEFORE, EVERYWHERE, OF_PAGES
@@ -35,7 +35,7 @@ def names(tmp_path: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def plan(job: ZeusJob, folder: Path) -> Plan:
-    """One attempt at the job's default."""
+    """One attempt at the job's default, after a run whose model is still good."""
     attempt = PlannedAttempt(batch_size=job.default_batch_size, phase=Phase.INCUMBENT, why="for the page")
     spec = replace(job, device="none").to_dict()
     return Plan(
@@ -46,6 +46,7 @@ def plan(job: ZeusJob, folder: Path) -> Plan:
         spec=spec,
         attempts=(attempt,),
         state_dir=str(folder),
+        previous=Previous(returned='"models/0.pt"'),
     )
 
 
