@@ -85,6 +85,13 @@ class Module(lightning.pytorch.LightningModule):
 val_loader = DataLoader(train_set, batch_size=32)
 ''',
     "docs/several-gpus.md": '''
+import socket
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    port = str(probe.getsockname()[1])
+of_torchrun = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+for name, value in {**of_torchrun, "MASTER_PORT": port}.items():
+    monkeypatch.setenv(name, value)
 from torch.nn.parallel import DistributedDataParallel
 def build(): return Net()
 def fit(model, x, y): torch.nn.functional.mse_loss(model(x), y).backward()
