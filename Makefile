@@ -120,7 +120,8 @@ clean:  ## remove the virtual environments and the caches
 $(VENV)/.made:
 	@if [ -z "$(PYTHON)" ]; then \
 	  echo "No Python of at least 3.11 was found: install one, or name it with PYTHON=/path/to/python." >&2; exit 1; fi
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making the virtual environment $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.demo-$(STATE): | $(VENV)/.made
