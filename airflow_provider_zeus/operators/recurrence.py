@@ -86,7 +86,7 @@ class Recurrence:
         job = config.switched(job.check(rendered=True))
         if elsewhere:
             check_shared_root(config)
-        device = NoneDevice(job.max_power_w, why=ELSEWHERE) if elsewhere else device_here(job, config)
+        device: Device = NoneDevice(job.max_power_w, why=ELSEWHERE) if elsewhere else device_here(job, config)
         info = device.info
         if (limits := device.limit_range()) is not None:  # before asking: a wrong job opens no trial
             limits.check(job.power_limits_w or (), info.model)
@@ -121,8 +121,13 @@ class Recurrence:
                 read=partial(read_signal, keeper=store),
             ),
         )
-        here = {} if elsewhere else {"state_dir": str(config.state_dir), "device": device}
-        plan = plan_of(asked, config, **here, signal=followed(job, store))
+        plan = plan_of(
+            asked,
+            config,
+            state_dir=None if elsewhere else str(config.state_dir),
+            device=None if elsewhere else device,
+            signal=followed(job, store),
+        )
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
 
@@ -310,7 +315,7 @@ def plan_of(
     asked: AskAnswer,
     config: ZeusConfig,
     *,
-    state_dir: str | None = None,
+    state_dir: str | None,
     device: Device | None = None,
     signal: Followed | None = None,
 ) -> Plan:
