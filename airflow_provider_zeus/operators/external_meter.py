@@ -64,8 +64,9 @@ class ExternalMeter:
 class NoMeter:
     """Stands for :class:`ExternalMeter` where the command trains on another host: nothing of it can be seen here."""
 
-    def point(self) -> None:
+    def point(self) -> PowerPoint | None:
         """No power point."""
+        return None
 
     def observation(self) -> Observation:
         """Nothing but the reason. The time that the command ran here would include its wait in a queue."""

@@ -80,7 +80,7 @@ class CommandStart:
         self._plan_file.write_text(plan.to_json(), encoding="utf-8")
         self._follower = Follower(self._result)
         self._elsewhere = recurrence.elsewhere
-        self._meter = NoMeter() if self._elsewhere else ExternalMeter(recurrence.device)
+        self._meter: ExternalMeter | NoMeter = NoMeter() if self._elsewhere else ExternalMeter(recurrence.device)
         if self._elsewhere:
             self._result.touch()  # a network file system may remember for a while that a file is missing
         self._device = recurrence.device.info  # that the store was asked for
