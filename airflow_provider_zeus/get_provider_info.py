@@ -183,7 +183,8 @@ def _training() -> dict[str, Any]:
             "",
             "Folder under which ``run.attempt_dir`` makes a folder for each attempt. Where later tasks run on other "
             "hosts it has to be shared storage, or the training uploads what it keeps. Empty: the folder for temporary "
-            "files of the host that trains.",
+            "files of the host that trains. A Slurm job (``sbatch``) gets its plan here and leaves its result: worker "
+            "and nodes have to share it.",
             "/mnt/models/zeus",
         ),
         "heartbeat_s": _option("float", "15", "Seconds between two reports of a running trial.", "30"),

@@ -1,4 +1,4 @@
-"""The paper's figures that show replays: 6, 7 and 19, 12, 13, 14 and 23, 22."""
+"""The paper's figures that show replays: 6, 7 and 19, 9, 10, 12, 13, 14 and 23, 22."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
-from benchmarks.replays import ABLATIONS, UPSTREAM, Replays, Task, geomean
+from benchmarks.replays import Replays, Task, geomean
 from benchmarks.sweeps import BETAS, ETAS
 
 
@@ -93,48 +93,109 @@ def regret(results: Mapping[Task, Replays], policies: Sequence[str], gpu: str, p
     return save(figure, path, f"Cumulative regret on {gpu.upper()} (Figures 7, 19)")
 
 
-def etas(report: Mapping[str, Any], policy: str, gpu: str, path: Path) -> Path:
-    """Figure 22: how much eta improves energy and time."""
-    found = {pair: of for pair, of in report["sweeps"]["eta"].items() if pair.endswith(f"/{gpu}")}
-    figure, axes = panels(2, across=2, width=4.5, height=3.0)
-    for i, (ax, label) in enumerate(zip(axes, ("energy", "time"), strict=True)):
-        for (pair, of), colour in zip(found.items(), CYCLE * len(found), strict=False):
-            ax.plot(ETAS, [1 / of[e][i] for e in ETAS], "o-", ms=3, color=colour, label=name_of(pair.partition("/")[0]))
-        mean = [geomean(1 / of[e][i] for of in found.values()) for e in ETAS]
-        ax.plot(ETAS, mean, "k--", lw=2.2, label="geometric mean")
-        ax.axhline(1.0, color="#333333", lw=0.8)
-        ax.set_xlabel("eta")
-        ax.set_ylabel(f"{label} saved: Default / ours")
-        ax.set_xticks(ETAS)
-    return save(figure, path, f"{POLICY[policy][0]}: eta trades time for energy on {gpu.upper()} (Figure 22)")
+def etas(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: Path) -> Path:
+    """Figure 22: how much eta improves energy and time; one row per policy."""
+    figure, axes = panels(2 * len(policies), across=2, width=4.5, height=2.7)
+    for row, policy in enumerate(policies):
+        for ax, (name, of) in zip(axes[2 * row :], report["sweeps"]["eta"][policy].items(), strict=False):
+            pairs = [pair for pair in of[ETAS[0]] if pair.endswith(f"/{gpu}")]
+            for pair, colour in zip(pairs, CYCLE * len(pairs), strict=False):
+                label = name_of(pair.partition("/")[0])
+                ax.plot(ETAS, [1 / of[e][pair][0] for e in ETAS], "o-", ms=3, color=colour, label=label)
+            ax.plot(ETAS, [1 / of[e][gpu][0] for e in ETAS], "k--", lw=2.2, label="geometric mean")
+            ax.axhline(1.0, color="#333333", lw=0.8)
+            ax.set_title(POLICY[policy][0], fontsize=9)
+            ax.set_xlabel("eta")
+            ax.set_ylabel(f"{name} saved: Default / ours")
+            ax.set_xticks(ETAS)
+    return save(figure, path, f"eta trades time for energy on {gpu.upper()} (Figure 22)")
 
 
 def betas(report: Mapping[str, Any], path: Path) -> Path:
-    """Figure 12: energy of all recurrences over beta."""
-    sweep = report["sweeps"]
-    gpus_here = list(dict.fromkeys(pair.partition("/")[2] for pair in sweep["beta"]))
-    figure, axes = panels(len(gpus_here), across=2, width=4.5, height=3.0)
-    for ax, gpu in zip(axes, gpus_here, strict=True):
-        found = {pair: of for pair, of in sweep["beta"].items() if pair.endswith(f"/{gpu}")}
-        for (pair, of), colour in zip(found.items(), CYCLE * len(found), strict=False):
-            ax.plot(BETAS, [of[b] for b in BETAS], "o-", ms=3, color=colour, label=name_of(pair.partition("/")[0]))
-        ax.plot(BETAS, [geomean(of[b] for of in found.values()) for b in BETAS], "k--", lw=2.2, label="geometric mean")
+    """Figure 12: energy of all recurrences over beta; one row per policy, one column per GPU."""
+    sweep = report["sweeps"]["beta"]
+    gpus_here = list(dict.fromkeys(pair.partition("/")[2] for pair in report["pairs"]))
+    panel = [(policy, gpu) for policy in sweep for gpu in gpus_here]
+    figure, axes = panels(len(panel), across=len(gpus_here), width=4.5, height=2.7)
+    for ax, (policy, gpu) in zip(axes, panel, strict=True):
+        of = sweep[policy]
+        pairs = [pair for pair in of[BETAS[0]] if pair.endswith(f"/{gpu}")]
+        for pair, colour in zip(pairs, CYCLE * len(pairs), strict=False):
+            label = name_of(pair.partition("/")[0])
+            ax.plot(BETAS, [of[b][pair][0] for b in BETAS], "o-", ms=3, color=colour, label=label)
+        ax.plot(BETAS, [of[b][gpu][0] for b in BETAS], "k--", lw=2.2, label="geometric mean")
         ax.axvline(2.0, color="#333333", lw=0.8, ls=":")
-        ax.set_title(gpu.upper())
+        ax.set_title(f"{POLICY[policy][0]}, {gpu.upper()}", fontsize=9)
         ax.set_xlabel("beta")
         ax.set_ylabel("energy (beta 2 = 1)")
-    return save(figure, path, f"{POLICY[UPSTREAM][0]}: early-stopping threshold (Figure 12)")
+    return save(figure, path, "Early-stopping threshold (Figure 12)")
 
 
 def parts(report: Mapping[str, Any], path: Path) -> Path:
-    """Figure 13: cost of all recurrences without one part of the algorithm."""
-    found = report["sweeps"]["parts"]
-    names = [f"{name_of(pair.partition('/')[0])}\n{pair.partition('/')[2].upper()}" for pair in found]
-    rows = {p: [*(of[p] for of in found.values()), report["sweeps"]["parts_geomean"][p]] for p in ABLATIONS}
-    figure, axes = panels(1, across=1, width=13.0, height=3.2)
-    _bars(axes[0], [*names, "geom.\nmean"], rows, {})
-    axes[0].set_yscale("log")
-    axes[0].yaxis.set_major_formatter("{x:g}")
-    axes[0].tick_params(axis="x", labelsize=8)
-    axes[0].set_ylabel("cost of all recurrences\n(whole algorithm = 1)")
-    return save(figure, path, f"{POLICY[UPSTREAM][0]} without one of its parts (Figure 13)")
+    """Figure 13: cost of all recurrences without one part of the algorithm; one row per policy, one column per GPU."""
+    sweep = report["sweeps"]["parts"]
+    gpus_here = list(dict.fromkeys(pair.partition("/")[2] for pair in report["pairs"]))
+    panel = [(policy, gpu) for policy in reversed(sweep) for gpu in gpus_here]
+    figure, axes = panels(len(panel), across=len(gpus_here), width=5.6, height=2.9)
+    for ax, (policy, gpu) in zip(axes, panel, strict=True):
+        of = sweep[policy]
+        pairs = [pair for pair in next(iter(of.values())) if pair.endswith(f"/{gpu}")]
+        rows = {part: [found[name][0] for name in (*pairs, gpu)] for part, found in of.items()}
+        names = [*(name_of(pair.partition("/")[0]) for pair in pairs), "geom. mean"]
+        _bars(ax, [name.replace(" ", "\n") for name in names], rows, {})
+        most = max(v for row in rows.values() for v in row)
+        if most > 3:
+            ax.set_yscale("log")
+            ax.set_ylim(0.5, 1.5 * most)
+            ax.set_yticks([x for x in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if x < 1.5 * most])
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.minorticks_off()
+        else:
+            ax.set_ylim(0, 1.15 * most)
+        ax.tick_params(axis="x", labelsize=7)
+        ax.set_title(f"{POLICY[policy][0]}, {gpu.upper()}", fontsize=9)
+        ax.set_ylabel("cost of all recurrences\n(whole algorithm = 1)")
+    return save(figure, path, "Without one of its parts (Figure 13)")
+
+
+def clusters(found: Mapping[str, Any], gpu: str, path: Path) -> Path:
+    """Figure 9: cumulative energy and time of overlapping submissions, per workload."""
+    figure, axes = panels(2, across=1, width=9.0, height=2.6)
+    policies = [p for p in next(iter(found.values())) if p != "default"]
+    for ax, name in zip(axes, ("energy", "time"), strict=True):
+        rows = {p: [row[p][name][0] for row in found.values()] for p in policies}
+        errors = {p: [row[p][name][1] for row in found.values()] for p in policies}
+        _bars(ax, [name_of(workload) for workload in found], rows, errors)
+        ax.set_yscale("log")
+        ax.set_ylim(bottom=0.2)
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.set_ylabel(f"{name} of all submissions\n(Default = 1)")
+    return save(
+        figure, path, f"Groups of submissions that overlap, drawn in the shape of Alibaba's, {gpu.upper()} (Figure 9)"
+    )
+
+
+def slices(logs: Mapping[str, Sequence[Any]], sizes: Sequence[int], path: Path) -> Path:
+    """Figure 10: energy, time and the batch size that was kept, slice by slice, one column per policy.
+
+    :param logs: by policy, the runs of each slice (``benchmarks.weather_replay``).
+    """
+    figure, axes = panels(3 * len(logs), across=len(logs), width=5.2, height=2.0)
+    at = {b: i for i, b in enumerate(sizes)}
+    for column, (policy, log) in enumerate(logs.items()):
+        label, colour = POLICY[policy]
+        energy, time, kept = axes[column :: len(logs)]
+        weeks = range(1, len(log) + 1)
+        energy.plot(weeks, [sum(r.spent.energy_j for r in runs) / 1e3 for runs in log], "o-", ms=3, color=colour)
+        time.plot(weeks, [sum(r.spent.time_s for r in runs) for runs in log], "o-", ms=3, color=colour)
+        kept.plot(weeks, [at[runs[-1].planned.batch_size] for runs in log], "o-", ms=4, color=colour)
+        given_up = [(week, at[r.planned.batch_size]) for week, runs in zip(weeks, log, strict=True) for r in runs[:-1]]
+        if given_up:
+            kept.plot(*zip(*given_up, strict=True), "x", ms=6, color="#c0392b")
+        energy.set_title(label, fontsize=9)
+        energy.set_ylabel("energy [kJ]")
+        time.set_ylabel("time [s]")
+        kept.set_ylabel("batch size")
+        kept.set_yticks(range(len(sizes)), list(sizes), fontsize=7)
+        kept.set_xlabel("slice")
+    return save(figure, path, "Slices of data that drift (Figure 10); cross: given up", [])

@@ -1,11 +1,11 @@
 """Overlapping submissions (section 6.3, Figure 9): ``python -m benchmarks.groups --traces DIR [--groups FILE]``.
 
 Replays groups of recurring submissions, each group one job, and writes ``report.json`` and ``report.md``: cumulative
-energy and time against Default per workload. Without ``--groups`` the groups are drawn at random with heavy tails,
-their run times around those of the default configuration. ``grid_search`` begins at the smallest batch size, which a
-group of few submissions hardly leaves (the paper names no order). ``knowledge_gradient`` looks for changes anew
-whenever runs end in another order than they began, some 100 times slower: give it fewer ``--jobs``. Everything is
-simulated from measured epochs, times and powers.
+energy and time against Default per workload. Without ``--groups`` the groups are drawn in the shape of Alibaba's trace
+(``--shape``). ``--loads`` lets them wait for the GPUs of one cluster too, and draws ``groups.png``. ``grid_search``
+begins at the smallest batch size, which a group of few submissions hardly leaves (the paper names no order).
+``knowledge_gradient`` looks for changes anew whenever runs end in another order than they began, some 100 times slower:
+give it fewer ``--jobs``. Everything is simulated from measured epochs, times and powers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks import cluster_report
+from benchmarks.cluster_queue import Cluster, gpus_for, run_cluster
 from benchmarks.cores import on_all_cores
+from benchmarks.group_shape import SHAPE, read_shape
 from benchmarks.overlap import Default, GridSearch, Ledger, Player, Zeus, play
-from benchmarks.paper import chosen_traces, positive, table
+from benchmarks.paper import chosen_traces, needs, positive, table
 from benchmarks.submission_groups import Group, draw_groups, read_groups
 
 FIGURE_9 = ("zeus", "grid_search", "default")
@@ -158,7 +161,29 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     if any(f["runs_below_target"] for row in report["workloads"].values() for f in row.values()):
         said += " A run below target is not charged for being done again, but counted."
     lines = ["# Overlapping submissions", "", said]
-    return "\n".join([*lines, "", *table(head, rows), "", f"Submissions per processor second: {speed}."]) + "\n"
+    lines += ["", *table(head, rows), "", f"Submissions per processor second: {speed}."]
+    if "cluster" in report:
+        lines += ["", *cluster_report.markdown_of(report["cluster"])]
+    return "\n".join(lines) + "\n"
+
+
+def cluster_of(
+    groups: Sequence[Group], scenarios: Mapping[str, Scenario], policies: Sequence[str], args: argparse.Namespace
+) -> dict[str, Any]:
+    """``report.json["cluster"]``. Without grid search: it trains sizes that never reach their target to the end."""
+    named = [p for p in policies if p != "grid_search"]
+    gpus = {load: gpus_for(groups, load) for load in args.loads}
+    parts = [(policy, gpus[load]) for load in args.loads for policy in named]
+    work = partial(_on_cluster, groups, scenarios, args.seed)
+    found = dict(zip(parts, on_all_cores(work, parts, args.processes), strict=True))
+    return cluster_report.report_of({load: {p: found[p, gpus[load]] for p in named} for load in args.loads})
+
+
+def _on_cluster(
+    groups: Sequence[Group], scenarios: Mapping[str, Scenario], seed: int, work: tuple[str, int]
+) -> Cluster:
+    policy, gpus = work
+    return run_cluster(groups, scenarios, policy, player_of, gpus, seed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -171,13 +196,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.groups is not None:
             groups = read_groups(args.groups)
         else:
-            groups = list(draw_groups(args.jobs, {d: s.default_run.time_s for d, s in scenarios.items()}, args.seed))
+            datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
+            groups = list(draw_groups(args.jobs, datasets, args.seed, read_shape(args.shape)))
         report = report_of(*run_groups(groups, scenarios, policies, args.seed, args.processes))
+        if args.loads:
+            needs("matplotlib", ", or leave out --loads")
+            report["cluster"] = cluster_of(groups, scenarios, policies, args)
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    if args.loads:
+        cluster_report.draw(report, args.out / "groups.png")
     (args.out / "report.md").write_text(markdown_of(report))
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
@@ -189,7 +220,11 @@ def _parser() -> argparse.ArgumentParser:
     traces = os.environ.get("ZEUS_TRACES")
     parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
     parser.add_argument("--gpu", help="default: the last one in the folder")
-    parser.add_argument("--groups", type=Path, metavar="FILE", help="a group trace; default: drawn at random")
+    parser.add_argument("--groups", type=Path, metavar="FILE", help="a group trace; default: drawn")
+    parser.add_argument("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn")
+    parser.add_argument(
+        "--loads", type=float, nargs="+", default=[], help="of a cluster with a queue, under the default configuration"
+    )
     parser.add_argument("--jobs", type=positive, default=JOBS, help="submissions to draw (default: 1.2 million)")
     parser.add_argument(
         "--seed", type=int, default=0, help="of the groups that are drawn, and of the luck of every run"

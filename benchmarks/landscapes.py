@@ -1,24 +1,18 @@
-"""The paper's figures that show what there is to find, and how it is searched: 8 and 20, 11 and 16, 17, 18."""
+"""The paper's figures that show what there is to find, and how it is searched: 4, 8 and 20, 17, 18."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.plots import CYCLE, GREY, POLICY, name_of, panels, save
+from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
 from benchmarks.replays import run_policy
-from benchmarks.sweeps import ETAS
-
-
-def _units(time_s: float, energy_j: float) -> tuple[tuple[float, str], tuple[float, str]]:
-    """(seconds, name) and (joules, name) of units in which these figures read well."""
-    time = (3600.0, "h") if time_s > 3600 else (60.0, "min")
-    return time, (1e6, "MJ") if energy_j > 1e6 else (1e3, "kJ")
+from benchmarks.tradeoff import units
 
 
 def search_paths(scenarios: Sequence[Scenario], policies: Sequence[str], path: Path) -> Path:
@@ -63,50 +57,23 @@ def _path(ax: Any, scenario: Scenario, log: Log) -> None:
     ax.plot(x[-1], y[-1], "*", color="#00a37a", ms=12, mec="white", zorder=4)
 
 
-def pareto(scenarios: Sequence[Scenario], sweep: Mapping[str, Any], policy: str, path: Path) -> Path:
-    """Figures 11 and 16: every configuration, the Pareto front, and where each eta ends."""
-    figure, axes = panels(len(scenarios), height=3.0)
-    for ax, scenario in zip(axes, scenarios, strict=True):
-        run, swept = scenario.default_run, sweep[scenario.pair.name]
-        (s, s_name), (j, j_name) = _units(run.time_s, run.energy_j)
-        points = [(t / s, e / j) for t, e in _configurations(scenario)]
-        front, default = _front(points), (run.time_s / s, run.energy_j / j)
-        ends = [(swept[eta][1] * default[0], swept[eta][0] * default[1]) for eta in ETAS]
-        far, high = (1.12 * max(column) for column in zip(*front, *ends, default, strict=True))
-        near = [(t, e) for t, e in points if t <= far and e <= high]
-        ax.scatter(*zip(*near, strict=True), s=10, color="#cfcfcf", label="configurations")
-        ax.plot(*zip(*front, strict=True), "-", color=GREY, lw=1.6, label="Pareto front")
-        ax.plot(*default, "^", color="#c0392b", ms=8, ls="none", label="Default")
-        ax.scatter(*zip(*ends, strict=True), c=ETAS, cmap="viridis", s=42, edgecolors="black", linewidths=0.6, zorder=4)
-        for at, eta in ((ends[0], 0), (ends[-1], 1)):
-            ax.annotate(f"eta {eta}", at, xytext=(7, 5), textcoords="offset points", fontsize=7)
-        ax.set_title(name_of(scenario.pair.workload))
-        ax.set_xlabel(f"time to target [{s_name}]")
-        ax.set_ylabel(f"energy to target [{j_name}]")
-    title = (
-        f"Energy against time on {scenarios[0].pair.gpu.upper()} (Figures 11, 16)\n"
-        f"round dots: the last five recurrences of {POLICY[policy][0]}, eta from 0 to 1"
-    )
-    return save(figure, path, title)
-
-
-def _configurations(scenario: Scenario) -> list[tuple[float, float]]:
-    """Expected (time to target [s], energy to target [J]) of every configuration that reaches it."""
-    reaching = {b: scenario.success_epochs(b) for b in scenario.pair.batch_sizes}
-    return [
-        (epochs * p.time_s, epochs * p.energy_j)
-        for b, epochs in reaching.items()
-        if math.isfinite(epochs)
-        for p in scenario.pair.points[b]
-    ]
-
-
-def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    front: list[tuple[float, float]] = []
-    for t, j in sorted(points):
-        if not front or j < front[-1][1]:
-            front.append((t, j))
-    return front
+def choices(scenario: Scenario, policies: Sequence[str], path: Path) -> Path:
+    """Figure 4: the batch sizes that each policy runs, recurrence by recurrence; a cross: missed or given up."""
+    figure, axes = panels(len(policies), across=len(policies), width=3.8, height=2.8)
+    sizes = {b: i for i, b in enumerate(scenario.pair.batch_sizes)}
+    for ax, policy in zip(axes, policies, strict=True):
+        log = run_policy(policy, scenario, scenario.pair.recurrences, 0)
+        runs = [(t, r) for t, of in enumerate(log.runs, 1) for r in of[: log.attempts[t - 1]]]
+        for reached, mark, colour in ((True, "o", POLICY[policy][1]), (False, "x", "#c0392b")):
+            shown = [(t, sizes[r.batch_size]) for t, r in runs if r.reached is reached]
+            ax.plot(*zip(*shown, strict=True), mark, ms=4, ls="none", color=colour) if shown else None
+        ax.set_yticks(range(len(sizes)), list(sizes), fontsize=7)
+        ax.set_title(POLICY[policy][0], fontsize=9)
+        ax.set_xlabel("recurrence")
+        ax.set_ylabel("batch size")
+    pair = scenario.pair
+    title = f"{name_of(pair.workload)} on {pair.gpu.upper()}, seed 0: batch sizes that were run (Figure 4)"
+    return save(figure, path, f"{title}\ncross: stopped, or the target was missed", [])
 
 
 def over_batch_size(scenarios: Sequence[Scenario], path: Path) -> Path:
@@ -114,7 +81,7 @@ def over_batch_size(scenarios: Sequence[Scenario], path: Path) -> Path:
     figure, axes = panels(len(scenarios))
     for ax, scenario in zip(axes, scenarios, strict=True):
         rows = []
-        _, (j, j_name) = _units(0.0, scenario.default_run.energy_j)
+        _, (j, j_name) = units(0.0, scenario.default_run.energy_j)
         for b, arm in scenario.arms.items():
             reached = [e for e in arm.epochs if e <= scenario.pair.max_epochs]
             if reached:

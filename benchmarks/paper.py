@@ -26,6 +26,7 @@ from benchmarks import sweeps
 from benchmarks.ratios import Ratio, geomean_of, ratio_of
 from benchmarks.replays import NAMES, UPSTREAM, Replays, Task, geomean, mean_ci, run_tasks
 
+EXAMPLE = "deepspeech2/v100"  # of the paper's figures that show one workload
 DEFAULT_POLICIES = (*POLICIES, UPSTREAM, "grid_search", "default")
 AT = {"regret_10": 9, "regret_20": 19, "regret_50": 49, "regret_end": -1}
 RATIOS = {"regret_20": "after 20 recurrences", "regret_end": "at the end"}
@@ -186,19 +187,24 @@ def draw(
     out: Path,
 ) -> None:
     """The paper's figures, one file each and per GPU."""
-    from benchmarks import figures, landscapes  # they bring matplotlib
+    from benchmarks import figures, landscapes, potential, tradeoff  # they bring matplotlib
 
-    ours = sweeps.swept_by_eta(policies)
-    shown = [p for p in policies if p in (ours, UPSTREAM, "grid_search")]
+    swept = list(report["sweeps"]["eta"])
+    shown = [p for p in policies if p in (swept[0], UPSTREAM, "grid_search")]
     for gpu in dict.fromkeys(s.pair.gpu for s in scenarios):
         here = [s for s in scenarios if s.pair.gpu == gpu]
         figures.savings(report, policies, gpu, out / f"savings-{gpu}.png")
         figures.regret(results, policies, gpu, out / f"regret-{gpu}.png")
-        figures.etas(report, ours, gpu, out / f"eta-{gpu}.png")
+        figures.etas(report, swept, gpu, out / f"eta-{gpu}.png")
         landscapes.search_paths(here, shown, out / f"search-{gpu}.png")
-        landscapes.pareto(here, report["sweeps"]["eta"], ours, out / f"pareto-{gpu}.png")
+        tradeoff.pareto(here, report["sweeps"]["eta"][swept[0]], swept[0], out / f"pareto-{gpu}.png")
         landscapes.over_batch_size(here, out / f"batch-size-{gpu}.png")
         landscapes.over_limit(here, out / f"power-limit-{gpu}.png")
+    example = next((s for s in scenarios if s.pair.name == EXAMPLE), scenarios[0])
+    tradeoff.bounds(example, out / "bounds.png")
+    tradeoff.envelope(example, out / "envelope.png")
+    landscapes.choices(example, shown, out / "choices.png")
+    potential.potential(scenarios, out / "potential.png")
     figures.gpus(report, policies, out / "gpus.png")
     figures.betas(report, out / "beta.png")
     figures.parts(report, out / "ablation.png")

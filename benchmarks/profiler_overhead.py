@@ -29,10 +29,11 @@ class Noisy(SimulatedGpu):
     """A replayed GPU whose steps scatter, so that windows do by ``NOISE``."""
 
     NOISE = 0.01
+    SEED = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        exact, rng, sd = self._step, random.Random(0), self.NOISE * math.sqrt(WINDOW_S / STEP_S)
+        exact, rng, sd = self._step, random.Random(self.SEED), self.NOISE * math.sqrt(WINDOW_S / STEP_S)
 
         def scattered(samples: int, limit_w: float) -> tuple[float, float]:
             step_s, power_w = exact(samples, limit_w)
@@ -54,7 +55,7 @@ class Overhead(NamedTuple):
     complete_s: float  # until the profile was
 
 
-def overhead(curve: Curve, epoch_s: float, epochs: int) -> Overhead:
+def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhead:
     """The first run of a job, of so many epochs of that length at full power; each ends with a validation.
 
     It is trained until its profile is complete, or to its end; the rest is what the curve says of the limit found.
@@ -65,7 +66,8 @@ def overhead(curve: Curve, epoch_s: float, epochs: int) -> Overhead:
     replayed = limit_replay.Curve(curve.name, "profiled", BATCH_SIZE, *rows)
     steps, checked = round(epoch_s / STEP_S), round(VALIDATION * epoch_s / STEP_S)
     made, done_s = 0, 0.0
-    with tempfile.TemporaryDirectory() as folder, replayed.opened(Path(folder), Noisy) as gpu:
+    noisy = type("Seeded", (Noisy,), {"SEED": seed})
+    with tempfile.TemporaryDirectory() as folder, replayed.opened(Path(folder), noisy) as gpu:
         plan = limit_replay.plan(BATCH_SIZE, epochs, Path(folder), max_power_w=curve.max_power_w)
         run = ZeusRun.from_plan(plan, device=gpu)
         for _ in run.epochs():

@@ -75,12 +75,12 @@ def slow_tilt(kind: str, scenario: Scenario, seed: int) -> Drift:
     return Drift(first, RECURRENCES, {t: changed(tilted(t / RECURRENCES), max_epochs=most) for t in steps})
 
 
-def rough(scenario: Scenario, seed: int) -> Drift:
-    """Of the runs of each batch size 5 % take three times as long."""
+def rough(one_in: int, scenario: Scenario, seed: int) -> Drift:
+    """Of so many runs of each batch size one takes three times as long."""
     calm, _ = with_room(scenario, times(scenario, lambda b: LONG))
     long = scaled(calm.pair, lambda b: LONG)
     return Drift(
-        changed(calm, epochs={b: runs * (ROUGH - 1) + long[b] for b, runs in calm.pair.epochs.items()}), RECURRENCES
+        changed(calm, epochs={b: runs * (one_in - 1) + long[b] for b, runs in calm.pair.epochs.items()}), RECURRENCES
     )
 
 
@@ -93,7 +93,8 @@ REGIMES = (
     Regime("level x2, on and off every ten", partial(level, 2.0, lambda t: t // 10 % 2 == 1)),
     Regime("weekly season x3", partial(level, 3.0, lambda t: t % 7 == 6)),
     *(Regime(f"slow tilt {kind}", partial(slow_tilt, kind)) for kind in TILTS),
-    Regime("5 % of runs take three times as long", rough, special=ALARMS),
+    Regime("5 % of runs take three times as long", partial(rough, ROUGH), special=ALARMS),
+    Regime("two modes: every second run takes three times as long", partial(rough, 2), special=ALARMS),
     Regime("EpochCost 20 % too dear where a run is given up", steady, given_up_times(1.2)),
     Regime("EpochCost 20 % too cheap where a run is given up", steady, given_up_times(0.8)),
     Regime("EpochCost of every run with 5 % noise", steady, noisy(0.05)),

@@ -30,7 +30,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.cores import on_all_cores
 from benchmarks.paper import chosen_traces, positive, table
 from benchmarks.regime_figures import POLICIES, Part, Played, play, report_of
-from benchmarks.regime_set import REGIMES
+from benchmarks.regime_set import REGIMES, Regime
 from benchmarks.scenario_report import OURS
 from benchmarks.series import measure, percent
 from benchmarks.series_table import Series, read_series, tables_in, weather
@@ -39,11 +39,13 @@ SEEDS = 20
 Found = dict[str, dict[str, dict[str, Played]]]  # by regime, pair and policy
 
 
-def run_all(scenarios: Sequence[Scenario], seeds: int, jobs: int | None = None) -> Found:
-    """Every regime on every pair that it can befall, under both policies."""
+def run_all(
+    scenarios: Sequence[Scenario], seeds: int, jobs: int | None = None, regimes: Sequence[Regime] = REGIMES
+) -> Found:
+    """These regimes on every pair that they can befall, under both policies."""
     parts = [
         Part(regime.name, scenario, policy, seeds)
-        for regime in REGIMES
+        for regime in regimes
         for scenario in scenarios
         for policy in POLICIES
         if regime.job(scenario, 0) is not None

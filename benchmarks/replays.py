@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -18,8 +19,12 @@ from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.choosers import CHOOSERS
 from benchmarks.cores import on_all_cores
+from benchmarks.goodput import POLLUX, pollux
+from benchmarks.ideal_gpus import pair_on
 from benchmarks.literal import Parts, literal
+from benchmarks.parts import OURS_WITHOUT, without
 
 UPSTREAM = "upstream"  # upstream's algorithm, which benchmarks/upstream.py holds against its own code
 ABLATIONS = {
@@ -27,7 +32,7 @@ ABLATIONS = {
     "no_pruning": Parts(pruning=False),
     "no_jit_profiling": Parts(jit=False),
 }
-NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS)
+NAMES = (*POLICIES, UPSTREAM, "grid_search", "default", *ABLATIONS, *OURS_WITHOUT, *CHOOSERS, "pollux")
 LAST = 5  # recurrences, as in Figure 6
 CHUNK = 5  # seeds per task
 
@@ -60,6 +65,8 @@ class Replays:
     eta_last5: list[float] = field(default_factory=list)
     tta_last5: list[float] = field(default_factory=list)
     cum_energy: list[float] = field(default_factory=list)
+    energy: list[list[float]] = field(default_factory=list)  # of all recurrences so far, after each
+    time: list[list[float]] = field(default_factory=list)
     attempts: int = 0  # most of one recurrence
     batch_sizes: list[list[int]] = field(default_factory=list)  # of the model kept in each recurrence
     spent: list[float] = field(default_factory=list)  # expected cost of all runs [J]
@@ -76,6 +83,8 @@ class Replays:
         self.eta_last5.append(statistics.fmean(log.energy_j[-LAST:]) / run.energy_j)
         self.tta_last5.append(statistics.fmean(log.time_s[-LAST:]) / run.time_s)
         self.cum_energy.append(statistics.fmean(log.energy_j) / run.energy_j)
+        self.energy.append([e / run.energy_j for e in accumulate(log.energy_j)])
+        self.time.append([t / run.time_s for t in accumulate(log.time_s)])
         self.attempts = max(self.attempts, *log.attempts)
         self.batch_sizes.append(log.batch_size)
         self.spent.append(spent_by(log))
@@ -99,18 +108,24 @@ def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, bet
     """One replay. Raises JobSpecError where there is no policy of that name."""
     if policy in POLICIES:
         return replay(scenario, scenario.job(policy=policy, beta=beta), recurrences, seed)
+    if policy in OURS_WITHOUT:
+        return without(policy, scenario, recurrences, seed)
+    if policy in CHOOSERS:
+        return CHOOSERS[policy](scenario, recurrences, seed)
     if policy == "default":
         return default(scenario, recurrences, seed)
     if policy == "grid_search":
         return grid_search(scenario, recurrences, seed)
     if policy == UPSTREAM or policy in ABLATIONS:
         return literal(scenario, recurrences, seed, parts=ABLATIONS.get(policy), beta=beta)
+    if policy in POLLUX:
+        return pollux(scenario, recurrences, seed, POLLUX[policy])
     raise JobSpecError.of("policies", policy, "is unknown", f"Use some of {', '.join(NAMES)}")
 
 
 @cache
 def _scenario(folder: Path, workload: str, gpu: str, eta: float) -> Scenario:
-    return Scenario(_traces(folder).pair(workload, gpu), eta)
+    return Scenario(pair_on(_traces(folder), workload, gpu), eta)
 
 
 @cache

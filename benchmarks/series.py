@@ -10,9 +10,10 @@ limit of 100 W holds: nothing that the limit saves hides what the batch size cos
 replay's seed says which of the measured trainings each slice and batch size gets, whoever trains it.
 
 Three defaults: the smallest size, the largest, and the one that is cheapest where every slice uses it (near-optimal).
-Policies: the product's two; ``hill_climbing``, which doubles or halves the batch size as long as a run gets cheaper;
-``default``, always the default. Ratios are total cost over that of always training the default; their 95 % intervals
-come from the replays' seeds alone, since a series is one sample of its kind.
+Policies: the product's two; ``zeus_0_16``, upstream's optimizer (``benchmarks.choosers``); ``hill_climbing``, which
+doubles or halves the batch size as long as a run gets cheaper; ``default``, always the default. Ratios are total cost
+over that of always training the default; their 95 % intervals come from the replays' seeds alone, since a series is one
+sample of its kind.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.baselines import DEFAULT, HILL_CLIMBING, HillClimbing
+from benchmarks.choosers import PACKAGE, Package
 from benchmarks.cores import on_all_cores
 from benchmarks.paper import positive, table
 from benchmarks.ratios import ratio_of
@@ -40,7 +42,7 @@ from benchmarks.series_table import Series, defaults_of, read_series, weather
 from benchmarks.weather_replay import Runs, Trainings, replay
 from benchmarks.weather_table import Week
 
-NAMES = (*POLICIES, HILL_CLIMBING, DEFAULT)
+NAMES = (*POLICIES, PACKAGE, HILL_CLIMBING, DEFAULT)
 BEST, PAPERS = "best_fixed", "zeus"
 
 
@@ -60,21 +62,24 @@ def play(series: Series, part: tuple[str, int, int]) -> Totals:
     if policy in POLICIES:
         log = replay(series.weeks, series.job(default, policy), seed, truths=truths)
     else:
-        log = climb(series, truths, default, seed, moves=policy == HILL_CLIMBING)
+        log = simple(series, truths, default, seed, policy)
     missed = [runs[-1] for runs in log if not runs[-1].reached]
     given_up = sum(run.planned.bounded for run in missed)
     spent = math.fsum(run.spent.cost for runs in log for run in runs)
     return Totals(spent, len(missed) - given_up, given_up, max(map(len, log)))
 
 
-def climb(series: Series, truths: Sequence[Scenario], default: int, seed: int, *, moves: bool) -> list[Runs]:
-    """Hill climbing over the slices; without ``moves``: always the default."""
+def simple(series: Series, truths: Sequence[Scenario], default: int, seed: int, policy: str) -> list[Runs]:
+    """A policy that knows no slices: upstream's, hill climbing, or always the default."""
     trainings, log = Trainings(series.job(default, POLICIES[0]), seed), []
     hill = HillClimbing(series.batch_sizes, default)
+    package = Package(series.batch_sizes, default, series.max_epochs, seed) if policy == PACKAGE else None
     for week, truth in zip(series.weeks, truths, strict=True):
         runs: Runs = []
         train = partial(_train, trainings, week, truth, runs)
-        if moves:
+        if package:
+            package.recurrence(train)
+        elif policy == HILL_CLIMBING:
             hill.recurrence(train)
         else:
             train(default)
@@ -82,8 +87,11 @@ def climb(series: Series, truths: Sequence[Scenario], default: int, seed: int, *
     return log
 
 
-def _train(trainings: Trainings, week: Week, truth: Scenario, runs: Runs, batch_size: int) -> tuple[bool, float]:
-    planned = PlannedAttempt(batch_size=batch_size, phase=Phase.PINNED, why="A baseline's choice.")
+def _train(
+    trainings: Trainings, week: Week, truth: Scenario, runs: Runs, batch_size: int, bound_cost: float = math.inf
+) -> tuple[bool, float]:
+    bound = bound_cost if math.isfinite(bound_cost) else None
+    planned = PlannedAttempt(batch_size=batch_size, phase=Phase.PINNED, why="A baseline's choice.", bound_cost=bound)
     runs.append(trainings.attempt(week, truth, planned))
     return runs[-1].reached, runs[-1].spent.cost
 

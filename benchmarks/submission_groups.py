@@ -1,4 +1,4 @@
-"""Groups of recurring submissions that overlap (section 6.3): drawn at random, or read from a file.
+"""Groups of recurring submissions that overlap (section 6.3): in the shape of Alibaba's trace, or from a file.
 
 A file holds one line per submission: group, start_time [s], end_time [s], dataset, runtime_ratio (its run time as a
 multiple of the mean of its dataset). It may be packed by xz. Lines of a group need not stand together nor in order.
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import csv
 import random
+from bisect import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.simulation.rows import CsvRow, rows_of
+from benchmarks.group_shape import Shape, read_shape
 
 COLUMNS = ("group", "start_time", "end_time", "dataset", "runtime_ratio")
-SPAN_S = 61 * 86_400.0  # two months
-TAIL = 1.1  # exponent of the Pareto distribution of group sizes: just above 1, where a mean exists
-SMALLEST, LARGEST = 5, 50_000  # submissions of one group
-GROUP_SPREAD, RUN_SPREAD = 0.8, 0.4  # of the logarithm of run times: between groups of a dataset, and within one
-GAP_SPREAD = 1.5  # of the logarithm of (mean gap between starts / mean run time): half of the groups overlap much
 _REMEDY = f"Give a CSV file with the columns {', '.join(COLUMNS)}"
 
 
@@ -41,25 +38,30 @@ class Group(NamedTuple):
     submissions: tuple[Submission, ...]  # by start
 
 
-def draw_groups(jobs: int, runtimes_s: Mapping[str, float], seed: int = 0) -> Iterator[Group]:
-    """Groups of ``jobs`` submissions in all; sizes, run times and gaps are heavy-tailed. One seed gives one trace.
+def draw_groups(jobs: int, datasets: Sequence[str], seed: int = 0, shape: Shape | None = None) -> Iterator[Group]:
+    """Groups of ``jobs`` submissions in all, of the shape of Alibaba's trace. One seed gives one trace.
 
-    :param runtimes_s: mean run time [s] of each dataset.
+    A group's mean run time says in which cluster of the trace it is, and so which dataset it trains on: the clusters in
+    order take the datasets in order, the last one those that are left. Starts and ends are on the trace's clock.
+
+    :param datasets: by the run time of what trains on them, the shortest first.
     """
-    rng, datasets, left, number = random.Random(seed), sorted(runtimes_s), jobs, 0
+    shape = shape or read_shape()
+    rng, left, number = random.Random(seed), jobs, 0
     while left > 0:
         number += 1
-        size = min(left, LARGEST, int(SMALLEST * rng.paretovariate(TAIL)))
+        size = min(left, int((1 - rng.random()) ** (-1 / shape.tail)))
         left -= size
-        dataset = rng.choice(datasets)
-        ratio = _around_1(rng, GROUP_SPREAD)
-        gap_s = min(runtimes_s[dataset] * ratio * rng.lognormvariate(0.0, GAP_SPREAD), SPAN_S / size)
-        first_s = rng.random() * (SPAN_S - gap_s * size)
+        run_s = shape.mean_run_s * _around_1(rng, shape.group_spread)
+        cluster = bisect(shape.cluster_bounds_s, run_s)
+        mean_s = shape.cluster_means_s[cluster]
+        gap_s = min(run_s * shape.gap_median * rng.lognormvariate(0.0, shape.gap_spread), shape.span_s / size)
+        first_s = rng.random() * (shape.span_s - gap_s * size)
         submissions = []
         for start_s in sorted(first_s + rng.random() * gap_s * size for _ in range(size)):
-            own = ratio * _around_1(rng, RUN_SPREAD)
-            submissions.append(Submission(start_s, start_s + own * runtimes_s[dataset], own))
-        yield Group(f"g{number:06}", dataset, tuple(submissions))
+            own_s = run_s * _around_1(rng, shape.run_spread)
+            submissions.append(Submission(start_s, start_s + own_s, own_s / mean_s))
+        yield Group(f"g{number:06}", datasets[min(cluster, len(datasets) - 1)], tuple(submissions))
 
 
 def _around_1(rng: random.Random, spread: float) -> float:

@@ -4,7 +4,7 @@ The training is real: a small network in numpy. Its data are generated, other on
 those of a simulated V100, and every figure is marked so.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from airflow.sdk import dag, task
 
@@ -25,7 +25,7 @@ JOB = ZeusJob(
 def zeus_demo():
     """Tell two spirals apart. Run it by `airflow zeus demo`, or trigger it; the tab *Zeus cost* shows what it cost."""
 
-    @task.zeus(JOB)
+    @task.zeus(JOB, retries=2, retry_delay=timedelta(seconds=5))  # SQLite, where one process writes at a time
     def train(run=None, run_id=None):
         from zlib import crc32
 

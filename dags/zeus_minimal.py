@@ -12,10 +12,7 @@ JOB = ZeusJob(batch_sizes=[16, 32, 64, 128, 256], default_batch_size=32, target=
 
 @dag(schedule="@daily", start_date=datetime(2026, 1, 1), catchup=False, tags=["zeus", "example"])
 def zeus_minimal():
-    """Train daily at the batch size that has cost least, or at one that may cost less.
-
-    Needs torch: `pip install airflow-provider-zeus[torch]`.
-    """
+    """Train daily at the cheapest batch size known, or at a promising one. Needs airflow-provider-zeus[torch]."""
 
     @task.zeus(JOB)
     def train(run=None):

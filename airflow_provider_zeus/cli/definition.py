@@ -17,7 +17,11 @@ from airflow_provider_zeus.airflow_compat import (
 _CONN_ID = Arg(("--conn-id",), help="Connection of the trial log (default: zeus_default)", default="zeus_default")
 _JOB = Arg(("job",), help="name of a job in the log, as 'airflow zeus jobs list' shows it", metavar="JOB")
 _OUTPUT = Arg(
-    ("-o", "--output"), help="form of the output (default: table)", choices=("table", "json"), default="table"
+    ("-o", "--output"),
+    help="table, json, yaml or plain (default: table)",
+    choices=("table", "json", "yaml", "plain"),
+    default="table",
+    metavar="FORM",
 )
 
 

@@ -3,6 +3,8 @@
 It speaks with Airflow's metadata database, as Airflow's own commands do, so it needs no password.
 """
 
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
 import logging
@@ -10,6 +12,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,14 +40,15 @@ class DemoError(ZeusError):
 @command
 def demo(args: Namespace) -> int:
     """Trigger runs of the example, follow them, and name the page that shows them."""
-    logging.getLogger("airflow").setLevel(logging.WARNING)  # it logs each run that it makes
     deadline_s = time.monotonic() + args.wait
     _wait(_airflow_missing, deadline_s)
     _wait(_dag_missing, deadline_s)
     _unpause()
     run_ids = [f"zeus-demo-{number:02}" for number in range(1, args.runs + 1)]
-    new = [run_id for run_id in run_ids if _trigger(run_id)]
-    say(f"{len(new)} runs of {DAG_ID} triggered, {len(run_ids) - len(new)} were there already.")
+    with _quietly():
+        new = [run_id for run_id in run_ids if _trigger(run_id)]
+    runs = "1 run" if len(new) == 1 else f"{len(new)} runs"
+    say(f"{runs} of {DAG_ID} triggered, {len(run_ids) - len(new)} were there already.")
     say(f"The page: {ui_url()}/{dag_path(DAG_ID)}")
     _say_login()
     failed = [run_id for run_id, ok in _follow(run_ids) if not ok]
@@ -144,6 +148,19 @@ def _trigger(run_id: str) -> bool:
         return True
 
     return _patiently(write)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep what Airflow logs about each run that it makes off the terminal; warnings stay."""
+    import structlog
+
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 def _patiently(write: Callable[[], T]) -> T:

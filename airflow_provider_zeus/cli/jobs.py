@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text
-from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_json, say, show
+from airflow_provider_zeus.cli.shell import command, confirmed, known, opened, os_user, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.reports.job_remarks import NEWEST, Remark, remarks
@@ -24,13 +25,14 @@ def list_jobs(args: Namespace) -> None:
     with opened(args) as store:
         logs = {job_id: (store.trials(job_id), store.settings(job_id)) for job_id in store.jobs()}
         identity = store.identity
-    if args.output == "json":
-        print_json([_figures(job_id, *each) for job_id, each in logs.items()])
-    else:
-        show([_cells(job_id, *each) for job_id, each in logs.items()], empty=f"No job in {identity} yet.")
-        for job_id, (log, _) in logs.items():
-            for remark in _remarks(log):
-                say(f"{job_id}: {'warning: ' * remark.is_warning}{remark.text}")
+    if print_data([_figures(job_id, *each) for job_id, each in logs.items()], args.output):
+        return
+    plain = args.output == "plain"
+    show([_cells(job_id, *each) for job_id, each in logs.items()], empty=f"No job in {identity} yet.", plain=plain)
+    for job_id, (log, _) in logs.items():
+        for remark in _remarks(log):
+            said = f"{job_id}: {'warning: ' * remark.is_warning}{remark.text}"
+            say(said, file=sys.stderr if plain else None)
 
 
 def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_zeus.cli.shell import command, known, opened, print_json, say
+from airflow_provider_zeus.cli.shell import command, known, opened, print_data, say
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.reports.budget_figures import budget_spent
@@ -31,8 +31,8 @@ def plan(args: Namespace) -> None:
         job_id = known(store, args.job)
         found, figures = _next_run(store, job_id)
     starts = _scheduled(figures["dag_id"])
-    if args.output == "json":
-        print_json({"job": job_id, **figures, "starts": starts and starts.isoformat(), **_as_json(found)})
+    data = {"job": job_id, **figures, "starts": starts and starts.isoformat(), **_as_json(found)}
+    if print_data(data, args.output):
         return
     lines = {"job": job_id, "starts": _when(starts, figures["dag_id"]), **_texts(found)}
     if figures["settings"]:

@@ -1,13 +1,16 @@
 """The Airflow of this host, as the command line sees it: its metadata database, its servers, the address of its UI."""
 
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
 import logging
-import socket
-from urllib.parse import urlsplit
+import ssl
+import urllib.error
+import urllib.request
 
 MIGRATE = "run 'airflow db migrate' (or 'airflow standalone', which does so)"
-_CONNECT_S = 2.0
+ANSWER_S = 30.0  # for the api-server's first answer to a task, which takes it seconds
 
 
 def not_migrated() -> str | None:
@@ -27,13 +30,13 @@ def not_migrated() -> str | None:
 
 
 def not_running() -> list[str]:
-    """Which servers, of those that a task needs, do not run: by their heartbeats in the database, and its port."""
+    """Which servers, of those that a task needs, do not run: by their heartbeats in the database, or by a request."""
     from airflow_provider_zeus.airflow_compat import get_airflow_health
 
     health = get_airflow_health()
     parts = {"scheduler": "scheduler", "dag-processor": "dag_processor"}
     missing = [name for name, part in parts.items() if (health.get(part) or {}).get("status") != "healthy"]
-    return missing if _answers(ui_url()) else [*missing, f"api-server at {ui_url()}"]
+    return missing if _answers(f"{ui_url()}/execution/health") else [*missing, f"api-server at {ui_url()}"]
 
 
 def ui_url() -> str:
@@ -46,11 +49,12 @@ def ui_url() -> str:
 
 
 def _answers(url: str) -> bool:
-    """Whether something listens there."""
-    parts = urlsplit(url)
+    """Whether an HTTP server answers there, whatever it says."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a host of one's own is behind no proxy
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        with socket.create_connection((parts.hostname or "127.0.0.1", port), timeout=_CONNECT_S):
+        with direct.open(url, timeout=ANSWER_S):
             return True
-    except (OSError, ValueError):
-        return False
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError) as error:
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it does; its certificate is another matter

@@ -117,15 +117,24 @@ def confirmed(question: str) -> bool:
         return False
 
 
-def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
-    """Print a table with a column for each key of its rows, or the line ``empty`` where there are no rows."""
+def show(rows: Sequence[Mapping[str, Any]], *, empty: str, plain: bool = False) -> None:
+    """Print a table with a column for each key of its rows, or the line ``empty`` where there are no rows.
+
+    :param plain: without lines, for other programs to read; then ``empty`` goes to standard error.
+    """
+    if not rows:
+        say(empty, file=sys.stderr if plain else None)
+        return
+    if plain:
+        from tabulate import tabulate
+
+        cells = [[visible(str(value)) for value in row.values()] for row in rows]
+        print(tabulate(cells, headers=list(rows[0]), tablefmt="plain", disable_numparse=True))
+        return
     from rich.text import Text
 
     from airflow_provider_zeus.airflow_compat import AirflowConsole, SimpleTable
 
-    if not rows:
-        say(empty)
-        return
     table = SimpleTable(show_header=True)
     table.caption = None
     for name in rows[0]:
@@ -134,6 +143,18 @@ def show(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
     for row in rows:
         table.add_row(*(Text(visible(str(value))) for value in row.values()))  # Text: no markup in names
     AirflowConsole().print(table)
+
+
+def print_data(data: Any, output: str) -> bool:
+    """Print data where ``output`` is ``json`` or ``yaml``; whether it is. Text is ASCII, as in :func:`print_json`."""
+    if output == "json":
+        print_json(data)
+    elif output == "yaml":
+        import yaml
+
+        plain = json.loads(json.dumps(data, allow_nan=False))  # tuples and enums as JSON has them
+        print(yaml.safe_dump(plain, sort_keys=False, width=10**6), end="")
+    return output in ("json", "yaml")
 
 
 def print_json(data: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
-from airflow_provider_zeus.cli.shell import command, print_json, say, show
+from airflow_provider_zeus.cli.shell import command, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
 
 if TYPE_CHECKING:
@@ -44,12 +44,15 @@ def simulate(args: Namespace) -> None:
             head = {"workload": pair.workload, "gpu": pair.gpu, "policy": policy}
             summaries.append(head | _summary(scenario, logs))
             lines += [head | line for line in _recurrences(logs)] if args.verbose else []
-    if args.output == "json":
-        print_json({"source": "simulated", "eta": args.eta, "summaries": summaries, "recurrences": lines})
+    data = {"source": "simulated", "eta": args.eta, "summaries": summaries, "recurrences": lines}
+    if print_data(data, args.output):
         return
+    plain = args.output == "plain"
     if args.verbose:
-        show([_line_cells(line) for line in lines], empty="")
-    show([_summary_cells(s) for s in summaries], empty="Nothing to replay.")
+        show([_line_cells(line) for line in lines], empty="", plain=plain)
+    show([_summary_cells(s) for s in summaries], empty="Nothing to replay.", plain=plain)
+    if plain:
+        return
     print(LEGEND.format(args.seeds))
     for summary in summaries:
         if summary["policy"] != "default":  # the others are compared with it

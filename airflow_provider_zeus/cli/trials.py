@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from airflow_provider_zeus.cli.figures import cost_of, cost_text, energy_text, number_text, time_text
-from airflow_provider_zeus.cli.shell import command, known, opened, print_json, show
+from airflow_provider_zeus.cli.shell import command, known, opened, print_data, show
 from airflow_provider_zeus.model.trial import Trial
 
 SHOWN = 20
@@ -21,12 +21,11 @@ def trials(args: Namespace) -> None:
             found = store.trials(job_id, last=args.last or SHOWN)
         else:
             found = [t for t in store.trials(job_id) if t.origin.run_id == args.run][-(args.last or 0) :]
-    if args.output == "json":
-        print_json([_figures(t) for t in found])
-    else:
-        empty = f"No trial of run {args.run!r} in the log of {job_id}." if args.run else f"No trial of {job_id} yet."
-        mapped = any(t.origin.map_index >= 0 for t in found)
-        show([_cells(t, why=args.why, mapped=mapped) for t in found], empty=empty)
+    if print_data([_figures(t) for t in found], args.output):
+        return
+    empty = f"No trial of run {args.run!r} in the log of {job_id}." if args.run else f"No trial of {job_id} yet."
+    mapped = any(t.origin.map_index >= 0 for t in found)
+    show([_cells(t, why=args.why, mapped=mapped) for t in found], empty=empty, plain=args.output == "plain")
 
 
 def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:

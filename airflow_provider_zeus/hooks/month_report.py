@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
+from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.months import SavedDraws, SavedSum, added, kind_of
 from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices
 from airflow_provider_zeus.store.base import PeriodSum
@@ -226,7 +227,7 @@ def _cells(row: MonthRow, prices: Prices) -> str:
         _amount(row.saved_energy_j, energy_text),
         _amount(row.saved_time_s, time_text),
     ]
-    names = "".join(f"<td>{escape(name)}</td>" for name in (row.job_id, row.dag_id))
+    names = "".join(f"<td>{escape(visible(name))}</td>" for name in (row.job_id, row.dag_id))
     return names + "".join(f"<td class=n>{figure}</td>" for figure in figures)
 
 

@@ -69,9 +69,17 @@ def _at_least(least: int) -> Check:
     return check
 
 
+_LISTS = {  # an example of each field that is a list
+    "batch_sizes": "[16, 32, 64]",
+    "budget": '["50 kWh/month", "20 EUR/week"]',
+    "learn_from": '["scheduled", "manual"]',
+    "power_limits_w": "[150, 200, 250]",
+}
+
+
 def _sequence(sizes: Any, name: str, value: Any) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-        raise bad(name, value, "not a list with at least one entry", "give a list, as in [16, 32, 64]")
+        raise bad(name, value, "not a list with at least one entry", f"give a list, as in {_LISTS[name]}")
 
 
 def _batch_sizes(sizes: Any, name: str, value: Any) -> None:

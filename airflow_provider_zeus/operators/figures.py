@@ -42,7 +42,7 @@ def figures(
         "batch_size": cost["batch_size"],
         "power_limit_w": _amount(kept.get("power_limit_w")),
         "energy_j": energy_j,
-        "energy_source": source,
+        "energy_source": None if energy_j is None else source,
         "time_s": time_s,
         "time_source": None if time_s is None else SIMULATED if simulated else "measured",
         "money": money,

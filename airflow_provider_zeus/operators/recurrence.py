@@ -122,8 +122,11 @@ class Recurrence:
                 read=partial(read_signal, keeper=store),
             ),
         )
-        here = {} if elsewhere else {"state_dir": str(config.state_dir), "device": device}
-        plan = plan_of(asked, config, **here, signal=followed(job, store))
+        signal = followed(job, store)
+        if elsewhere:
+            plan = plan_of(asked, config, signal=signal)
+        else:
+            plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device, signal=signal)
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.log import Log
@@ -23,14 +23,16 @@ def default(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
     return log
 
 
-def grid_search(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
+def grid_search(scenario: Scenario, recurrences: int, seed: int = 0, sizes: Sequence[int] | None = None) -> Log:
     """Replay one configuration per recurrence, then the cheapest one found. Drops batch sizes that miss the target.
 
     A recurrence whose configuration misses continues with the next one, so that it ends with a model.
+
+    :param sizes: batch sizes in the order in which they are searched; default: all, ascending.
     """
     env, log = Environment(scenario, seed), Log()
     dropped: set[int] = set()
-    todo = grid(scenario, dropped)
+    todo = grid(scenario, dropped, sizes)
     best: Config = (scenario.pair.default_batch_size, scenario.full_power(scenario.pair.default_batch_size))
     best_cost = math.inf
     for _ in range(recurrences):
@@ -51,9 +53,12 @@ def grid_search(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
     return log
 
 
-def grid(scenario: Scenario, dropped: set[int]) -> Iterator[Config]:
-    """Yield batch sizes in ascending order, each with its limits in descending order; skip the ``dropped`` ones."""
-    for b, points in scenario.pair.points.items():
-        for point in reversed(points):
+def grid(scenario: Scenario, dropped: set[int], sizes: Sequence[int] | None = None) -> Iterator[Config]:
+    """Yield ``sizes`` in their order (default: ascending), each with its limits in descending order.
+
+    Skips the ``dropped`` ones.
+    """
+    for b in scenario.pair.batch_sizes if sizes is None else sizes:
+        for point in reversed(scenario.pair.points[b]):
             if b not in dropped:
                 yield b, point

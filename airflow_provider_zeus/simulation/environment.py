@@ -85,6 +85,14 @@ class Environment:
         allowed = self._allowed(bound_cost / epoch.cost)
         return self._run(self.scenario.arms[batch_size], point.limit_w, epoch, allowed, NOTHING)
 
+    def needs(self, batch_size: int) -> float:
+        """Draw the epochs that the next run of a batch size needs to its target; inf: it never reaches it."""
+        stream = self._streams.get(batch_size)
+        if stream is None:
+            stream = self._streams[batch_size] = random.Random(f"{self._seed}/{batch_size}")
+        epochs = self.scenario.arms[batch_size].epochs
+        return epochs[int(stream.random() * len(epochs))]
+
     def _allowed(self, epochs: float) -> float:
         """Epochs that may be trained: whole ones, checked at each epoch's end; a part of one under a bound below it."""
         epochs = min(epochs, self.scenario.pair.max_epochs)
@@ -93,10 +101,7 @@ class Environment:
         return 0.0 if self.free_looks else epochs
 
     def _run(self, arm: BatchSizeTruth, limit_w: float, epoch: Epoch, allowed: float, excess: Epoch) -> Run:
-        stream = self._streams.get(arm.batch_size)
-        if stream is None:
-            stream = self._streams[arm.batch_size] = random.Random(f"{self._seed}/{arm.batch_size}")
-        needed = arm.epochs[int(stream.random() * len(arm.epochs))]  # inf: never reaches the target
+        needed = self.needs(arm.batch_size)
         epochs = min(needed, allowed)
         mean, chance = arm.run(allowed)
         return Run(

@@ -181,6 +181,11 @@ class Traces:
             raise JobSpecError.of("traces", str(self.folder), said, "Measure the same batch sizes for both")
         return found
 
+    def epochs(self, workload: str) -> Mapping[int, tuple[float, ...]]:
+        """Return epochs to target per trained batch size, power trace or not, one figure per run; inf: never."""
+        w = self._workload(workload)
+        return {b: tuple(runs) for b, runs in self._runs[w.training, w.target].items()}
+
     def _workload(self, name: str) -> Workload:
         if name not in self.workloads:
             remedy = f"Use one of {', '.join(self.workloads)}"

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-BIN = (
-    "#!{python} -IS\nimport sys\nsys.path.insert(0, {here!r})\nimport {module}\nsys.exit({module}.{main}({spool!r}))\n"
-)
+BIN = """#!{python} -IS
+import sys
+sys.path.insert(0, {here!r})
+import client
+sys.exit(client.{name}({spool!r}))
+"""
 SHELL_COMMANDS = {  # of a job with several nodes, which are all this host
     "srun": 'pids=()\nfor node in $(seq "$SLURM_NNODES"); do "$@" & pids+=($!); done\n'
     'status=0; for pid in "${pids[@]}"; do wait "$pid" || status=$?; done; exit $status\n',
@@ -36,8 +39,8 @@ class FakeSlurm:
         self.spool, self.bin, self.shared = folder / "spool", folder / "bin", folder / "shared"
         for each in (self.spool, self.bin, self.shared):
             each.mkdir()
-        for name, module in (("sbatch", "client"), ("scancel", "client")):
-            text = BIN.format(python=sys.executable, here=str(HERE), module=module, main=name, spool=str(self.spool))
+        for name in ("sbatch", "scancel"):
+            text = BIN.format(python=sys.executable, here=str(HERE), name=name, spool=str(self.spool))
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)
         for name, text in SHELL_COMMANDS.items():

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from client import write  # noqa: E402
+from client import write
 
 MS_BIND = 4096
 KILL_WAIT_S = 2.0  # between SIGTERM and SIGKILL of a cancelled job; of Slurm 30

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.operators.collect import NO_RESULT
 from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.operators.collect import NO_RESULT
 from tests.fake_kubernetes import FakeKubernetes, Pod
 from tests.integration.jobs import log_of
 

@@ -241,5 +241,5 @@ def test_the_examples_load_without_torch(site: Site) -> None:
     site.airflow("dags", "reserialize", "--bundle-name", BUNDLE)
     found = {r["dag_id"] for r in site.rows("dags", "list") if r["bundle_name"] == BUNDLE}
     weather = {"zeus_weather_slices", "zeus_weather_retrain"} if AIRFLOW_3_3 else set()
-    assert found == {"zeus_minimal", "zeus_month"} | weather
+    assert found == {"zeus_capriccio", "zeus_demo", "zeus_minimal", "zeus_month"} | weather
     assert site.rows("dags", "list-import-errors") == []

@@ -23,6 +23,12 @@ NOT_OURS = (
 )
 
 
+def is_ours(page: Any) -> bool:
+    """Whether a page or frame is ours, and not Airflow's around it, whose address may end like ours."""
+    path = urlsplit(page.url).path
+    return path.endswith("/zeus/page") and "/plugin/" not in path
+
+
 @dataclass
 class Watched:
     """A page, and what went wrong on it."""
@@ -40,17 +46,16 @@ class Watched:
 
     def tab(self) -> Any:
         """The frame itself, or our page where it stands alone, once its data are there."""
-        alone = urlsplit(self.page.url).path.endswith("/zeus/page")
+        alone = is_ours(self.page)
         shown = self.page if alone else self.zeus
         shown.locator("#message").wait_for(state="attached")
         shown.locator("#content:not([hidden]), #message:not(:text('Loading'))").first.wait_for()
-        return next(f for f in self.page.frames if urlsplit(f.url).path.endswith("/zeus/page"))
+        return next(filter(is_ours, self.page.frames))
 
     def shoot(self, name: str) -> None:
         """A picture for people, of a page that all can use."""
-        for frame in self.page.frames:
-            if urlsplit(frame.url).path.endswith("/zeus/page"):
-                usable(frame)
+        for frame in filter(is_ours, self.page.frames):
+            usable(frame)
         SHOTS.mkdir(exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png")
 

@@ -18,7 +18,7 @@ from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.open import embedded_path
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
-from tests.ui.accessible import focused, tab_to
+from tests.ui.accessible import focused, tab_to, usable
 from tests.ui.look import DAG_PAGE, DAG_TAB, Visit, came, drawn
 from tests.ui.site import PLAIN_DAG, RUNS, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
@@ -70,9 +70,18 @@ def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
     assert at.fine()
 
 
-def test_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> None:
+def test_a_barrier_or_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> None:
     at = visit(DAG_PAGE)
-    at.tab().evaluate("document.head.append(Object.assign(document.createElement('style'), {textContent: '*{}'}))")
+    tab = at.tab()
+    drawn(tab, COST)
+    usable(tab)
+    tab.evaluate("document.querySelector('#title').style.color = '#888888'")
+    with pytest.raises(AssertionError, match="serious color-contrast"):
+        usable(tab)
+    tab.evaluate("document.querySelector('.cost details').remove()")
+    with pytest.raises(AssertionError, match="a chart has no table"):
+        usable(tab)
+    tab.evaluate("document.head.append(Object.assign(document.createElement('style'), {textContent: '*{}'}))")
     assert came(at.page, lambda: at.said)
     with pytest.raises(AssertionError, match="Content Security Policy"):
         at.fine()

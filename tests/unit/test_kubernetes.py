@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.fake_nvml import Gpu
+from tests.unit.dags.conftest import DAGS
 from tests.unit.power.limits.test_sidecar import SCRIPT, Peer, card  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +108,7 @@ def test_records_are_mounted_by_the_sidecar_alone_and_the_socket_by_a_claim() ->
 
 
 def test_the_example_fits_the_manifests() -> None:
+    assert str(DAGS) in sys.path
     import zeus_kubernetes
 
     task = zeus_kubernetes.dag.get_task("train")

@@ -28,6 +28,7 @@ __all__ = [
     "MAY_READ_RUNS",
     "GetUserDep",
     "editable_dags",
+    "may_read_runs",
     "readable_dags",
     "sees_addresses",
     "store_name",
@@ -48,6 +49,8 @@ async def _valid_ids(request: Request) -> None:
     for value in request.path_params.values():
         if value == "~" or not 0 < len(value) <= LONGEST_ID or not value.isprintable():
             raise HTTPException(404, "No such address.")
+    if any("\0" in value for _, value in request.query_params.multi_items()):
+        raise HTTPException(404, "No such address.")
 
 
 def _in_our_threads(check: Callable[..., None]) -> Dependency:
@@ -93,8 +96,18 @@ FROM_OUR_PAGE = Depends(_from_our_page)
 
 
 def readable_dags(user: BaseUser) -> set[str]:
-    """DAGs whose runs a user may see."""
+    """DAGs that a user may see."""
     return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+def may_read_runs(user: BaseUser, dag_id: str) -> bool:
+    """Whether a user may see the runs of a DAG, as :data:`MAY_READ_RUNS` checks it for the DAG of a path."""
+    check = requires_access_dag("GET", DagAccessEntity.RUN, dag_id)
+    try:
+        check(None, user)  # type: ignore[arg-type]  # it does not ask the request: the DAG is given
+    except HTTPException:
+        return False
+    return True
 
 
 def editable_dags(user: BaseUser) -> set[str]:

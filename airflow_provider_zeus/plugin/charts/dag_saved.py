@@ -50,6 +50,8 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
     explored = [{"value": [i, number(s.explored / size)]} for i, s in enumerate(sums) if s.explored is not None]
     band = interval_band(BAND, [(i, s.low, s.high) for i, s in enumerate(sums)], size)
     series = [*band, line(SUM, COLOURS[0], saved), line(EXPLORED, COLOURS[1], explored, "dashed")]
+    if len(sums) == 1:  # no line shows it
+        series = [each | {"symbol": "circle", "symbolSize": 8} for each in series]
     even = saving.break_even_run
     if even is not None and even > 1:
         series.append(vertical_lines([(even - 1, "break-even")]))

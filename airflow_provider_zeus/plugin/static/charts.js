@@ -100,7 +100,7 @@ function chartTheme() {
     logAxis: axis,
     timeAxis: axis,
     legend: { textStyle: text, pageTextStyle: text, pageIconColor: colour("--text"), inactiveColor: colour("--quiet") },
-    scatter: { label: { color: colour("--text"), textBorderColor: colour("--tip"), textBorderWidth: 3 } },
+    scatter: { label: { color: colour("--text"), textBorderColor: colour("--halo"), textBorderWidth: 3 } },
     line: { label: { color: colour("--text") }, endLabel: { color: colour("--text") } },
     markLine: { label: { color: colour("--text") } },
     markArea: { label: { color: colour("--text") } },

@@ -95,10 +95,10 @@ function plain(part) {
 }
 
 function folded(part, open) {
-  const head = element("summary");
+  const head = element("h2");
   const body = element("div");
   const charts = element("div", null, { class: "charts" });
-  const outer = element("details", null, { class: "part", "aria-label": part.title, ...(open ? { open: "open" } : {}) }, head, body, charts);
+  const outer = element("details", null, { class: "part", "aria-label": part.title, ...(open ? { open: "open" } : {}) }, element("summary", null, {}, head), body, charts);
   return { outer, head, body, box: charts };
 }
 

@@ -187,7 +187,9 @@ def _exploration(cost: Saved, source: Source) -> Tile:
     name, note = "Spent on exploration", "attempts given up or failed, profiling"
     if cost.exploration is None:
         return Tile(name=name, figure=words.missing("a figure of one of its attempts is not known"))
-    if cost.settled.value is not None:
+    if cost.settled.value == cost.settled.low == cost.settled.high == 0:
+        note += "; without it nothing was saved or lost"
+    elif cost.settled.value is not None:
         found = Outcome.of(cost.settled.value, cost.settled, costs_as(cost.unit))
         note += (
             f"; without it {'undecided' if found.kind == 'even' else f'{found.verb} {found.amount}'}, {found.interval}"

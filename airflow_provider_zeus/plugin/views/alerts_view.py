@@ -59,7 +59,8 @@ def _sent(record: Record, *, silenced: bool) -> str:
     if record.not_sent:
         again = " The next run tries again." if record.ended_s is None else ""
         return f"Not sent: {record.not_sent}.{again}"
-    return "Not sent: neither [zeus] notifiers nor ZeusJob(notify=...) names a notifier, or none was reached yet."
+    reached = "was reached yet" if record.ended_s is None else "was reached"
+    return f"Not sent: neither [zeus] notifiers nor ZeusJob(notify=...) names a notifier, or none {reached}."
 
 
 def _time(time_s: float) -> str:

@@ -179,7 +179,7 @@ def _audit_waits(trials: Sequence[Trial], live: Mapping[str, Any]) -> bool:
 
 
 def _audit_text(job: ZeusJob, cost: str | None) -> str:
-    spent = "" if cost is None else f", about {cost}"
+    spent = "" if cost is None else f", at a cost of about {cost}"
     return (
         f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
         "the data are measured, and what the job saved is known better. A run that trains now is not changed."

@@ -22,10 +22,10 @@ from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import groups as benchmark
 from benchmarks import overlap
+from benchmarks.group_shape import read_shape
 from benchmarks.overlap import Default, Going, GridSearch, Ledger, Zeus, play
 from benchmarks.submission_groups import (
     COLUMNS,
-    SPAN_S,
     Group,
     Submission,
     draw_groups,
@@ -41,24 +41,27 @@ AT_ONCE = [Submission(0.0, 10.0, 1.0)] * 4
 
 
 def test_a_drawn_trace_is_heavy_tailed_and_overlaps() -> None:
-    runtimes = {"squad": 3600.0, "imagenet": 36_000.0}
-    groups = list(draw_groups(20_000, runtimes, seed=3))
-    assert groups == list(draw_groups(20_000, runtimes, seed=3)) != list(draw_groups(20_000, runtimes, seed=4))
+    shape, datasets = read_shape(), ["movielens-1m", "cifar100", "squad", "sentiment140", "librispeech", "imagenet"]
+    groups = list(draw_groups(20_000, datasets, seed=3))
+    assert groups == list(draw_groups(20_000, datasets, seed=3)) != list(draw_groups(20_000, datasets, seed=4))
     sizes = sorted((len(g.submissions) for g in groups), reverse=True)
     assert sum(sizes) == 20_000
     assert sum(sizes[: len(sizes) // 10]) > sum(sizes) / 2, "a tenth of the groups submits most"
     everything = [s for g in groups for s in g.submissions]
     assert sum(s.ratio for s in everything) / len(everything) == pytest.approx(1.0, abs=0.35)
     assert all(list(g.submissions) == sorted(g.submissions) for g in groups)
-    assert all(s.end_s - s.start_s == pytest.approx(s.ratio * runtimes[g.dataset])
-               for g in groups for s in g.submissions)  # fmt: skip
+    means = dict(zip(datasets, shape.cluster_means_s, strict=True))
+    assert all(s.end_s - s.start_s == pytest.approx(s.ratio * means[g.dataset]) for g in groups for s in g.submissions)
+    assert sum(s.end_s - s.start_s for s in everything) / 20_000 == pytest.approx(shape.mean_run_s, rel=0.15)
+    counts = [sum(len(g.submissions) for g in groups if g.dataset == d) for d in datasets]
+    assert counts == sorted(counts, reverse=True), "short jobs are the most"
     overlaps = sum(b.start_s < a.end_s for g in groups for a, b in zip(g.submissions, g.submissions[1:], strict=False))
     assert 0.2 < overlaps / 20_000 < 0.99
-    assert all(0 <= s.start_s <= SPAN_S for s in everything)
+    assert all(0 <= s.start_s <= shape.span_s for s in everything)
 
 
 def test_a_file_is_read_back_as_it_was_packed_or_in_any_order(tmp_path: Path) -> None:
-    groups = list(draw_groups(200, {"squad": 100.0}))
+    groups = list(draw_groups(200, ["squad"]))
     path = tmp_path / "groups.csv"
     write_groups(path, groups)
     assert read_groups(path) == groups

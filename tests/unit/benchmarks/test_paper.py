@@ -18,7 +18,7 @@ from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
 COUNTS = ("runs_without_model", "runs_below_target", "attempts")
-PICTURES = ["ablation", "beta", "gpus"]
+PICTURES = ["ablation", "beta", "bounds", "choices", "envelope", "gpus", "potential"]
 PER_GPU = ["batch-size", "eta", "pareto", "power-limit", "regret", "savings", "search"]
 
 

@@ -183,6 +183,7 @@ with DAG("commands", schedule=None, start_date=datetime(2026, 1, 1)):
     for script in ("right", "never_trains", "ignores_its_size", "prints_its_result"):
         ZeusCommandOperator(task_id=script, job=JOB, command=[sys.executable, f"checked_scripts/{script}.py"])
     ZeusCommandOperator(task_id="several", job=JOB, command=["torchrun", "--nproc-per-node=2", "train.py"])
+    ZeusCommandOperator(task_id="submitted", job=JOB, command=["sbatch", "train.sbatch"])
 
 with DAG("trials", schedule=None, start_date=datetime(2026, 1, 1)):
     RIGHT = f"{sys.executable} {SCRIPTS}/right.py"

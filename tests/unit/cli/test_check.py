@@ -118,6 +118,8 @@ def test_commands(zeus: Zeus, home: Path) -> None:
         "prints_its_result: batch size": "undecided"
     }
     assert found["several: training"].status == "undecided"
+    assert found["submitted: training"].status == "undecided"
+    assert "is not submitted" in found["submitted: training"].finding
 
 
 def test_a_result_that_does_not_come_back(zeus: Zeus, home: Path) -> None:

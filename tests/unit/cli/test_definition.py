@@ -32,17 +32,25 @@ COMMANDS = dict(commands(get_zeus_cli_commands()))
 def test_what_there_is() -> None:
     jobs = [("zeus", "jobs", name) for name in ("list", "pin", "unpin", "pause", "resume", "reset", "rename")]
     assert list(COMMANDS) == [
+        ("zeus", "demo"),
         ("zeus", "doctor"), ("zeus", "check"), *jobs, ("zeus", "trials"), ("zeus", "plan"), ("zeus", "export"),
         ("zeus", "import"), ("zeus", "report"), ("zeus", "simulate"), ("zeus", "close"), ("zeus", "reap"),
         ("zeus", "prune"), ("zeus", "db", "upgrade"), ("zeus", "uninstall"),
     ]  # fmt: skip
 
 
+def test_each_command_has_one_section_in_its_page() -> None:
+    page = Path(__file__).parents[3] / "docs" / "cli.md"
+    sections = [line.removeprefix("## ") for line in page.read_text().splitlines() if line.startswith("## ")]
+    named = [" ".join(path[1:]) if path[1] == "db" else path[1] for path in COMMANDS]
+    assert sorted(sections) == sorted(dict.fromkeys(named))
+
+
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_is_implemented_and_explains_itself(path: tuple[str, ...], zeus: Zeus) -> None:
     done = zeus(*path[1:], "--help")
     assert done.status == 0
-    if path[-1] in ("simulate", "check"):  # they name no trial log; test_simulate.py and test_check.py run them
+    if path[-1] in ("simulate", "check", "demo"):  # they name no trial log; each has a test file of its own
         assert "--conn-id" not in done.out
         return
     assert "--conn-id" in done.out

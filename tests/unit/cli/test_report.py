@@ -80,8 +80,9 @@ def test_a_loss_and_what_is_undecided_are_said() -> None:
 
 
 def test_names_are_escaped_and_nothing_comes_from_elsewhere() -> None:
-    page = as_html(month_report("2026-11", [of("<script>alert(1)</script>")], {}, Prices(currency="<b>")))
+    page = as_html(month_report("2026-11", [of("<script>alert(1)</script>\x1b[31m")], {}, Prices(currency="<b>")))
     assert "<script>" not in page
+    assert "\x1b" not in page
     assert "http" not in page
     assert "No run began" in as_html(month_report("2026-11", [], {}, Prices()))
 

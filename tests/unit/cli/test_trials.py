@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from airflow_provider_zeus.cli.figures import energy_text, number_text, time_text
 from airflow_provider_zeus.model.trial import BATCH_SIZE, Observation, State
@@ -126,3 +127,28 @@ def test_times_for_people(time_s: float | None, text: str) -> None:
 
 def test_numbers_for_people() -> None:
     assert [number_text(v, " W") for v in (None, 200.0, 0.26)] == ["-", "200 W", "0.3 W"]
+
+
+@pytest.mark.parametrize("arguments", [("trials", "d.train"), ("jobs", "list"), ("plan", "d.train")])
+def test_yaml_holds_what_json_holds(zeus: Zeus, store: Store, arguments: tuple[str, ...]) -> None:
+    recur(store, 1)
+    recur(store, 2, State.FAILED)
+    as_json, as_yaml = (zeus(*arguments, "-o", form).out for form in ("json", "yaml"))
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+    assert as_yaml.isascii()
+
+
+@pytest.mark.parametrize("arguments", [("trials", "d.train"), ("jobs", "list")])
+def test_plain_has_a_line_per_row_and_nothing_else(zeus: Zeus, store: Store, arguments: tuple[str, ...]) -> None:
+    for n in (1, 2):
+        recur(store, n)
+    lines = zeus(*arguments, "-o", "plain").out.splitlines()
+    assert lines[0].split()[0] in ("trial", "job")
+    assert [line.split()[0] for line in lines[1:]] == (["1", "2"] if arguments[0] == "trials" else ["d.train"])
+    assert "|" not in "".join(lines)
+
+
+def test_plain_of_nothing_is_empty(zeus: Zeus, store: Store) -> None:
+    recur(store, 1)
+    done = zeus("trials", "d.train", "--run", "none", "-o", "plain")
+    assert (done.out, "No trial of run 'none'" in done.err) == ("", True)

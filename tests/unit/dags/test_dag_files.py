@@ -16,6 +16,8 @@ from tests.unit.dags.conftest import DAGS
 
 PARTITIONS = hasattr(airflow.sdk, "PartitionedAtRuntime")  # from Airflow 3.3
 EXAMPLES = {
+    "zeus_capriccio": [1, "NullTimetable", ["train"]],
+    "zeus_demo": [1, "NullTimetable", ["train"]],
     "zeus_kubernetes": [16, "CronTriggerTimetable", ["zeus_ask", "zeus_tell", "train"]],
     "zeus_minimal": [16, "CronTriggerTimetable", ["train"]],
     "zeus_month": [16, "CronTriggerTimetable", ["mail"]],
@@ -25,7 +27,7 @@ if PARTITIONS:
         "zeus_weather_slices": [1, "PartitionedAtRuntime", ["emit_next"]],
         "zeus_weather_retrain": [1, "PartitionedAssetTimetable", ["train"]],
     }
-HEAVY = ("torch", "numpy", "pandas", "pynvml")
+HEAVY = ("torch", "numpy", "pandas", "pynvml", "transformers")
 PARSE = """
 import json, logging, sys
 from pathlib import Path
@@ -90,7 +92,7 @@ def test_they_parse_from_any_folder(tmp_path: Path) -> None:
 def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so_once(tmp_path: Path) -> None:
     found, log = parse(DAGS, tmp_path, WITHOUT_PARTITIONS)
     assert found["errors"] == {}
-    assert set(found["dags"]) == {"zeus_kubernetes", "zeus_minimal", "zeus_month"}
+    assert set(found["dags"]) == {"zeus_capriccio", "zeus_demo", "zeus_kubernetes", "zeus_minimal", "zeus_month"}
     assert log.count("zeus_weather defines") == 1
     assert "Airflow 3.3" in log
 
@@ -120,7 +122,9 @@ def test_the_pod_gets_the_plan_and_gives_the_result_back() -> None:
     assert pod.upstream_task_ids == {"zeus_ask"}
 
 
-@pytest.mark.parametrize("name", ["zeus_kubernetes.py", "zeus_minimal.py", "zeus_weather.py"])
+@pytest.mark.parametrize(
+    "name", ["zeus_capriccio.py", "zeus_demo.py", "zeus_kubernetes.py", "zeus_minimal.py", "zeus_weather.py"]
+)
 def test_each_example_says_why_the_model_is_built_inside(name: str) -> None:
     text = " ".join((DAGS / name).read_text(encoding="utf-8").split())
     assert "attempt is a new call" in text.lower()

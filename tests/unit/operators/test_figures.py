@@ -106,6 +106,8 @@ def test_whatever_a_training_reports_the_figures_are_small_json(
     seen = Observation(energy_j=number, time_s=number, power_limit_w=number, energy_source=text)
     found = figures(cost(seen, job_id=text, batch_size=size), [seen], NO_PRICES, None)
     assert len(json.dumps(found, allow_nan=False)) < 12_000
+    assert ("energy_j" in found) == ("energy_source" in found)
+    assert ("time_s" in found) == ("time_source" in found)
     assert None not in found.values()
     assert found.get("energy_j", 0.0) >= 0
     kinds = {unicodedata.category(c) for value in found.values() if isinstance(value, str) for c in value}

@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.operators.launcher_args import processes_of
+from airflow_provider_zeus.operators.launcher_args import processes_of, submits_to_slurm
 
 
 def bash(text: str) -> list[str]:
@@ -69,3 +69,18 @@ def test_what_cannot_be_divided_is_refused_at_parse(command: str, spec: dict[str
 )
 def test_what_may_be_right_is_not_refused(command: str, spec: dict[str, object]) -> None:
     assert operator(command, **spec).command == command
+
+
+@pytest.mark.parametrize(
+    ("command", "is_submitted"),
+    [
+        (["sbatch", "train.sbatch"], True),
+        (["/opt/slurm/bin/sbatch", "--wait", "train.sbatch"], True),
+        (["python", "sbatch"], False),
+        (["srun", "python", "train.py"], False),
+        (bash("sbatch train.sbatch"), False),
+        ([], False),
+    ],
+)
+def test_what_is_submitted_to_slurm(command: list[str], is_submitted: bool) -> None:
+    assert submits_to_slurm(command) is is_submitted

@@ -155,7 +155,7 @@ def test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over(admin
 
 def test_the_default_is_measured_when_asked_for(admin: Any, viewer: Any, job: Store) -> None:
     before = admin.get(ADDRESS, params={"job_id": "d.train"}).json()["audit_text"]
-    assert f"batch size {JOB.default_batch_size}, the default, about" in before
+    assert f"batch size {JOB.default_batch_size}, the default, at a cost of about" in before
     answer = admin.post(ADDRESS, json={"job_id": "d.train", "audit": True}, headers=OURS)
     assert (answer.status_code, answer.json()["audit_text"]) == (200, "")
     assert job.settings("d.train") == {"audit_after": 1}

@@ -83,13 +83,30 @@ def test_who_may_see_it(viewer: Any, anonymous: Any, store: Store) -> None:
         assert compare(viewer, RUNS[0], theirs).json()["note"] == compare_view.NOTHING
 
 
-@pytest.mark.parametrize("bad", ["a\0b", "' OR 1=1 --", "x" * 5000, "~"])
+def test_a_dag_whose_runs_this_user_may_not_read(
+    viewer: Any, store: Store, airflow_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"d", SECRET})  # the DAG itself
+    ran(store, 1)
+    ran(store, 1, dag_id=SECRET, job_id="theirs")
+    assert compare(viewer, RUNS[0], (SECRET, "run1", "theirs")).json()["note"] == compare_view.NOTHING
+
+
+@pytest.mark.parametrize("bad", ["' OR 1=1 --", "x" * 5000, "~"])
 def test_forged_names_give_nothing(viewer: Any, store: Store, bad: str) -> None:
     ran(store, 1)
     for place in (("d", bad, "d.train"), ("d", "run1", bad)):
         answer = compare(viewer, RUNS[0], place)
         assert (answer.status_code, answer.json()["note"]) == (200, compare_view.NOTHING)
     assert compare(viewer, RUNS[0], (bad, "run1", "d.train")).json()["note"] == compare_view.NOTHING
+
+
+def test_a_null_byte_which_postgresql_refuses_asks_no_log(viewer: Any, store: Store) -> None:
+    ran(store, 1)
+    for place in (("a\0b", "run1", "d.train"), ("d", "a\0b", "d.train"), ("d", "run1", "a\0b")):
+        assert compare(viewer, place, RUNS[0]).status_code == 404
 
 
 def test_odd_requests(viewer: Any, store: Store) -> None:

@@ -164,6 +164,20 @@ def test_the_tiles_of_a_job() -> None:
     assert not any(tile.figure.text.startswith("-") for tile in lost.values())
 
 
+def test_where_exploration_is_the_whole_loss() -> None:
+    explored = saved(-9.0, -9.0, -9.0, explored=9.0)
+    assert tiles(of_job(explored))["Spent on exploration"].note.endswith("; without it nothing was saved or lost")
+
+
+def test_few_words_beside_the_verdict() -> None:
+    less_time = replace(BAD, unit="s")
+    assert saved_text.amounts(of_job(GOOD)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s"
+    assert saved_text.amounts(of_job(GOOD, time=less_time)) == "0.0556\u00a0Wh, 3\u00a0min\u00a020\u00a0s\u00a0lost"
+    assert saved_text.amounts(of_job(OPEN, energy=UNKNOWN)) == "about 20\u00a0s"
+    assert saved_text.brief(of_run(GOOD, energy=UNKNOWN)) == "Saved 20 % of cost: 3\u00a0min\u00a020\u00a0s"
+    assert saved_text.brief(of_run(UNKNOWN)) == "Not known"
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

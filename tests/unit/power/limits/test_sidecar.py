@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -462,3 +463,19 @@ def test_one_file_for_old_pythons_without_dependencies() -> None:
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
     assert "ctypes" in imported
     assert {name.partition(".")[0] for name in imported} <= set(sys.stdlib_module_names)
+
+
+def test_the_command_of_the_wheel_starts_it_and_loads_no_airflow() -> None:
+    (found,) = entry_points(group="console_scripts", name="zeus-power-sidecar")
+    assert found.value == "airflow_provider_zeus.power.limits.sidecar_server:command"
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "sys.argv = ['zeus-power-sidecar', '--gpus', 'all', '--socket', '/proc/none/s', '--state', '/proc/none/r']\n"
+        "from airflow_provider_zeus.power.limits import sidecar_server\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)\n"
+        "print(sorted(loaded - {'__main__'}), flush=True)\n"
+        "sidecar_server.command()\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "['airflow_provider_zeus']\n"
+    assert (done.returncode, "cannot start" in done.stderr) == (1, True)

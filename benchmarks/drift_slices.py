@@ -1,0 +1,205 @@
+"""Figure 10 on real series: batch size, energy and time slice by slice. ``python -m benchmarks.drift_slices``.
+
+The paper retrains BERT on Capriccio's slices with a window of 10, two runs for each of its five batch sizes, and sees
+that a spike in cost makes Zeus try another batch size. Capriccio is not at hand here (``dags/zeus_capriccio.py`` trains
+on it where it is), so the real series that are take its place: the 40 weeks of the weather example, and with
+``--series DIR`` the tables of a folder, as of ``benchmarks.series``. Policy ``zeus`` has a window of two runs for each
+batch size. Writes ``report.json``, ``report.md`` and ``drift.png``.
+
+A spike is a slice whose cost is above 1.2 times the median of the five before it. How often does the next kept run have
+another batch size after a spike, and how often otherwise? A policy's own spike may come of a batch size that it tried;
+a spike of always the default comes of the slice alone. Both are counted. The first slices, two for each batch size, are
+left out: policy ``zeus`` prunes there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from airflow_provider_zeus.errors import ZeusError
+from airflow_provider_zeus.model.job import ZeusJob
+from benchmarks.cores import on_all_cores
+from benchmarks.paper import needs, positive, table
+from benchmarks.plots import POLICY, panels, save
+from benchmarks.replays import mean_ci
+from benchmarks.series_table import Series, defaults_of, read_series, tables_in
+from benchmarks.weather_measure import example_job
+from benchmarks.weather_replay import Runs, Trainings, replay, truths_of
+from benchmarks.weather_table import TABLE, Week, read, weeks_of
+
+EACH = 2  # runs for each batch size: the window of policy ``zeus``, and as long it prunes
+VARIANTS = ("zeus", "knowledge_gradient")
+WEATHER = "weather"
+SPIKE, BEFORE = 1.2, 5
+
+
+class Slice(NamedTuple):
+    """What one slice cost, attempts that were given up included, and the batch size of its model."""
+
+    key: str
+    batch_size: int
+    attempts: int
+    energy_j: float
+    time_s: float
+    cost: float
+
+
+class Played(NamedTuple):
+    """One replay: its slices, and what always the default would have cost."""
+
+    slices: tuple[Slice, ...]
+    default: tuple[Slice, ...]
+
+
+def play(name: str, table: Path | None, part: tuple[str, int]) -> Played:
+    """Replay a series under one variant and seed."""
+    variant, seed = part
+    weeks, job, series = _series(name, table)
+    job = replace(job, policy=variant)
+    if variant == "zeus":
+        job = replace(job, window=EACH * len(job.batch_sizes))
+    truths = series.truths(job.default_batch_size) if series else truths_of(weeks, job)
+    log = replay(weeks, job, seed, truths=truths)
+    trainings, fixed = Trainings(job, seed), []
+    for week, truth in zip(weeks, truths, strict=True):
+        b = job.default_batch_size
+        best = next(p for p in truth.pair.points[b] if p.limit_w == truth.arms[b].limit_w)
+        fixed.append([trainings.always(week, truth, best)])
+    return Played(*(tuple(map(_slice, weeks, of)) for of in (log, fixed)))
+
+
+def _series(name: str, path: Path | None) -> tuple[Sequence[Week], ZeusJob, Series | None]:
+    if path is None:
+        return weeks_of(read(TABLE)), replace(example_job(), job_id=name, audit=0.0), None
+    series = read_series(path)
+    return series.weeks, series.job(defaults_of(series)["small"], "zeus"), series
+
+
+def _slice(week: Week, runs: Runs) -> Slice:
+    energy_j, time_s, cost = (sum(getattr(run.spent, of) for run in runs) for of in ("energy_j", "time_s", "cost"))
+    return Slice(week.slice_key, runs[-1].planned.batch_size, len(runs), energy_j, time_s, cost)
+
+
+def moves(slices: Sequence[Slice], costs: Sequence[float], settled: int) -> dict[bool, list[bool]]:
+    """{whether a slice's cost is a spike: whether the next has another batch size, of each}, from ``settled`` on."""
+    found: dict[bool, list[bool]] = {True: [], False: []}
+    for i in range(max(settled, BEFORE), len(slices) - 1):
+        usual = statistics.median(costs[i - BEFORE : i])
+        found[costs[i] > SPIKE * usual].append(slices[i + 1].batch_size != slices[i].batch_size)
+    return found
+
+
+def figures(paths: Sequence[Played], sizes: int) -> dict[str, Any]:
+    """Of one series and variant over all seeds."""
+    shares = {
+        name: _shares([moves(p.slices, [s.cost for s in getattr(p, of)], EACH * sizes) for p in paths])
+        for name, of in (("own", "slices"), ("of_the_slice", "default"))
+    }
+    ratios = {
+        of: mean_ci([sum(getattr(s, of) for s in p.slices) / sum(getattr(s, of) for s in p.default) for p in paths])
+        for of in ("cost", "energy_j", "time_s")
+    }
+    return {
+        **ratios,
+        "attempts": statistics.fmean(sum(s.attempts for s in p.slices) for p in paths),
+        "other_size": shares,
+    }
+
+
+def _shares(found: Sequence[Mapping[bool, Sequence[bool]]]) -> dict[str, float | None]:
+    seen = {spike: [changed for of in found for changed in of[spike]] for spike in (True, False)}
+    after, otherwise = (statistics.fmean(of) if of else None for of in (seen[True], seen[False]))
+    return {"spikes": len(seen[True]) / len(found), "after": after, "otherwise": otherwise}
+
+
+def markdown_of(report: Mapping[str, Any]) -> str:
+    """``report.md``."""
+    rows = []
+    for name, of in report["series"].items():
+        for variant, f in of["variants"].items():
+            changes = [f"{100 * (f[k][0] - 1):+.1f} ± {100 * f[k][1]:.1f} %" for k in ("cost", "energy_j", "time_s")]
+            spikes = [_spikes_cell(f["other_size"][kind]) for kind in ("own", "of_the_slice")]
+            rows.append([name, str(of["slices"]), str(of["default"]), variant, *changes, *spikes])
+    head = ["series", "slices", "default", "policy", "cost", "energy", "time"]
+    head += ["another size after an own spike, otherwise", "after a spike of the slice, otherwise"]
+    said = f"{report['seeds']} seeds; changes against always the default at its best power limit. Measured epochs."
+    return "\n".join(["# Slice by slice (Figure 10)", "", said, "", *table(head, rows)]) + "\n"
+
+
+def _spikes_cell(of: Mapping[str, Any]) -> str:
+    after, otherwise = ("none" if of[k] is None else f"{of[k]:.0%}" for k in ("after", "otherwise"))
+    return f"{after}, {otherwise} ({of['spikes']:.1f} spikes)"
+
+
+def draw(paths: Mapping[str, Played], path: Path) -> Path:
+    """Energy, time and batch size of one seed over the slices, as Figure 10."""
+    figure, axes = panels(3, across=1, width=9.0, height=2.0)
+    for ax, (of, label, unit) in zip(axes, _PANELS, strict=True):
+        for variant, found in paths.items():
+            values = [getattr(s, of) / unit for s in found.slices]
+            name, colour = POLICY[variant]
+            style = {"ls": "", "marker": "o", "ms": 4} if of == "batch_size" else {"marker": ".", "lw": 1.2}
+            ax.plot(range(1, len(values) + 1), values, color=colour, label=name, **style)
+        if of != "batch_size":
+            fixed = next(iter(paths.values())).default
+            ax.plot(
+                range(1, len(fixed) + 1), [getattr(s, of) / unit for s in fixed], color="#777777", lw=1, label="Default"
+            )
+        ax.set_ylabel(label)
+    axes[2].set_yscale("log", base=2)
+    axes[2].yaxis.set_major_formatter("{x:.0f}")
+    axes[2].set_xlabel("slice: 84 days of weather, moved by a week")
+    return save(
+        figure, path, "Retraining on slices that drift (Figure 10), one replay", axes[0].get_legend_handles_labels()[0]
+    )
+
+
+_PANELS = (("energy_j", "energy [kJ]", 1000.0), ("time_s", "time [s]", 1.0), ("batch_size", "batch size", 1))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--series", type=Path, metavar="DIR", help="folder with tables of further series")
+    parser.add_argument("--seeds", type=positive, default=40)
+    parser.add_argument("--jobs", type=positive, help="processes; default: one per core")
+    parser.add_argument("--out", type=Path, default=Path("drift-report"))
+    args = parser.parse_args(arguments)
+    report: dict[str, Any] = {"source": "simulated", "seeds": args.seeds, "series": {}}
+    try:
+        needs("matplotlib", "")
+        sources = {WEATHER: None, **({path.stem: path for path in tables_in(args.series)} if args.series else {})}
+        for name, path in sources.items():
+            weeks, job, _ = _series(name, path)
+            parts = [(variant, seed) for variant in VARIANTS for seed in range(args.seeds)]
+            played = list(on_all_cores(partial(play, name, path), parts, args.jobs))
+            found = {v: [p for (of, _), p in zip(parts, played, strict=True) if of == v] for v in VARIANTS}
+            report["series"][name] = {
+                "slices": len(weeks),
+                "default": job.default_batch_size,
+                "variants": {variant: figures(of, len(job.batch_sizes)) for variant, of in found.items()},
+                "first_seed": {variant: of[0].slices for variant, of in found.items()},
+            }
+            if name == WEATHER:
+                shown = {variant: of[0] for variant, of in found.items()}
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "report.md").write_text(markdown_of(report))
+    draw(shown, args.out / "drift.png")
+    print(markdown_of(report), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

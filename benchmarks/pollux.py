@@ -1,0 +1,317 @@
+"""Pollux against both policies (section 6.6 of the paper): ``python -m benchmarks.pollux --traces DIR``.
+
+Replays Pollux's choice of the batch size (``benchmarks/goodput.py``) and the policies ``zeus`` and
+``knowledge_gradient`` on the same traces with the same luck, and writes ``report.json``, ``report.md`` and
+``pollux.png``. The paper trained DeepSpeech2 on four A40. The traces are of one GPU; ``4xa40`` is four of them with
+nothing lost in between (``benchmarks/ideal_gpus.py``). Everything is simulated from measured epochs, times and powers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.goodput import POLLUX, noise_scales, sizes_by_progress
+from benchmarks.ideal_gpus import pair_on
+from benchmarks.paper import add_selection, chosen_traces, needs, table
+from benchmarks.plots import POLICY, name_of, panels, save
+from benchmarks.ratios import Ratio, geomean_of, ratio_of
+from benchmarks.replays import Replays, Task, run_tasks
+
+PAPERS = "deepspeech2"  # the workload of section 6.6
+PAPERS_RATIOS = (0.79, 1.12)  # of energy and of time to Pollux's, on four A40
+SEVERAL = "4xa40"
+ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+ETA = 0.5
+FIGURES = {"energy": "eta_last5", "time": "tta_last5", "energy of all": "cum_energy", "cost of all": "spent"}
+LAST = ("energy", "time")  # of the last five recurrences, as in Figure 6
+
+Found = Mapping[Task, Replays]
+
+
+def tasks_of(pairs: Sequence[tuple[str, str]], seeds: Sequence[int]) -> list[Task]:
+    """Every policy and variant of Pollux on every pair; on the paper's workload both policies at every eta too."""
+    found = [Task(w, g, policy, tuple(seeds)) for w, g in pairs for policy in (*POLICIES, *POLLUX)]
+    found += [
+        Task(w, g, policy, tuple(seeds), eta=eta)
+        for w, g in pairs
+        if w == PAPERS
+        for policy in POLICIES
+        for eta in ETAS
+    ]
+    return list(dict.fromkeys(found))
+
+
+def against(
+    found: Found, pair: tuple[str, str], policy: str, variant: str = "pollux", eta: float = ETA
+) -> dict[str, Ratio]:
+    """Energies, times and costs of a policy over Pollux's. Costs are compared under one eta alone."""
+    by = {(t.workload, t.gpu, t.policy, t.eta): replays for t, replays in found.items()}
+    ours, theirs = by[*pair, policy, eta], by[*pair, variant, ETA]
+    names = FIGURES if eta == ETA else LAST
+    return {name: ratio_of(getattr(ours, FIGURES[name]), getattr(theirs, FIGURES[name])) for name in names}
+
+
+def report_of(found: Found, scenarios: Mapping[tuple[str, str], Scenario], seeds: int) -> dict[str, Any]:
+    """The whole ``report.json``."""
+    gpus = list(dict.fromkeys(gpu for _, gpu in scenarios))
+    ratios = {pair: {p: against(found, pair, p) for p in POLICIES} for pair in scenarios}
+    report: dict[str, Any] = {
+        "source": "simulated",
+        "seeds": seeds,
+        "paper": dict(zip(LAST, PAPERS_RATIOS, strict=True)),
+    }
+    report["pairs"] = {"/".join(pair): _json(of) for pair, of in ratios.items()}
+    report["geomean"] = {
+        gpu: _json(
+            {p: {n: geomean_of(r[p][n] for (_, g), r in ratios.items() if g == gpu) for n in FIGURES} for p in POLICIES}
+        )
+        for gpu in gpus
+    }
+    report["variants"] = {
+        gpu: {v: _json({p: against(found, (PAPERS, gpu), p, v) for p in POLICIES}) for v in POLLUX}
+        for gpu in gpus
+        if (PAPERS, gpu) in scenarios
+    }
+    report["variants_geomean"] = {
+        gpu: {
+            v: _json(
+                {
+                    p: {
+                        n: geomean_of(against(found, pair, p, v)[n] for pair in scenarios if pair[1] == gpu)
+                        for n in LAST
+                    }
+                    for p in POLICIES
+                }
+            )
+            for v in POLLUX
+        }
+        for gpu in gpus
+    }
+    report["eta"] = {
+        gpu: {f"{eta:g}": _json({p: against(found, (PAPERS, gpu), p, eta=eta) for p in POLICIES}) for eta in ETAS}
+        for gpu in gpus
+        if (PAPERS, gpu) in scenarios
+    }
+    report["choices"] = {"/".join(pair): _choice(found, pair, scenario) for pair, scenario in scenarios.items()}
+    return report
+
+
+def _json(of: Mapping[str, Mapping[str, Ratio]]) -> dict[str, dict[str, list[float]]]:
+    return {policy: {name: ratio.to_json() for name, ratio in row.items()} for policy, row in of.items()}
+
+
+def _choice(found: Found, pair: tuple[str, str], scenario: Scenario) -> dict[str, Any]:
+    missed = {
+        t.policy: r.runs_below_target / r.recurrences
+        for t, r in found.items()
+        if (t.workload, t.gpu) == pair and t.eta == ETA
+    }
+    return {
+        "sizes": [scenario.pair.batch_sizes[0], scenario.pair.batch_sizes[-1]],
+        "default": scenario.pair.default_batch_size,
+        "best": scenario.best,
+        "pollux": {name: [b for b, _ in groupby(sizes_by_progress(scenario, of))] for name, of in POLLUX.items()},
+        "below_target": missed,
+    }
+
+
+def markdown_of(report: Mapping[str, Any]) -> str:
+    """``report.md``."""
+    lines = [
+        "# Pollux",
+        "",
+        f"{report['seeds']} seeds, common random numbers; simulated. Changes against Pollux, with 95 % intervals.",
+        "",
+    ]
+    lines += [f"## {name_of(PAPERS)}, the workload of section 6.6", "", *_papers_table(report), ""]
+    lines += ["## Every workload", "", *_pairs_table(report), ""]
+    lines += ["## What Pollux chooses", "", *_choices_table(report["choices"]), ""]
+    lines += [
+        "## Other noise scales, another first batch size, and Pollux's own model of progress",
+        "",
+        *_variants_table(report),
+        "",
+    ]
+    return "\n".join([*lines, f"## {name_of(PAPERS)} by eta", "", *_eta_table(report["eta"])]) + "\n"
+
+
+def _papers_table(report: Mapping[str, Any]) -> list[str]:
+    energy, time_ = PAPERS_RATIOS
+    rows = [["the paper, four A40, trained", "zeus", f"{100 * (energy - 1):+.0f} %", f"{100 * (time_ - 1):+.0f} %", ""]]
+    for pair, of in report["pairs"].items():
+        workload, _, gpu = pair.partition("/")
+        rows += [
+            [label(gpu), p, *(change(r[n]) for n in (*LAST, "energy of all"))]
+            for p, r in of.items()
+            if workload == PAPERS
+        ]
+    return table(["", "policy", "energy, last five", "time, last five", "energy, all recurrences"], rows)
+
+
+def _pairs_table(report: Mapping[str, Any]) -> list[str]:
+    rows = []
+    of = report["pairs"] | {f"geometric mean/{gpu}": means for gpu, means in report["geomean"].items()}
+    for pair, policies in of.items():
+        workload, _, gpu = pair.partition("/")
+        figures = [change(ratio) for r in policies.values() for ratio in (r["energy"], r["time"], r["cost of all"])]
+        rows.append([name_of(workload), label(gpu), *figures])
+    rows.sort(key=lambda row: row[1])
+    return table(["workload", "GPU", *(f"{p}: {n}" for p in POLICIES for n in (*LAST, "cost of all"))], rows)
+
+
+def _choices_table(choices: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for pair, of in choices.items():
+        workload, _, gpu = pair.partition("/")
+        sizes = {name: ", ".join(map(str, b)) for name, b in of["pollux"].items()}
+        missed = f"{of['below_target']['pollux']:.1%}"
+        row = [
+            name_of(workload),
+            label(gpu),
+            f"{of['sizes'][0]} to {of['sizes'][1]}",
+            str(of["default"]),
+            str(of["best"]),
+        ]
+        rows.append([*row, sizes["pollux"], sizes["pollux_from_default"], missed])
+    head = [
+        "workload",
+        "GPU",
+        "sizes",
+        "default",
+        "cheapest",
+        "Pollux from the smallest",
+        "Pollux from the default",
+        "misses",
+    ]
+    return table(head, rows)
+
+
+def _variants_table(report: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for gpu, variants in report["variants"].items():
+        for variant, of in variants.items():
+            every = report["variants_geomean"][gpu][variant]
+            figures = [plain(r[p][n]) for r in (of, every) for p in POLICIES for n in LAST]
+            rows.append([label(gpu), variant, *figures])
+    head = [f"{where}, {p}: {n}" for where in (name_of(PAPERS), "all") for p in POLICIES for n in LAST]
+    return table(["GPU", "against", *head], rows)
+
+
+def _eta_table(of: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [label(gpu), eta, *(change(ratios[p][n]) for p in POLICIES for n in LAST)]
+        for gpu, etas in of.items()
+        for eta, ratios in etas.items()
+    ]
+    return table(["GPU", "eta", *(f"{p}: {n}" for p in POLICIES for n in LAST)], rows)
+
+
+def plain(ratio: Sequence[float]) -> str:
+    """A ratio as the change that it is."""
+    return f"{100 * (ratio[0] - 1):+.1f} %"
+
+
+def change(ratio: Sequence[float]) -> str:
+    """A ratio as the change that it is, with its interval where there is one."""
+    value, low, high = (100 * (r - 1) for r in ratio)
+    return plain(ratio) if high - low < 0.05 else f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+
+
+def label(gpu: str) -> str:
+    """A GPU for people."""
+    count, _, model = gpu.rpartition("x")
+    return f"{count} × {model.upper()}, nothing lost between" if count else model.upper()
+
+
+def draw(report: Mapping[str, Any], path: Path) -> Path:
+    """Energy over time against Pollux: one panel per GPU, one mark per workload and policy."""
+    gpus, every = list(report["geomean"]), [of for row in report["pairs"].values() for of in row.values()]
+    figure, axes = panels(len(gpus), width=3.6, height=3.4)
+    for ax, gpu in zip(axes, gpus, strict=True):
+        ax.axhline(1, color="#9a9a9a", lw=1)
+        ax.axvline(1, color="#9a9a9a", lw=1)
+        for pair, policies in report["pairs"].items():
+            workload, _, where = pair.partition("/")
+            if where == gpu:
+                _marks(ax, workload, policies)
+        ax.set_title(label(gpu).replace(", nothing lost between", ""))
+        ax.set_xlabel("time (Pollux = 1)")
+        ax.set_xlim(min([*(of["time"][0] for of in every), 1.0]) - 0.05, max(of["time"][0] for of in every) + 0.12)
+        ax.set_ylim(min(of["energy"][0] for of in every) - 0.05, max([*(of["energy"][0] for of in every), 1.0]) + 0.05)
+    energy, time_ = PAPERS_RATIOS
+    named = {"marker": "*", "facecolor": "none", "edgecolor": "#c0392b", "zorder": 3}
+    axes[-1].scatter(time_, energy, s=70, label="the paper, DeepSpeech2 on four A40", **named)
+    axes[0].set_ylabel("energy (Pollux = 1)")
+    handles, names = axes[-1].get_legend_handles_labels()
+    unique = dict(zip(names, handles, strict=True))
+    title = "Last five recurrences against Pollux (section 6.6); a star is DeepSpeech2"
+    return save(figure, path, title, list(unique.values()))
+
+
+def _marks(ax: Any, workload: str, policies: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Both policies on one workload."""
+    size, shape = (70, "*") if workload == PAPERS else (22, "o")
+    for policy, of in policies.items():
+        name, colour = POLICY[policy]
+        ax.scatter(of["time"][0], of["energy"][0], s=size, marker=shape, color=colour, label=name, zorder=3)
+    last = list(policies.values())[-1]
+    below = workload == PAPERS
+    ax.annotate(
+        name_of(workload),
+        (last["time"][0], last["energy"][0]),
+        xytext=(-5, -9) if below else (4, 4),
+        ha="right" if below else "left",
+        textcoords="offset points",
+        fontsize=7,
+    )
+
+
+def pairs_of(traces: Traces, args: argparse.Namespace) -> dict[tuple[str, str], Scenario]:
+    """What is replayed: the named workloads that have published noise scales, on the named GPUs."""
+    several = [SEVERAL] if SEVERAL.partition("x")[2] in traces.gpus else []
+    workloads = [w for w in args.workloads or traces.workloads if w in noise_scales() or args.workloads]
+    return {
+        (w, gpu): Scenario(pair_on(traces, w, gpu)) for gpu in args.gpus or [*traces.gpus, *several] for w in workloads
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 2 where it cannot be run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_selection(parser, "pollux-report")
+    parser.set_defaults(seeds=40)
+    args, start_s = parser.parse_args(arguments), time.monotonic()
+    try:
+        needs("matplotlib", "")
+        scenarios = pairs_of(chosen_traces(args), args)
+        if not scenarios:
+            raise JobSpecError.of(
+                "workloads", None, "none has published noise scales", f"Use {', '.join(noise_scales())}"
+            )
+        found = run_tasks(args.traces, tasks_of(list(scenarios), range(args.seeds)), args.jobs)
+        report = report_of(found, scenarios, args.seeds)
+    except ZeusError as error:
+        print(error, file=sys.stderr)
+        return 2
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "report.md").write_text(markdown_of(report))
+    draw(report, args.out / "pollux.png")
+    print(markdown_of(report), end="")
+    print(f"\n{args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

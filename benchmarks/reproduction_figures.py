@@ -1,0 +1,101 @@
+"""Figures of ``docs/reproduction.md`` beyond the report of ``benchmarks.paper``: pure functions of traces."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from airflow_provider_zeus.simulation.baselines import grid_search
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.groups import ALL, run_groups, scenarios_of
+from benchmarks.groups import report_of as groups_report
+from benchmarks.ratios import ratio_of
+from benchmarks.replays import mean_ci
+from benchmarks.scenario_sets import reaching
+from benchmarks.submission_groups import draw_groups
+
+GROUP_POLICIES = ("zeus", "knowledge_gradient", "grid_search", "default")
+DRAWS = 3
+SEARCHED = ("every measured size, ascending", "from the default outwards", "sizes that always reach the target")
+
+
+def grid_orders(scenario: Scenario, upstream: Sequence[float], seeds: int) -> dict[str, list[float]]:
+    """Regret of grid search at the end, x the public algorithm's: [ratio, low, high] by what it searches."""
+    pair, default = scenario.pair, scenario.pair.default_batch_size
+    sizes = list(pair.batch_sizes)
+    outwards = [default, *(b for b in reversed(sizes) if b < default), *(b for b in sizes if b > default)]
+    sure = [b for b in sizes if reaching(pair, b) == 1]
+    lists = dict(zip(SEARCHED, (sizes, outwards, sure), strict=True))
+    return {name: ratio_of(_grid(scenario, some, seeds), upstream).to_json() for name, some in lists.items()}
+
+
+def _grid(scenario: Scenario, sizes: Sequence[int], seeds: int) -> list[float]:
+    times = scenario.pair.recurrences
+    return [grid_search(scenario, times, seed, sizes).expected_regret()[-1] for seed in range(seeds)]
+
+
+def first_size(scenario: Scenario) -> tuple[int, float, float]:
+    """(smallest size, share of its runs that reach the target, cost [C*] of one run at full power)."""
+    b = scenario.pair.batch_sizes[0]
+    mean, chance = scenario.arms[b].run(scenario.pair.max_epochs)
+    return b, chance, mean * scenario.epoch(scenario.full_power(b)).cost / scenario.best_cost
+
+
+def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> dict[str, dict[str, Any]]:
+    """Section 6.3 on groups that are drawn: {workload: {policy: {"energy" | "time": [mean, half of ci95]}}}.
+
+    Each draw is another trace; the intervals are those over the draws.
+    """
+    scenarios = scenarios_of(traces, gpu)
+    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for seed in range(draws):
+        groups = list(draw_groups(submissions, datasets, seed))
+        report = groups_report(*run_groups(groups, scenarios, GROUP_POLICIES, seed, 1))
+        for workload, row in report["workloads"].items():
+            for policy, figures in row.items():
+                kept = found.setdefault(workload, {}).setdefault(policy, {"energy": [], "time": []})
+                for name, values in kept.items():
+                    values.append(figures[name])
+    last = sorted(found, key=lambda workload: (workload == ALL, workload))
+    return {w: {p: {n: mean_ci(v) for n, v in of.items()} for p, of in found[w].items()} for w in last}
+
+
+def unimodal(scenario: Scenario) -> bool:
+    """Whether energy over the batch size falls, then rises (Figure 17), among sizes that reach the target."""
+    energies = [
+        scenario.success_epochs(b) * scenario.arms[b].epoch.energy_j
+        for b in scenario.pair.batch_sizes
+        if math.isfinite(scenario.success_epochs(b))
+    ]
+    turns = [after > before for before, after in pairwise(energies)]
+    return turns == sorted(turns)
+
+
+def default_at(scenario: Scenario, limit_w: float) -> tuple[float, float]:
+    """(change of the time to target at the default size and this limit, its cost beyond the best limit's), in %."""
+    b = scenario.pair.default_batch_size
+    point = next(p for p in scenario.pair.points[b] if p.limit_w == limit_w)
+    best = scenario.arms[b].epoch.cost
+    time = scenario.success_epochs(b) * point.time_s / scenario.default_run.time_s
+    return 100 * (time - 1), 100 * (scenario.epoch(point).cost / best - 1)
+
+
+def runs_per_size(scenario: Scenario) -> tuple[int, int]:
+    """(fewest, most) trainings that were measured of a batch size."""
+    counts = [len(e) for e in scenario.pair.epochs.values()]
+    return min(counts), max(counts)
+
+
+def spread_of_epochs(scenario: Scenario) -> float:
+    """Median over the sizes of the relative standard deviation of their epochs."""
+    found = []
+    for b in scenario.pair.batch_sizes:
+        reached = [e for e in scenario.arms[b].epochs if e <= scenario.pair.max_epochs]
+        if len(reached) > 1:
+            found.append(statistics.stdev(reached) / statistics.fmean(reached))
+    return statistics.median(found) if found else 0.0

@@ -1,0 +1,196 @@
+"""``docs/reproduction.md``: what its command writes, and that the page in the tree is what it writes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_zeus.simulation.baselines import grid_search
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks import claims, reproduction, reproduction_tables
+from benchmarks import reproduction_figures as figures
+from benchmarks.claims import Claim, Measured
+from benchmarks.landscapes import choices
+from benchmarks.paper import report_of
+from benchmarks.potential import potentials
+from benchmarks.profiling_cost import papers_way
+from benchmarks.replays import UPSTREAM, Task, run_tasks
+from benchmarks.reproduction_page import page_of
+from tests.unit.simulation.tiny import tiny, write
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "reproduction.md"
+
+
+def run(folder: Path, *more: str) -> list[str]:
+    out = folder / "docs" / "page.md"
+    return [
+        "--traces",
+        str(write(folder)),
+        "--seeds",
+        "2",
+        "--submissions",
+        "30",
+        "--jobs",
+        "1",
+        "--out",
+        str(out),
+        *more,
+    ]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> reproduction.Results:
+    folder = tmp_path_factory.mktemp("traces")
+    return reproduction.results_of(reproduction._parser().parse_args(run(folder)))
+
+
+def test_every_place_of_the_text_is_filled(found: reproduction.Results) -> None:
+    page = page_of(found, "images/page")
+    assert "${" not in page
+    assert "seeds 0 to 1" in page
+    assert re.search(r"^Section 6\.2 on TOY", page, re.M)
+    tables = [line for line in page.splitlines() if line.startswith("| ")]
+    assert not [line for line in tables if "nan" in line or "inf" in line.split()]
+    assert page_of(found, "images/page") == page, "the same results give the same page"
+
+
+def test_a_figure_of_the_page_is_that_of_the_report(found: reproduction.Results) -> None:
+    mean, half = found.report["pairs"]["bert_qa/toy"]["knowledge_gradient"]["eta_last5"]
+    row = next(line for line in reproduction_tables.savings(found) if line.startswith("| BERT (QA) | TOY"))
+    assert row.split(" | ")[-2] == f"{mean:.3f} ± {half:.3f}"
+    assert row in page_of(found, "images/page")
+
+
+@pytest.mark.slow
+def test_the_command_writes_page_and_pictures_and_prints_the_headlines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduction.main(run(tmp_path)) == 0
+    page = (tmp_path / "docs" / "page.md").read_text()
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| 6.2")]
+    assert len(printed) == 4
+    assert all(line in page for line in printed)
+    shown = re.findall(r"\]\((images/page/[\w-]+\.png)\)", page)
+    files = {p.relative_to(tmp_path / "docs").as_posix() for p in (tmp_path / "docs" / "images").rglob("*.png")}
+    assert set(shown) == files, "every picture is on the page, and every picture of the page is there"
+    assert all((tmp_path / "docs" / name).stat().st_size > 3_000 for name in files)
+
+
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduction.main(["--traces", str(tmp_path)]) == 2
+    assert "summary_power_<gpu>.csv" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- claims
+def claim(published: float | str, *ends: float, **more: object) -> Claim:
+    return Claim("6.2", "energy", published, {UPSTREAM: Measured(*ends)}, why="a reason.", **more)  # type: ignore[arg-type]
+
+
+def test_a_published_value_differs_where_the_interval_does_not_hold_it_as_rounded() -> None:
+    assert claim(-15.3, -16, -17, -15.3).differs() == []
+    assert claim(-15.3, -16, -17, -15.34).differs() == [], "15.3 may be 15.34"
+    assert claim(-15.3, -16, -17, -15.36).differs() == [UPSTREAM]
+    assert claim(72, 72.4, 72.4, 72.4, digits=0).differs() == []
+    assert claim("a picture", -16, -17, -15).differs() == []
+
+
+def test_what_differs_is_bold_and_gets_its_sentence() -> None:
+    same, apart = claim(-15.3, -15.5, -16, -15), claim(-15.3, -20, -21, -19)
+    assert claims.lines_of([same])[-1] == "| 6.2 | energy | −15.3 % | −15.5 % [−16.0, −15.0] |"
+    lines = claims.lines_of([same, apart])
+    assert "**−20.0 % [−21.0, −19.0]**" in lines[3]
+    assert lines[-1] == "- *energy*: a reason."
+
+
+def test_numbers_of_the_page_by_hand() -> None:
+    assert claims.number(-15.31, "%", 1) == "−15.3 %"
+    assert claims.number(0.04, "%", 1) == "0.0 %"
+    assert claims.number(1665.4, "x", 0) == "1,665 x"
+    assert reproduction_tables.ratio([1.0, 1.0, 1.0]) == "1.000"
+    assert reproduction_tables.ratio([673.2, 631.0, 725.0]) == "673 [631, 725]"
+
+
+# ---------------------------------------------------------------------- figures by hand
+def test_what_there_is_to_save_by_hand(tmp_path: Path) -> None:
+    """The default, 32 at 200 W, takes 3 x 8 s x 190 W = 4560 J; both runs of a size need the same epochs."""
+    found = potentials(tiny(tmp_path))
+    assert list(found["batch size"]) == pytest.approx([*[4000 / 4560] * 3, 16, 200])
+    assert list(found["power limit"]) == pytest.approx([*[3240 / 4560] * 3, 32, 100])
+    assert found["both"][:1] == found["power limit"][:1]
+
+
+def test_grid_search_over_some_sizes_alone(tmp_path: Path) -> None:
+    scenario = tiny(tmp_path)
+    assert {r.batch_size for runs in grid_search(scenario, 4, 0, [16, 32]).runs for r in runs} == {16, 32}
+    assert [runs[0].batch_size for runs in grid_search(scenario, 4, 0, [32, 16]).runs] == [32, 32, 16, 16]
+    orders = figures.grid_orders(scenario, [2.0, 2.0], 2)
+    assert list(orders) == list(figures.SEARCHED)
+    sure = [grid_search(scenario, 12, seed, [16, 32]).expected_regret()[-1] for seed in range(2)]
+    assert orders[figures.SEARCHED[2]][0] == pytest.approx(sum(sure) / 4)
+
+
+def test_figures_of_a_scenario_by_hand(tmp_path: Path) -> None:
+    scenario = tiny(tmp_path)
+    assert figures.runs_per_size(scenario) == (2, 2)
+    assert figures.spread_of_epochs(scenario) == 0
+    assert list(figures.first_size(scenario)) == pytest.approx([16, 1, 1])
+    time, beyond = figures.default_at(scenario, 200.0)
+    assert time == 0
+    assert beyond == pytest.approx(0), "1560 J at 200 W is the best of 32: 12 s at 100 W cost 1740 J"
+    assert figures.unimodal(scenario)
+
+
+def test_the_papers_way_of_profiling_by_hand(tmp_path: Path) -> None:
+    """32: five seconds at 100 W instead of 5 x 8/12 s at 200 W, in a training of 24 s and 4560 J."""
+    extra = papers_way(tiny(tmp_path), full_power=True)
+    assert list(extra.time) == pytest.approx([(5 - 40 / 12) / 24] * 3)
+    assert list(extra.energy) == pytest.approx([(5 * 90 - 40 / 12 * 190) / 4560] * 3)
+
+
+def test_a_picture_of_choices(tmp_path: Path) -> None:
+    assert choices(tiny(tmp_path), ["zeus", UPSTREAM], tmp_path / "c.png").stat().st_size > 3_000
+
+
+# ---------------------------------------------------------------------- the page in the tree
+def traces() -> Path:
+    if "ZEUS_TRACES" not in os.environ:
+        pytest.skip("the paper's traces are not here: set ZEUS_TRACES to their folder")
+    return Path(os.environ["ZEUS_TRACES"])
+
+
+def test_the_page_holds_what_no_seed_decides() -> None:
+    scenarios = [Scenario(pair) for pair in Traces(traces()).pairs()]
+    text = PAGE.read_text()
+    for scenario in scenarios:
+        cells = [f"{p.value:.3f} ({p.batch_size}, {p.limit_w:g} W)" for p in potentials(scenario).values()]
+        assert " | ".join(cells) in text, scenario.pair.name
+
+
+def test_the_page_holds_what_its_seeds_give_for_the_public_algorithm() -> None:
+    """On the two pairs that replay fastest; the other policies take minutes."""
+    folder = traces()
+    text = PAGE.read_text()
+    named = re.search(r"seeds 0 to (\d+)", text)
+    assert named, "the page names its seeds"
+    seeds = tuple(range(int(named[1]) + 1))
+    tasks = [Task("bert_sa", gpu, UPSTREAM, seeds) for gpu in ("a40", "v100")]
+    report = report_of(run_tasks(folder, tasks, 1), len(seeds))
+    for gpu in ("a40", "v100"):
+        figures = report["pairs"][f"bert_sa/{gpu}"][UPSTREAM]
+        row = next(line for line in text.splitlines() if line.startswith(f"| BERT (SA) | {gpu.upper()} | energy"))
+        assert row.split(" | ")[3] == reproduction_tables.multiple(figures["eta_last5"])
+        regret = next(line for line in text.splitlines() if line.startswith(f"| bert_sa/{gpu} | ") and "±" in line)
+        mean, half = figures["expected_regret_end"]
+        assert f"{mean:,.2f} ± {half:,.2f}" in regret
+
+
+def test_the_pages_pictures_are_there_and_small() -> None:
+    shown = re.findall(r"\]\((images/reproduction/[\w-]+\.png)\)", PAGE.read_text())
+    files = {p.relative_to(DOCS).as_posix(): p.stat().st_size for p in (DOCS / "images" / "reproduction").iterdir()}
+    assert set(shown) == set(files)
+    assert sum(files.values()) < 1_500_000
