@@ -122,11 +122,13 @@ class Recurrence:
                 read=partial(read_signal, keeper=store),
             ),
         )
-        signal = followed(job, store)
-        if elsewhere:
-            plan = plan_of(asked, config, signal=signal)
-        else:
-            plan = plan_of(asked, config, state_dir=str(config.state_dir), device=device, signal=signal)
+        plan = plan_of(
+            asked,
+            config,
+            state_dir=None if elsewhere else str(config.state_dir),
+            device=None if elsewhere else device,
+            signal=followed(job, store),
+        )
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
 
