@@ -31,12 +31,14 @@ def test_it_builds_in_half_a_minute(built: Built) -> None:
 
 
 def test_a_page_that_is_not_in_the_menu_ends_the_build(tmp_path: Path) -> None:
-    (tmp_path / "index.md").write_text("# Home\n")
-    (tmp_path / "other.md").write_text("# Other\n\n[nowhere](#nowhere)\n")
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.md").write_text("# Home\n")
+    (pages / "other.md").write_text("# Other\n\n[nowhere](#nowhere)\n")
     code = (
         "import logging; logging.basicConfig(level=logging.ERROR)\n"
         "from pathlib import Path; from unittest import mock; import docs_site.build as b\n"
-        f"with mock.patch.object(b, 'staged'): b.build(Path({str(tmp_path / 'site')!r}), Path({str(tmp_path)!r}))\n"
+        f"with mock.patch.object(b, 'staged'): b.build(Path({str(tmp_path / 'site')!r}), Path({str(pages)!r}))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != 0
