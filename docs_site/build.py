@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from mkdocs.commands.build import build as mkdocs_build
@@ -20,6 +21,9 @@ def build(site: Path | None = None, pages: Path | None = None) -> Path:
     """
     more = {name: str(path) for name, path in (("site_dir", site), ("docs_dir", pages)) if path}
     staged(pages or ROOT / "build" / "docs")
+    log = logging.getLogger("mkdocs")
+    log.setLevel(logging.WARNING)  # strict counts what is logged, at any level of Airflow's own
+    log.addHandler(logging.StreamHandler())
     config = load_config(str(ROOT / "mkdocs.yml"), **more)
     config.plugins.run_event("startup", command="build", dirty=False)
     try:

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import tomllib
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,13 @@ class Shell:
     def take(self, command: str) -> str:
         """Run a command, or look whether it could be run; returns what it printed."""
         words = shlex.split(command, comments=True)
-        takers = {"airflow": self._airflow, "pip": self._pip, "make": self._make, "cat": self._nothing}
+        takers = {
+            "airflow": self._airflow,
+            "pip": self._pip,
+            "make": self._make,
+            "cat": self._nothing,
+            "python": self._python,
+        }
         if words[0] in takers:
             return takers[words[0]](words)
         raise AssertionError(f"no test runs {command!r}: mark its block by <!-- not run: reason -->")
@@ -75,6 +82,14 @@ class Shell:
         done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         self.not_run.append(f"{' '.join(words)}: takes minutes; make knows it")
+        return ""
+
+    def _python(self, words: list[str]) -> str:
+        """A benchmark that is there. It is not run: it takes minutes, and has tests of its own."""
+        assert words[1] == "-m"
+        assert words[2].startswith("benchmarks.")
+        assert find_spec(words[2]) is not None, words
+        self.not_run.append(f"{' '.join(words[:3])}: takes minutes; the module is there, and tests/unit/benchmarks")
         return ""
 
     def _nothing(self, words: list[str]) -> str:

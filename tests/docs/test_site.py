@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import subprocess
+import sys
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -16,13 +19,30 @@ from tests.docs.conftest import Built
 
 ELSEWHERE = {  # addresses outside of the site; nothing here can reach them, so a person has looked
     "https://airflow.apache.org/docs/apache-airflow-providers-openlineage/stable/",
+    "https://github.com/ml-energy/zeus",
     "https://semver.org/",
     "https://www.usenix.org/conference/nsdi23/presentation/you",
+    "https://www.usenix.org/conference/osdi21/presentation/qiao",
 }
 
 
 def test_it_builds_in_half_a_minute(built: Built) -> None:
     assert 0 < built.cpu_s < 30, "CPU seconds: how long it takes on a clock says how busy this host is"
+
+
+def test_a_page_that_is_not_in_the_menu_ends_the_build(tmp_path: Path) -> None:
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.md").write_text("# Home\n")
+    (pages / "other.md").write_text("# Other\n\n[nowhere](#nowhere)\n")
+    code = (
+        "import logging; logging.basicConfig(level=logging.ERROR)\n"
+        "from pathlib import Path; from unittest import mock; import docs_site.build as b\n"
+        f"with mock.patch.object(b, 'staged'): b.build(Path({str(tmp_path / 'site')!r}), Path({str(pages)!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "not included in the" in done.stdout + done.stderr
 
 
 def test_every_page_is_built(built: Built) -> None:
