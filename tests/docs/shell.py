@@ -31,7 +31,10 @@ class Shell:
     ran: list[str] = field(default_factory=list)
 
     def take(self, command: str) -> str:
-        """Run a command, or look whether it could be run; returns what it printed."""
+        """Run a command, or look whether it could be run; returns what it printed. ``&&`` parts several."""
+        first, *others = re.split(r" && ", command)
+        if others:
+            return "".join(self.take(each) for each in (first, *others))
         words = shlex.split(command, comments=True)
         takers = {
             "airflow": self._airflow,

@@ -55,6 +55,7 @@ def reader(open_reader: Callable[[str], Reader]) -> Reader:
     return open_reader("light")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theme", "scheme"), [("light", "default"), ("dark", "slate")])
 def test_each_page_in_both_themes_and_widths(
     theme: str, scheme: str, built: Built, served: str, open_reader: Callable[[str], Reader]
