@@ -168,6 +168,7 @@ OTHERS = (
 )
 TABLES = {"Epochs and decisions": DECIDING, "EpochCost, grids, bounds on memory, the other policy": OTHERS}
 CONSTANTS = DECIDING + OTHERS
+WORDS = {("belief", "TARGET_IS_NEW"), ("learn", "_MOST_TARGET")}  # of the sentence of a decision alone
 DERIVED = ("NOISE", "DIFFICULTY", "_LOG_PRIOR")  # of slice_filter, by its _grid()
 
 

@@ -187,7 +187,7 @@ def entry_points(built: Built) -> list[str]:
         code = (
             "import sys; from importlib.metadata import distributions\n"
             f"(found,) = distributions(name='airflow-provider-zeus', path=[{folder!r}])\n"
-            "assert len(found.entry_points) == 2, list(found.entry_points)\n"
+            "assert len(found.entry_points) == 3, list(found.entry_points)\n"
             "for each in found.entry_points:\n"
             "    each.load()\n"
             f"    assert sys.modules[each.module].__file__.startswith({folder!r}), sys.modules[each.module]\n"

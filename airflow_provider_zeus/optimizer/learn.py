@@ -19,7 +19,7 @@ from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR, f
 
 V = TypeVar("V")
 
-MOST_TARGET = 100  # characters of an earlier target in a sentence
+_MOST_TARGET = 100  # characters of an earlier target in a sentence
 KNOWN_RUNS = 2  # converged runs of a batch size before another one may show a change of Epochs
 
 
@@ -39,7 +39,7 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     if trial.planned.phase is not Phase.IMPORTED:  # no run of the job, and no device that it knows
         _learn_feasible(belief, trial, changes)
     if not same_target(trial, job):
-        earlier = str(trial.spec.get("target"))[:MOST_TARGET]
+        earlier = str(trial.spec.get("target"))[:_MOST_TARGET]
         changes["retargeted"] = max((n, earlier), belief.retargeted)
     if bypassed:
         return belief.changed(changes)

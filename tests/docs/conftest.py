@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import resource
 import subprocess
@@ -20,7 +21,7 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tests.docs.html import Page, read
-from tests.ui.conftest import chromium  # noqa: F401 - a fixture
+from tests.ui.conftest import running_chromium
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,32 @@ class Built:
     def text(self, page: str) -> str:
         """What a page says, and the addresses within it."""
         return f"{self.pages[page].text} {' '.join(self.pages[page].anchors)}"
+
+
+@pytest.fixture(autouse=True)
+def _process_as_found() -> Iterator[None]:
+    """What a page's code does to the environment and to loggers (as a migration by alembic does) ends with its test."""
+    environment, manager = dict(os.environ), logging.root.manager
+    loggers = {name: each for name, each in manager.loggerDict.items() if isinstance(each, logging.Logger)}
+    found = {name: (each.disabled, each.propagate, each.level) for name, each in loggers.items()}
+    threshold, level = manager.disable, logging.root.level
+    yield
+    os.environ.clear()
+    os.environ.update(environment)
+    manager.disable = threshold
+    logging.root.setLevel(level)
+    for name, each in manager.loggerDict.items():
+        if isinstance(each, logging.Logger):
+            disabled, propagate, level = found.get(name, (False, each.propagate, each.level))
+            each.disabled, each.propagate = disabled, propagate
+            each.setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser that ends with the tests that need it."""
+    with running_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from client import write
 
 MS_BIND = 4096
+ROOT = Path(__file__).parents[2]
 KILL_WAIT_S = 2.0  # between SIGTERM and SIGKILL of a cancelled job; of Slurm 30
 
 
@@ -98,7 +99,8 @@ def main() -> None:
     """Run jobs until the file ``stop`` appears."""
     spool, shared = Path(sys.argv[1]), Path(sys.argv[2])
     if sys.argv[3:] == ["--own-tmp"]:
-        own_tmp([spool, shared, spool.parent / "bin"])  # srun is installed on each node
+        installed = (spool.parent / "bin", ROOT, Path(sys.prefix))  # on each node: srun, this package, its Python
+        own_tmp([spool, shared, *(p for p in installed if p.is_relative_to("/tmp") and p.is_dir())])
     while not (spool / "stop").exists():
         for path in sorted(spool.glob("job-*.json")):
             job = json.loads(path.read_text())

@@ -31,7 +31,7 @@ def test_every_metric_and_tag_of_the_dashboard_is_one_that_is_sent() -> None:
     own = [trial(9, 16, 2.0)]
     allowance = Allowance(budget=Budget.parse("1 kWh/day"), begin_s=0.0, end_s=1.0, per_j=1.0, per_gpu_s=0.0)
     use = BudgetUse(allowance=allowance, spent=1.0, committed=0.0)
-    sent: list[Metric] = trial_metrics(own, own) + job_metrics(own, [*DEFAULTS, *own], JOB, PROFILE)
+    sent: list[Metric] = trial_metrics(own, own) + job_metrics(own, [*DEFAULTS, *own], JOB, PROFILE)[0]
     sent += budget_metrics(own[0], [use], DeviceInfo(model="V100", energy_source="rapl"))
     tags: dict[str, set[str]] = {}
     for metric in sent:

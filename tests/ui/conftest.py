@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -88,9 +89,9 @@ def site(airflow_home: Path) -> Iterator[Site]:
         yield Site(server.ready(), runs)
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """A real browser."""
+@contextmanager
+def running_chromium() -> Iterator[Any]:
+    """A real browser. While it runs, no test of the process may run an asyncio loop, nor a second browser."""
     from playwright.sync_api import sync_playwright
 
     if find_browser().path is None:
@@ -99,6 +100,13 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=find_browser().path, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser of these tests."""
+    with running_chromium() as browser:
+        yield browser
 
 
 Login = Callable[[str, str], Any]

@@ -84,7 +84,7 @@ def test_another_name_is_no_internal() -> None:
         _ = airflow_compat.task_runner
 
 
-@pytest.mark.parametrize("folder", ["airflow_provider_zeus", "dags", "demo", "docker"])
+@pytest.mark.parametrize("folder", ["airflow_provider_zeus", "dags", "demo"])
 def test_no_other_file_uses_them(folder: str) -> None:
     files = [path for path in (ROOT / folder).rglob("*.py") if path.resolve() != COMPAT]
     assert files

@@ -31,7 +31,8 @@ def of(
 
 def draws(kind: str, kwh: float, sd_kwh: float) -> SavedDraws:
     noise = np.random.default_rng(1).standard_normal(1000)
-    return SavedDraws(kind, KWH_J * (kwh + sd_kwh * noise), 3600.0 + noise, 3600.0 + noise, 3)
+    spent = (2 * KWH_J, 7200.0, 14400.0)
+    return SavedDraws(kind, KWH_J * (kwh + sd_kwh * noise), 3600.0 + noise, 3600.0 + noise, 3, spent=spent)
 
 
 def test_the_hours_price_of_each_job_counts() -> None:

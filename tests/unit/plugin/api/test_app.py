@@ -261,7 +261,10 @@ def test_forged_ids_give_nothing(viewer: Any, store: Store, bad: str) -> None:
             assert shown(answer.json()) == ()
     for path in data_routes():
         answer = viewer.get(path, params={"job_id": bad})
-        assert (answer.status_code, shown(answer.json())) == (200, ())
+        if "\0" in bad:  # PostgreSQL refuses it
+            assert answer.status_code == 404
+        else:
+            assert (answer.status_code, shown(answer.json())) == (200, ())
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "1001", "x", "1e3", ""])
