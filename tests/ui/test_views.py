@@ -98,7 +98,7 @@ def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
     rows = [to_row(t) for t in store.trials(f"{ZEUS_DAG}.train")]
     store.close()
     assert len(rows) > RUNS
-    assert [(x["run_id"], x["batch_size"], x["energy_j"], x["state"]) for x in lines] == [
+    assert [(x["run_id"], x["planned_batch_size"], x["energy_j"], x["state"]) for x in lines] == [
         (r["run_id"], str(r["batch_size"]), str(r["energy_j"]), r["state"]) for r in rows
     ]
     tab.locator("#rows tr th a").first.click()
