@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import logging
 import os
 import shutil
 import tempfile
@@ -71,6 +72,16 @@ def airflow_home() -> Path:
     if not hasattr(supervisor.in_process_api_server, "cache_clear"):  # older ones make it for each task of dag.test()
         supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
     return _HOME
+
+
+@pytest.fixture(autouse=True)
+def _our_loggers_as_in_a_new_process() -> None:
+    """Commands and migrations that an earlier test ran in this process set up logging; no test depends on it."""
+    logging.disable(logging.NOTSET)
+    for name, each in list(logging.root.manager.loggerDict.items()):
+        if name.startswith("airflow_provider_zeus") and isinstance(each, logging.Logger):
+            each.disabled, each.propagate = False, True
+            each.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)
