@@ -61,7 +61,7 @@ def _process_as_found() -> Iterator[None]:
             each.setLevel(level)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     """A browser that ends with the tests that need it."""
     with running_chromium() as browser:

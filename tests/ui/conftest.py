@@ -102,7 +102,7 @@ def running_chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # it ends before another folder's tests, which may run a loop or a browser
 def chromium() -> Iterator[Any]:
     """The browser of these tests."""
     with running_chromium() as browser:
@@ -113,7 +113,7 @@ Login = Callable[[str, str], Any]
 MOST_MS = 120_000  # until something is there: on a busy host, too
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def login(chromium: Any) -> Login:
     """What Airflow's own login page leaves in the browser, of a user at a site's address."""
 
