@@ -15,7 +15,6 @@ left out: policy ``zeus`` prunes there.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import needs, positive, table
+from benchmarks.paper import needs, positive, table, write_report
 from benchmarks.plots import POLICY, panels, save
 from benchmarks.replays import mean_ci
 from benchmarks.series_table import Series, defaults_of, read_series, tables_in
@@ -193,9 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    (args.out / "report.md").write_text(markdown_of(report))
+    write_report(args.out, report, markdown_of(report))
     draw(shown, args.out / "drift.png")
     print(markdown_of(report), end="")
     return 0

@@ -11,7 +11,6 @@ give it fewer ``--jobs``. Everything is simulated from measured epochs, times an
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -31,7 +30,7 @@ from benchmarks.cluster_queue import Cluster, gpus_for, run_cluster
 from benchmarks.cores import on_all_cores
 from benchmarks.group_shape import SHAPE, read_shape
 from benchmarks.overlap import Default, GridSearch, Ledger, Player, Zeus, play
-from benchmarks.paper import chosen_traces, needs, positive, table
+from benchmarks.paper import chosen_traces, needs, positive, table, write_report
 from benchmarks.submission_groups import Group, draw_groups, read_groups
 
 FIGURE_9 = ("zeus", "grid_search", "default")
@@ -205,11 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    write_report(args.out, report, markdown_of(report))
     if args.loads:
         cluster_report.draw(report, args.out / "groups.png")
-    (args.out / "report.md").write_text(markdown_of(report))
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
     return 0

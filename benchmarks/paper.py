@@ -146,6 +146,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
+def write_report(out: Path, report: Mapping[str, Any] | Sequence[Any], text: str) -> None:
+    """``report.json`` and ``report.md`` of a folder, which is made."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (out / "report.md").write_text(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
     args = _parser().parse_args(arguments)
@@ -166,9 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    (args.out / "report.md").write_text(markdown_of(report))
+    write_report(args.out, report, markdown_of(report))
     if not args.no_pictures:
         draw(report, results, [Scenario(p) for p in pairs], policies, args.out)
     for policy in policies:

@@ -9,7 +9,6 @@ nothing lost in between (``benchmarks/ideal_gpus.py``). Everything is simulated 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.goodput import POLLUX, noise_scales, sizes_by_progress
 from benchmarks.ideal_gpus import pair_on
-from benchmarks.paper import add_selection, chosen_traces, needs, table
+from benchmarks.paper import add_selection, chosen_traces, needs, table, write_report
 from benchmarks.plots import POLICY, name_of, panels, save
 from benchmarks.ratios import Ratio, geomean_of, ratio_of
 from benchmarks.replays import Replays, Task, run_tasks
@@ -304,9 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ZeusError as error:
         print(error, file=sys.stderr)
         return 2
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    (args.out / "report.md").write_text(markdown_of(report))
+    write_report(args.out, report, markdown_of(report))
     draw(report, args.out / "pollux.png")
     print(markdown_of(report), end="")
     print(f"\n{args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")

@@ -12,7 +12,6 @@ these two policies, hill climbing by doubling and halving, and always the defaul
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from benchmarks.baselines import BASELINES
 from benchmarks.cores import on_all_cores
 from benchmarks.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts
 from benchmarks.drifts import Drift, drifts
-from benchmarks.paper import add_selection, chosen_traces, needs, table
+from benchmarks.paper import add_selection, chosen_traces, needs, table, write_report
 from benchmarks.replays import Replays, chunks
 from benchmarks.scenario_cases import RECURRENCES, read_cases
 from benchmarks.scenario_report import (
@@ -115,7 +114,7 @@ def brought(args: argparse.Namespace) -> None:
     found = run_all(cases, case_report.POLICIES, args.seeds, args.jobs)
     report = {"source": "simulated", "seeds": args.seeds, **case_report.case_report(found, cases)}
     lines = case_report.case_markdown(report)
-    _write(args.out, report, "\n".join(lines) + "\n")
+    write_report(args.out, report, "\n".join(lines) + "\n")
     print("\n".join(lines[lines.index("") :]))
 
 
@@ -142,7 +141,7 @@ def own_sets(args: argparse.Namespace) -> None:
         report["drift"] = drift_report(drifting, drift_cases, DRIFTING)
         verdicts += drift_verdicts(report["drift"])
     report["verdicts"] = [v._asdict() for v in verdicts]
-    _write(args.out, report, markdown_of(report, verdicts))
+    write_report(args.out, report, markdown_of(report, verdicts))
     if not args.no_pictures:
         from benchmarks import scenario_figures  # it brings matplotlib
 
@@ -152,12 +151,6 @@ def own_sets(args: argparse.Namespace) -> None:
             scenario_figures.shifts(drifting, drift_cases, args.out / "drift.png")
     for verdict in verdicts:
         print(f"{'held  ' if verdict.held else 'MISSED'} {verdict.asked}: {verdict.found}")
-
-
-def _write(out: Path, report: Mapping[str, Any], text: str) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    (out / "report.md").write_text(text)
 
 
 def markdown_of(report: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:

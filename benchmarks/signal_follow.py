@@ -11,7 +11,6 @@ gets. ``known`` sees the present value, ``planned`` what was forecast when the r
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +26,7 @@ from airflow_provider_zeus.signals.follow import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import add_selection, chosen_traces, table
+from benchmarks.paper import add_selection, chosen_traces, table, write_report
 from benchmarks.signals import HOUR_S, part, read_signal
 
 RULES = ("known", "planned", "best limit")
@@ -182,9 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JobSpecError as error:
         print(error, file=sys.stderr)
         return 2
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "report.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (args.out / "report.md").write_text(markdown(rows))
+    write_report(args.out, rows, markdown(rows))
     for rule, eta, (saved, slower, gained) in summary(rows):
         print(f"{rule:<10} eta {eta:g}: saved {saved:5.1f} %, time {slower:+5.1f} %, gained {gained:+.2f} points")
     print(f"{args.out / 'report.md'} after {time.monotonic() - began_s:.0f} s")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 import time
 from bisect import bisect_left
@@ -30,7 +29,7 @@ from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
 from airflow_provider_zeus.signals.start import WORTH, Start, fixed_shifts, plan_start
 from airflow_provider_zeus.signals.tariff import local_midnight_s
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import needs, table
+from benchmarks.paper import needs, table, write_report
 
 HOUR_S = 3600.0
 STARTS_H, JOBS_H, WAITS_H = (1, 9, 18), (1, 2, 4), (4, 8, 16)
@@ -289,10 +288,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise JobSpecError.of("--signals", str(args.signals), "no series there", "name a folder of CSV files")
         rows = rows_of(list(on_all_cores(play, tasks, args.jobs)), read_reference(args.signals))
         found = verdicts(rows)
-        args.out.mkdir(parents=True, exist_ok=True)
         report = {"cells": rows, "verdicts": [{"held": ok, "asked": a, "found": f} for ok, a, f in found]}
-        (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-        (args.out / "report.md").write_text(markdown(rows, found))
+        write_report(args.out, report, markdown(rows, found))
         if not args.no_pictures:
             picture(rows, args.out / "signals.png")
     except JobSpecError as error:

@@ -36,26 +36,27 @@ def send_run(ended: Sequence[Trial], store: Store | None) -> RunSaving | None:
         return None
     trials = ended[-MOST_TRIALS:]
     newest: list[Trial] = []
-    learned: tuple[list[Metric], RunSaving | None] = [], None
+    of_job: list[Metric] = []
+    saving: RunSaving | None = None
     try:
         if store is not None:
-            newest, learned = bounded(lambda: _of_log(store, trials), LOG_S)
+            newest, of_job, saving = bounded(lambda: _of_log(store, trials), LOG_S)
     except Exception as error:
         log.info("Zeus sends no saving and no believed cost of this run as metrics: %s", error)
-    _send(lambda: [*trial_metrics(trials, newest), *learned[0]])
-    return learned[1]
+    _send(lambda: [*trial_metrics(trials, newest), *of_job])
+    return saving
 
 
-def _of_log(store: Store, trials: Sequence[Trial]) -> tuple[list[Trial], tuple[list[Metric], RunSaving | None]]:
-    """The job's newest trials, and what they show of a run; nothing of a run that the log does not hold whole."""
+def _of_log(store: Store, trials: Sequence[Trial]) -> tuple[list[Trial], list[Metric], RunSaving | None]:
+    """The job's newest trials, its metrics after a run, and what the run saved: where the log holds the run whole."""
     last = trials[-1]
     newest = store.trials(last.job_id, last=NEWEST)
     own = [t for t in newest if run_id(t) == run_id(last)]
     where, job = last.observation.where, last.job
     told = sum(t.key.ti_id == last.key.ti_id for t in own)
     if where is None or told < len(trials) or any(t.state is State.RUNNING for t in own):
-        return newest, ([], None)
-    return newest, job_metrics(own, newest, job, store.profile(last.job_id, where, job.job_version))
+        return newest, [], None
+    return newest, *job_metrics(own, newest, job, store.profile(last.job_id, where, job.job_version))
 
 
 def send_budgets(trial: Trial, budgets: Sequence[BudgetUse], device: DeviceInfo | None) -> None:
