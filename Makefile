@@ -9,9 +9,8 @@ AIRFLOW ?= 3.3.2
 # Extra package index for torch; on Linux pip's own torch brings CUDA libraries of several GB, this one does not:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
-JOBS ?= 2
-# The slow tests wait more than they compute.
-SLOW_JOBS ?= 3
+# Tests wait, too: three keep two cores busy.
+JOBS ?= 3
 LOWEST_VENV ?= .venv-lowest
 # What make test-lowest runs: what touches Airflow, a database, torch, a framework's loop, NVML's Python or FastAPI; of the
 # store its contract, its SQL and its servers.
@@ -77,7 +76,7 @@ test: $(VENV)/.browser  ## all tests but the slow ones
 
 test-slow: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.slow tests)  # no others are imported
 test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
-	$(BIN)/python -m pytest -n $(SLOW_JOBS) --dist loadfile --no-loadscope-reorder -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
 
 test-lowest:  ## part of the tests, with the oldest versions that are claimed
 	+@$(LOWEST) $(LOWEST_VENV)/.tests

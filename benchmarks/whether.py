@@ -164,7 +164,8 @@ def checked(share: float) -> Trains:
 
 def report(years: Sequence[Year], shares: Sequence[float]) -> str:
     """The curve, in Markdown."""
-    policies = {"always": every(1), "every second step": every(2), "every fourth step": every(4)}
+    policies = {"always": every(1)}
+    policies |= {f"every {nth} step": every(n) for n, nth in ((2, "second"), (4, "fourth"), (MOST, "eighth"))}
     policies |= {f"still_good, target {share:g}, retrain_every={MOST}": checked(share) for share in shares}
     lines, always = [], [played(found, policies["always"]) for found in years]
     for name, trains in policies.items():

@@ -43,7 +43,7 @@ os.environ.update(
 # pytest --hypothesis-profile thorough
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.register_profile("few", deadline=None, max_examples=15)
-settings.register_profile("any host", deadline=None, max_examples=50)
+settings.register_profile("any host", deadline=None, max_examples=25)
 settings.load_profile("any host")
 
 gc.disable()  # while all tests are imported
@@ -77,11 +77,13 @@ def airflow_home() -> Path:
 @pytest.fixture(autouse=True)
 def _our_loggers_as_in_a_new_process() -> None:
     """Commands and migrations that an earlier test ran in this process set up logging; no test depends on it."""
-    logging.disable(logging.NOTSET)
+    if logging.root.manager.disable:
+        logging.disable(logging.NOTSET)
     for name, each in list(logging.root.manager.loggerDict.items()):
         if name.startswith("airflow_provider_zeus") and isinstance(each, logging.Logger):
             each.disabled, each.propagate = False, True
-            each.setLevel(logging.NOTSET)
+            if each.level:  # to set one clears the caches of all loggers
+                each.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)

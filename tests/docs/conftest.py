@@ -58,7 +58,8 @@ def _process_as_found() -> Iterator[None]:
         if isinstance(each, logging.Logger):
             disabled, propagate, level = found.get(name, (False, each.propagate, each.level))
             each.disabled, each.propagate = disabled, propagate
-            each.setLevel(level)
+            if each.level != level:  # to set one clears the caches of all loggers
+                each.setLevel(level)
 
 
 @pytest.fixture(scope="package")

@@ -77,10 +77,13 @@ def test_each_page_in_both_themes_and_widths(
     assert len(built.pages) > 40
 
 
-@pytest.mark.parametrize("by", ["server", "file"])
 @pytest.mark.parametrize(
-    ("word", "page"),
-    [("guardian", "power.html"), ("gpu_lock_wait_s", "reference/options.html"), ("torchrun", "several-gpus.html")],
+    ("by", "word", "page"),
+    [
+        ("server", "gpu_lock_wait_s", "reference/options.html"),
+        ("file", "torchrun", "several-gpus.html"),
+        pytest.param("server", "guardian", "power.html", marks=pytest.mark.slow),
+    ],
 )
 def test_the_search_finds_a_page(by: str, word: str, page: str, built: Built, served: str, reader: Reader) -> None:
     home = f"{served}/index.html" if by == "server" else (built.folder / "index.html").as_uri()

@@ -30,6 +30,7 @@ def test_it_builds_in_half_a_minute(built: Built) -> None:
     assert 0 < built.cpu_s < 30, "CPU seconds: how long it takes on a clock says how busy this host is"
 
 
+@pytest.mark.slow
 def test_a_page_that_is_not_in_the_menu_ends_the_build(tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     pages.mkdir()

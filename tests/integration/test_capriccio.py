@@ -20,6 +20,7 @@ from tests.unit.dags.capriccio import write_model, write_slices
 DAGS = Path(__file__).parents[2] / "dags"
 
 
+@pytest.mark.slow
 def test_slices_train_in_order_with_the_runs_parameters(
     run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_any_operator(run_dag: Any, tmp_path: Path) -> None:
     assert only.state.value == "converged"
 
 
+@pytest.mark.usefixtures("asks_briefly")
 def test_without_the_store_the_default_keeps_the_deadline(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_zeus.operators import recurrence
 

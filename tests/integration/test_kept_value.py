@@ -108,7 +108,11 @@ def test_a_try_that_skips_the_task_skips_it(run_dag: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [IN_ONE_PROCESS, BY_LOOP_ALONE], ids=["train(fn)", "epochs() alone"])
-@pytest.mark.parametrize("fails", [RAISES, REPORTS_NAN, KILLED], ids=["raises", "nan", "killed"])
+@pytest.mark.parametrize(
+    "fails",
+    [RAISES, pytest.param(REPORTS_NAN, marks=pytest.mark.slow), KILLED],
+    ids=["raises", "nan", "killed"],
+)
 def test_a_script_whose_try_fails_is_followed_by_the_incumbent(
     run_dag: Any, tmp_path: Path, code: str, fails: str
 ) -> None:
@@ -153,7 +157,7 @@ def test_a_strict_job_fails_with_its_try(run_dag: Any, tmp_path: Path) -> None:
     assert states("zeus_strict_script") == [(32, "converged", 1), (16, "failed", 1)]
 
 
-@pytest.mark.parametrize("aware", [True, False])
+@pytest.mark.parametrize("aware", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone(
     run_dag: Any, tmp_path: Path, aware: bool
 ) -> None:

@@ -50,6 +50,7 @@ def site(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyP
         port.delete(name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("asks_briefly")
 def test_a_planted_password_is_found_nowhere(
     site: str,

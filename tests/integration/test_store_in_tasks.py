@@ -125,11 +125,13 @@ def test_an_sqlite_file_of_a_connection_is_made_by_the_first_run(
 
 def test_a_profile_carries_over_to_the_next_run(run_dag: Any) -> None:
     dag = zeus_dag("zeus_profile", job(batch_sizes=[32]), lambda b: 2)
-    for _ in range(6):
+    excess: list[float | None] = []
+    while excess[-2:] != [0.0, 0.0] and len(excess) < 30:  # a busy host measures less in a run
         run_dag(dag)
+        excess = [t.observation.excess_s for t in log_of("zeus_profile.train")]
+    assert excess[-2:] == [0.0, 0.0], "the profile is complete: nothing is measured any more"
+    assert excess[0], "at first it was"
     limits = [t.observation.power_limit_w for t in log_of("zeus_profile.train")]
-    excess = [t.observation.excess_s for t in log_of("zeus_profile.train")]
-    assert excess[-1] == 0, "the profile is complete: nothing is measured any more"
     assert len(set(limits[-2:])) == 1, "and the best limit is set from the first step"
 
 

@@ -75,7 +75,7 @@ def reports_infinity(run: Any, epoch: int) -> float:
 
 @pytest.mark.parametrize("policy", ["knowledge_gradient", pytest.param("zeus", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "fails", [raises, reports_nan, *(pytest.param(f, marks=pytest.mark.slow) for f in (raises_late, reports_infinity))]
+    "fails", [raises, *(pytest.param(f, marks=pytest.mark.slow) for f in (reports_nan, raises_late, reports_infinity))]
 )
 def test_a_size_that_always_fails_costs_no_run_its_model(
     airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, policy: str, fails: Any

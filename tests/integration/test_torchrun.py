@@ -185,6 +185,7 @@ def test_a_real_training_goes_over_disjoint_shares(torchrun: Torchrun) -> None:
     assert trial.observation.samples_per_epoch == 1002
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_trial_and_everything_is_gone(torchrun: Torchrun) -> None:
     dies = "epoch < 2 or RANK == 0 or os.kill(os.getpid(), signal.SIGKILL)"
     assert torchrun.run(torchrun.dag("zeus_ranks_dies", script(dies))).state == "failed"

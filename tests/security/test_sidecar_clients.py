@@ -158,6 +158,7 @@ def test_a_flood_delays_no_restore(card: Gpu, sidecar: Running, run: Callable[..
     assert min(give_back_times(card, sidecar, run)) <= PROMISED_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow_s", [0.1, 600.0], ids=["slow", "hangs"])
 def test_the_slow_driver_of_one_gpu_delays_no_other(
     card: Gpu, nvml: FakeNvml, serve: Serve, run: Callable[..., Process], slow_s: float
@@ -244,6 +245,7 @@ def test_a_training_that_lost_its_place_goes_on(card: Gpu, sidecar: Running, run
     assert card.limit_w == 250.0
 
 
+@pytest.mark.slow
 def test_a_crowd_of_the_same_user_locks_no_training_out(card: Gpu, sidecar: Running) -> None:
     """With more processes than there are places, and a driver that takes its time."""
     arguments = [sys.executable, "-I", "-S", "-c", CROWD, str(sidecar.socket)]

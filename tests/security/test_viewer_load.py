@@ -232,6 +232,7 @@ def test_a_smaller_pool_gets_fewer_threads(pool_size: int, max_overflow: int, mo
 # --- memory
 
 
+@pytest.mark.slow
 def test_an_export_takes_as_much_memory_for_many_runs_as_for_few(store: Store, home: Path) -> None:
     filled(store, home / "zeus.db", 1500)
 
@@ -293,6 +294,7 @@ def test_reading_the_overview_loads_no_megabytes(store: Store, home: Path) -> No
 # --- clients that do not read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", ["CHUNK_TIMEOUT_S", "FILE_TIMEOUT_S"])
 def test_a_client_that_takes_nothing_loses_its_place(
     airflow_app: Any,

@@ -102,12 +102,9 @@ def no_memory_limit() -> str | None:
 
 ALWAYS = {  # the others are slow
     Cell("sqlite", "SIGKILL", "before tell commits"),
-    Cell("sqlite", "SIGTERM", "during profiling"),
-    Cell("sqlite", "store gone permanently", "between epochs"),
     Cell("sqlite", "disk full", "before tell commits"),
     Cell("sqlite", "redelivered", "after ask"),
     Cell("postgres", "store gone for 2 s", "between epochs"),
-    Cell("silent", "connection cut", "before ask commits"),
 }
 
 

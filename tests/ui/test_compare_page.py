@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.ui.accessible import focused
 from tests.ui.look import DAG_PAGE, TOO_WIDE, Visit, drawn
 from tests.ui.site import Site
 
 
+@pytest.mark.slow
 def test_two_runs_chosen_on_a_dags_page(visit: Visit, site: Site) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -48,6 +51,7 @@ def test_two_runs_chosen_on_a_dags_page(visit: Visit, site: Site) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_jobs_chosen_on_the_page_of_all_jobs(visit: Visit, site: Site) -> None:
     at = visit("zeus/page")
     tab = at.tab()

@@ -147,6 +147,7 @@ def test_text_from_outside_stays_text(visit: Visit, kinds: None) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_every_mapped_task_is_shown_and_unfolds(visit: Visit, kinds: None) -> None:
     at = visit(page("mapped"), theme="dark")
     tab = whole(at, "run-mapped")
@@ -168,6 +169,7 @@ def test_every_mapped_task_is_shown_and_unfolds(visit: Visit, kinds: None) -> No
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_a_running_trial_is_followed_until_it_ends(visit: Visit, kinds: None) -> None:
     asked: list[str] = []
     at = visit(page("running"), before=lambda p: p.on("request", lambda r: asked.append(r.url)))

@@ -51,6 +51,7 @@ def test_this_checkout_has_no_fault(built: Built, check: Callable[[Built], list[
     assert check(built) == []
 
 
+@pytest.mark.slow
 def test_two_builds_are_equal(built: Built, tmp_path: Path) -> None:
     again = release_check.build(tmp_path)
     assert release_check.same_twice(built, again) == []
@@ -139,6 +140,7 @@ def test_changelog_version_and_tag_agree(built: Built, heading: str, tag: str | 
     assert (said in found) if said else not found
 
 
+@pytest.mark.slow
 def test_a_hidden_entry_point_is_found(built: Built, tmp_path: Path) -> None:
     broken = tmp_path / built.wheel_path.name
     with ZipFile(broken, "w") as archive:

@@ -80,6 +80,7 @@ def test_all_examples_parse_and_import_nothing_heavy(tmp_path: Path) -> None:
     assert found["dags"] == EXAMPLES
 
 
+@pytest.mark.slow
 def test_they_parse_from_any_folder(tmp_path: Path) -> None:
     """As in an installed wheel: the folder has another name and the checkout is not beside it."""
     folder = tmp_path / "example_dags"

@@ -41,6 +41,7 @@ def start(code: str = STUBBORN) -> Process:
     return process
 
 
+@pytest.mark.slow
 def test_a_process_that_ignores_sigterm_is_ended_with_its_children() -> None:
     process = start()
     assert len(members(process.pid)) == 2

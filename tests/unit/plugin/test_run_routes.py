@@ -282,7 +282,8 @@ def test_as_many_questions_for_a_long_history_as_for_a_short_one(viewer: Any, st
     counted: list[str] = []
 
     def count(*executed: Any) -> None:
-        counted.append(executed[2])
+        if "zeus_" in executed[2]:  # Airflow keeps some of its own answers for a while
+            counted.append(executed[2])
 
     ran(store, 1)
     sa.event.listen(sa.Engine, "before_cursor_execute", count)
