@@ -80,6 +80,7 @@ def test_a_function(reader: Reader) -> None:
     assert "ring.train" in printed["airflow zeus plan ring.train"]
 
 
+@pytest.mark.slow
 def test_a_script(reader: Reader) -> None:
     printed = reader.follow("docs/tutorials/script.md")
     (trial,) = trials("slope.train")

@@ -212,6 +212,7 @@ def test_out_of_memory_at_the_default_lets_a_smaller_size_stand_in(commands: Com
     assert xcom(dag_run, "zeus_cost")["kept_attempt"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["run.train(train)", "train(run)"])
 def test_an_incumbent_that_misses_its_target_is_followed_by_the_next_cheapest(commands: Commands, style: str) -> None:
     name = "zeus_command_missed_" + ("one" if style.startswith("run") else "loop")
@@ -234,6 +235,7 @@ def test_an_incumbent_that_misses_its_target_is_followed_by_the_next_cheapest(co
     assert commands.saves() == [*before, kept.batch_size], "what missed the target saved nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", ["except BaseException: sys.exit(0)", "finally: sys.exit(0)"])
 def test_a_loop_that_hides_that_it_was_given_up_is_followed_by_the_next(commands: Commands, leave: str) -> None:
     """No model was saved, whatever the script made of the signal, and whatever its exit status says."""

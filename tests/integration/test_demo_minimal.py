@@ -16,6 +16,7 @@ from tests.integration.jobs import log_of
 DAGS = Path(__file__).parents[2] / "dags"
 
 
+@pytest.mark.slow
 def test_the_smallest_example_runs_anywhere_and_says_what_it_lacks(
     run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_script_that_knows_nothing_of_us_is_started_again_with_the_incumbent(r
     assert states("zeus_unaware") == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
 
 
+@pytest.mark.slow
 def test_a_try_that_ends_well_without_its_result_is_not_started_again(run_dag: Any, tmp_path: Path) -> None:
     """It may have saved its model: the incumbent's would overwrite it."""
     leaves = "print('saved', run.batch_size, flush=True); os._exit(0)"
@@ -151,6 +152,7 @@ def test_a_device_that_fails_costs_no_command_its_value(
     assert states("zeus_lost_device") == [(32, "converged", 1)]
 
 
+@pytest.mark.slow
 def test_a_strict_job_fails_with_its_try(run_dag: Any, tmp_path: Path) -> None:
     dag = of_script("zeus_strict_script", tmp_path, IN_ONE_PROCESS.format(fails=RAISES), strict=True)
     assert [run_dag(dag).state for _ in range(2)] == ["success", "failed"]
@@ -221,6 +223,7 @@ def test_files_of_the_kept_attempt_stay_where_the_task_returned_them(run_dag: An
     assert states("zeus_attempt_dir")[1][:2] == (16, "given_up")
 
 
+@pytest.mark.slow
 def test_an_empty_slice_keeps_the_tasks_value_and_teaches_nothing(run_dag: Any) -> None:
     def train(run: Any) -> str:
         data = [1.0] * 512 if len(log_of("zeus_no_data.train")) == 1 else []

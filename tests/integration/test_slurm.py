@@ -133,6 +133,7 @@ def test_a_job_that_a_signal_ends_reads_status_1(cluster: Cluster) -> None:
     assert states("zeus_slurm_killed") == [(32, "failed", "the command ended with status 1 without a result")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("export", "ends"),
     [

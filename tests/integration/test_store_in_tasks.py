@@ -123,6 +123,7 @@ def test_an_sqlite_file_of_a_connection_is_made_by_the_first_run(
     assert file.exists()
 
 
+@pytest.mark.slow
 def test_a_profile_carries_over_to_the_next_run(run_dag: Any) -> None:
     dag = zeus_dag("zeus_profile", job(batch_sizes=[32]), lambda b: 2)
     excess: list[float | None] = []

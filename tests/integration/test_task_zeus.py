@@ -359,6 +359,7 @@ def test_a_training_that_never_reports_fails_with_the_remedy(run_dag: Any) -> No
     assert "run.report(accuracy=...)" in (trial.reason or "")
 
 
+@pytest.mark.slow
 def test_what_a_run_shows_of_its_job_is_in_its_log(
     run_dag: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

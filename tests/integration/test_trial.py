@@ -99,6 +99,7 @@ def test_a_pod_whose_first_attempt_is_given_up_ends_with_one_save(run_dag: Any, 
     assert xcom(second, "zeus_ask", "zeus_decision")["batch_size"] == 16
 
 
+@pytest.mark.slow
 def test_each_instance_of_a_mapped_group_is_a_trial_of_its_own(run_dag: Any, pod: Pod) -> None:
     with DAG("zeus_mapped_group", schedule=None, start_date=START) as dag:
 
@@ -118,6 +119,7 @@ def test_each_instance_of_a_mapped_group_is_a_trial_of_its_own(run_dag: Any, pod
     assert [c["kept_attempt"] for c in costs] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_jobs_apart_when_their_id_is_a_template(run_dag: Any, pod: Pod) -> None:
     with DAG("zeus_mapped_jobs", schedule=None, start_date=START) as dag:
 
@@ -249,6 +251,7 @@ def test_a_pod_that_dies_is_a_failed_trial_without_a_cost(run_dag: Any, pod: Pod
     assert trial_.observation.reasons["energy_j"] == "no result"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_files", [False, True], ids=["by XCom", "by files"])
 def test_earlier_starts_of_a_retried_operator(run_dag: Any, pod: Pod, by_files: bool) -> None:
     """The first start dies in its third epoch; only files tell what it cost."""
@@ -319,6 +322,7 @@ def test_where_airflow_cannot_be_asked_a_kept_model_is_a_success(
     assert run_dag(dag).state == state
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("asks_briefly")
 def test_without_a_store_it_trains_at_the_default_and_the_cost_is_told_later(
     run_dag: Any, pod: Pod, monkeypatch: pytest.MonkeyPatch

@@ -111,6 +111,7 @@ def test_a_result_that_grows_while_it_is_read_is_read_as_it_was(
     assert [len(start) for start in starts_in_folder(tmp_path)] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sql", "variable"])
 def test_a_reason_of_30_mb_and_100_000_samples_from_anywhere_are_cut_by_the_store(
     kind: str, store: SqlStore, tmp_path: Path

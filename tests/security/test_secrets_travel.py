@@ -58,6 +58,7 @@ def files_of(archive: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name.partition("/")[2], file.read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sdist", "wheel"])
 @pytest.mark.parametrize("ignored", [True, False], ids=["with .gitignore", "without"])
 def test_a_package_holds_no_planted_secret(checkout: Path, tmp_path: Path, kind: str, ignored: bool) -> None:
@@ -190,6 +191,7 @@ def test_every_service_has_a_secret_of_its_own() -> None:
     assert set(compose()["volumes"]) == {"broker", "database", "logs", "state"}
 
 
+@pytest.mark.slow
 def test_the_broker_takes_its_password_by_standard_input(tmp_path: Path) -> None:
     """The command of the compose file, on a Redis that listens at a socket in a folder of this test's."""
     redis = pytest.importorskip("redis")

@@ -266,6 +266,7 @@ def test_a_crowd_of_the_same_user_locks_no_training_out(card: Gpu, sidecar: Runn
             os.killpg(crowd.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_flood_of_connections_locks_no_training_out(card: Gpu, sidecar: Running) -> None:
     """Not even while more wait to be taken than the kernel lets wait."""
     flood = [

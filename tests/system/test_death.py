@@ -168,6 +168,7 @@ def made(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path) -> None:
     """Both are gone when the training ends; the next run tells it."""
     if fake_nvml.compiler() is None:

@@ -49,6 +49,7 @@ def belief_of(job_id: str, spec: ZeusJob) -> Belief:
     return belief
 
 
+@pytest.mark.slow
 def test_the_same_task_goes_on_with_another_batch_size(run_dag: Any) -> None:  # noqa: F811
     spec = job()
     dag = dag_of("death_explores", spec, lambda b: b != 16)

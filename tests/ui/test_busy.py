@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.ui.look import DAG_PAGE, Visit, came
 from tests.ui.site import RUNS
 
+pytestmark = pytest.mark.slow
 BUSY = {"detail": "Airflow is busy with other Zeus pages. Try again in a minute."}
 
 

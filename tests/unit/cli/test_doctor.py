@@ -50,6 +50,7 @@ def test_every_check_in_order_and_nothing_is_changed(zeus: Zeus, home: Path) -> 
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_before_the_first_migration_it_says_that_alone(tmp_path: Path) -> None:
     """In a process of its own, whose Airflow has never been started."""
     new = tmp_path / "new"

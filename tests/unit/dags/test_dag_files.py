@@ -98,6 +98,7 @@ def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so
     assert "Airflow 3.3" in log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dag_id", "module"),
     [

@@ -87,6 +87,7 @@ def told(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> ToldTime:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The energy consumption")  # upstream's, of a window shorter than a tick
 def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gpu, tmp_path: Path) -> None:
     gpu, device = benchmark.opened(on="cpu")

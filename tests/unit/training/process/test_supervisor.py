@@ -149,6 +149,7 @@ def test_the_commands_signals_are_those_of_any_program(started: list[Process], t
     assert process.stdout.read() == b"SIG_DFL\n"
 
 
+@pytest.mark.slow
 def test_a_daemon_is_not_overlooked_while_the_threads_of_its_parent_end(started: list[Process], tmp_path: Path) -> None:
     """A process whose first thread has ended looks dead, and has its children until its last thread ends."""
     code = """
