@@ -25,7 +25,7 @@ from benchmarks.regime_figures import report_of as regimes_report
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.series import measure
 
-SEEDS, REGIME_SEEDS = 20, 4
+SEEDS, REGIME_SEEDS = 40, 4
 
 
 def hold(
