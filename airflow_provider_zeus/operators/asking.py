@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
+from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
@@ -58,13 +58,15 @@ def ask(
         store, answer = question.answer()
         log_remarks(lambda: store, answer.trial, request.device)
         return store, answer, reopen
-    except StoreError as error:
-        if request.job.strict:
+    except Exception as failed:
+        if request.job.strict or (isinstance(failed, ZeusError) and not isinstance(failed, StoreError)):
             raise
+        error = failed if isinstance(failed, StoreError) else StoreError(f"It failed ({type(failed).__name__}).")
         log.error(
             "Zeus has no store: %s This run trains at the default batch size %d; its cost is kept and stored later.",
             error,
             request.job.default_batch_size,
+            exc_info=error is not failed,
         )
         return None, AskAnswer(trial=default_trial(request, error)), reopen
 

@@ -34,7 +34,7 @@ def figures(
     source = sources.pop() if len(sources) == 1 else None
     energy_j = _amount(cost["energy_j"]) if source else None
     time_s, found = _amount(cost["time_s"]), prices.at_the_time(drawn)
-    kept: Mapping[str, Any] = next((a for a in cost["attempts"] if a["attempt"] == cost["kept_attempt"]), {})
+    kept: Mapping[str, Any] = next((a for a in cost["attempts"] if a["kept"]), {})
     money, grams = _money(found, energy_j, time_s, drawn), _grams(found, energy_j)
     simulated = any(kind_of(o.energy_source) == SIMULATED for o in drawn)
     values = {

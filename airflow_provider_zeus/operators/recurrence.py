@@ -87,6 +87,7 @@ class Recurrence:
         job = config.switched(job.check(rendered=True))
         if elsewhere:
             check_shared_root(config)
+        signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
         device = NoneDevice(job.max_power_w, why=ELSEWHERE) if elsewhere else device_here(job, config)
         info = device.info
         if (limits := device.limit_range()) is not None:  # before asking: a wrong job opens no trial
@@ -127,7 +128,7 @@ class Recurrence:
             config,
             state_dir=None if elsewhere else str(config.state_dir),
             device=None if elsewhere else device,
-            signal=followed(job, store),
+            signal=signal or followed(job, store),
         )
         opened = (lambda: store) if store else reopen
         return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)

@@ -194,18 +194,27 @@ class ResultReporter:
     def cost_xcom(self) -> dict[str, Any]:
         """Value of XCom ``zeus_cost``: cost of this run and of each attempt, as plain JSON.
 
-        A total is None where an attempt's figure is missing: a part would look like the whole.
+        A total is None where an attempt's figure is missing, a part would look like the whole; and where the attempts'
+        figures are of different sources, or their costs of different units.
         """
-        job = self._first.job
+        job, kept = self._first.job, self.kept_end
         attempts = [
-            {"phase": planned_of(self._first, line).phase.value, **_attempt_xcom(job, line, place)}
+            {
+                "phase": planned_of(self._first, line).phase.value,
+                "kept": line is kept,
+                **_attempt_xcom(job, line, place),
+            }
             for line, place in self._ends
         ]
         totals: dict[str, float | None] = {}
         for name in ("energy_j", "time_s", "cost"):
             values = [a[name] for a in attempts]
             totals[name] = None if not values or None in values else sum(values)
-        kept = self.kept_end
+        sources = {a["energy_source"] for a in attempts}
+        if len(sources) > 1:
+            totals["energy_j"] = None
+        if len({_basis(job, line.observation or Observation()) for line, _ in self._ends}) > 1:
+            totals["cost"] = None
         return {
             "job_id": self._first.job_id,
             "batch_size": kept.batch_size if kept else None,
@@ -213,7 +222,7 @@ class ResultReporter:
             "not_needed": kept is not None and kept.state is State.NOT_NEEDED,
             **totals,
             "eta": job.eta,
-            "energy_source": attempts[-1]["energy_source"] if attempts else None,
+            "energy_source": sources.pop() if len(sources) == 1 else None,
             "attempts": attempts,
         }
 
@@ -223,15 +232,26 @@ def stops_the_task(error: BaseException | None) -> bool:
     return error is not None and not isinstance(error, Exception | AttemptOver | GeneratorExit)
 
 
+def _weights(job: ZeusJob, o: Observation) -> Weights:
+    return Weights.of(
+        job, DeviceInfo(model=o.device_model or "", max_power_w=o.max_power_w, energy_source=o.energy_source)
+    )
+
+
+def _basis(job: ZeusJob, o: Observation) -> tuple[bool, str | None]:
+    """What makes costs comparable: their unit (seconds, or joules), and where energy counts its source."""
+    weights = _weights(job, o)
+    return weights.time_alone, o.energy_source if weights.eta > 0 else None
+
+
 def _attempt_xcom(job: ZeusJob, line: ResultLine, untold: str | None) -> dict[str, Any]:
     o = line.observation or Observation()
-    device = DeviceInfo(model=o.device_model or "", max_power_w=o.max_power_w, energy_source=o.energy_source)
     return {
         "attempt": line.attempt,
         "batch_size": line.batch_size,
         "state": line.state.value if line.state else None,
         "reason": line.reason,
-        "cost": observed_cost(o, Weights.of(job, device)),
+        "cost": observed_cost(o, _weights(job, o)),
         "untold": untold,
         **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id", "returned")},
         "notes": dict(line.notes),

@@ -64,6 +64,7 @@ def ask_for_plan(
     """
     config = ZeusConfig.read()
     job = config.switched(ZeusJob.from_dict(job_spec).check(rendered=True))
+    signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
     request = ask_request(job, context, None, lease_s=lease_s, task_id=trains, part=part, pinned_by=config.pinned_by)
     backfill = str(getattr(context["dag_run"].run_type, "value", "")) == "backfill"
     mapped = context["ti"].map_index not in (None, -1)
@@ -74,7 +75,8 @@ def ask_for_plan(
     if part is None:
         say_shared(asked)
     say_budgets(asked)
-    plan = plan_of(asked, config, state_dir=None, signal=followed(job, store))  # the training runs on another host
+    signal = signal or followed(job, store)
+    plan = plan_of(asked, config, state_dir=None, signal=signal)  # the training runs on another host
     log.info("Zeus: batch size %d. %s", asked.trial.batch_size, visible(asked.trial.planned.why))
     context["ti"].xcom_push(key=DECISION, value=decision_xcom(asked.trial, store))
     key = asked.trial.key

@@ -188,7 +188,12 @@ def _keys(store: Store, port: VariablePort, job_id: str | None) -> list[str]:
 
 
 def _files(state_dir: Path | None) -> Iterator[_Place]:
-    for path in sorted(state_dir.glob(f"{PREFIX}-*.json")) if state_dir else ():
+    try:
+        found = sorted(state_dir.glob(f"{PREFIX}-*.json")) if state_dir else []
+    except OSError as error:  # another user's folder, a file system that is away
+        log.warning("Pending results in %s cannot be searched: %s", visible(str(state_dir)), error)
+        return
+    for path in found:
         yield f"file {visible(path)}", partial(read_file, path), path.unlink
 
 

@@ -170,13 +170,15 @@ def _keep(run: RunAttempts, live: LiveAttempt, value: object) -> None:
 
 def returned(value: object) -> str | None:
     """JSON of a function's value, for ``run.previous``; paths as text. None where it is none, or too long."""
+    text = ""
     try:
-        text = json.dumps(value, allow_nan=False, default=os.fspath)
-    except (TypeError, ValueError, RecursionError) as error:
-        log.debug("Zeus: run.previous of the next run is None: the value is no JSON (%s).", error)
-        return None
-    if len(text) > MOST_RETURNED:
-        log.debug("Zeus: run.previous of the next run is None: the value has %d characters as JSON.", len(text))
+        for piece in json.JSONEncoder(allow_nan=False, default=os.fspath).iterencode(value):
+            text += piece
+            if len(text) > MOST_RETURNED:
+                log.debug("Zeus: run.previous of the next run is None: the value is longer than %d.", MOST_RETURNED)
+                return None
+    except Exception as error:  # the value's own code may raise anything, and the model is kept
+        log.debug("Zeus: run.previous of the next run is None: the value is no JSON (%s).", type(error).__name__)
         return None
     return text
 

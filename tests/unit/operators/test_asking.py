@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators import asking
 from airflow_provider_zeus.operators.asking import AskThread
+from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import JOB, DictPort, request
@@ -123,3 +125,28 @@ def test_costs_that_cannot_be_looked_for_hold_no_question(
     monkeypatch.setattr(asking, "DRAIN_S", 0.1)
     asking.drain_for_a_while(store, Hangs(), "d.train", tmp_path)
     over.set()
+
+
+def test_a_folder_of_kept_costs_that_cannot_be_read_holds_no_question(store: SqlStore) -> None:
+    """As one below another user's home; here its name is too long."""
+    folder = Path("/tmp") / ("a" * 300) / "zeus"
+    assert asking.drain(store, DictPort(), "d.train", state_dir=folder) == 0
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_error_of_any_kind_fails_a_strict_job_alone(
+    monkeypatch: pytest.MonkeyPatch, airflow_home: Path, strict: bool
+) -> None:
+    def fails(*_: Any, **__: Any) -> Store:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(asking, "open_store", fails)
+    question = replace(request(1), job=replace(JOB, strict=strict))
+    ask = partial(asking.ask, question, "zeus_default", ZeusConfig.read(), overlap_possible=True)
+    if strict:
+        with pytest.raises(PermissionError):
+            ask()
+    else:
+        store, answer, _ = ask()
+        assert store is None
+        assert answer.trial.batch_size == JOB.default_batch_size

@@ -23,7 +23,7 @@ NO_PRICES = Prices()
 
 def cost(*seen: Observation, **changes: Any) -> dict[str, Any]:
     """XCom ``zeus_cost`` of attempts, the last of which is kept."""
-    attempts = [{"attempt": i + 1, **o.to_dict()} for i, o in enumerate(seen)]
+    attempts = [{"attempt": i + 1, "kept": i + 1 == len(seen), **o.to_dict()} for i, o in enumerate(seen)]
     totals = {
         name: None if None in (values := [a[name] for a in attempts]) else sum(values)
         for name in ("energy_j", "time_s")
@@ -90,7 +90,9 @@ def test_energies_of_different_sources_are_not_added() -> None:
 
 
 def test_a_run_that_kept_no_model_has_no_batch_size_and_no_limit() -> None:
-    found = figures(cost(SEEN, batch_size=None, kept_attempt=None), [SEEN], NO_PRICES, None)
+    none_kept = cost(SEEN, batch_size=None, kept_attempt=None)
+    none_kept["attempts"][0]["kept"] = False
+    found = figures(none_kept, [SEEN], NO_PRICES, None)
     assert not {"batch_size", "power_limit_w"} & set(found)
     assert found["energy_j"] == 3.6e6
 

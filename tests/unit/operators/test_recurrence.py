@@ -13,10 +13,11 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_provider_zeus import ZeusJob
-from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.errors import JobSpecError, SignalError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import Recurrence, ask_request
+from airflow_provider_zeus.store.open import open_store
 
 JOB = ZeusJob(
     batch_sizes=[16, 32],
@@ -173,3 +174,15 @@ def test_settings_that_cannot_work_are_named(
 def test_a_data_slice_is_text_that_every_database_takes(airflow_home: Path) -> None:
     request = ask_request(JOB, context(partition_key="2026\0W05\ud800"), None, lease_s=90)
     assert request.origin.data_slice == "2026\N{REPLACEMENT CHARACTER}W05?"
+
+
+def test_a_strict_job_without_its_signal_opens_no_trial(
+    airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that nobody ends would count as a death of its batch size."""
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    job = replace(JOB, follow="price")  # no Connection, no tariff
+    for _ in range(2):
+        with pytest.raises(SignalError):
+            Recurrence.open(job, context(), conn_id="zeus_default")
+    assert open_store().trials("d.train") == []

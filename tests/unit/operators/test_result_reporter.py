@@ -18,7 +18,9 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.operators.figures import figures
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
+from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore
@@ -124,6 +126,38 @@ def test_a_total_with_a_gap_is_none(store: SqlStore, tmp_path: Path) -> None:
     assert cost["cost"] is None
     assert cost["time_s"] == 2 * seen(32).time_s  # type: ignore[operator]
     assert cost["attempts"][0]["reasons"] == {"energy_j": "counter went back"}
+
+
+@pytest.mark.parametrize(
+    ("first_seen", "cost"),
+    [
+        ({"energy_j": 5000.0, "energy_source": "estimate"}, None),
+        ({"energy_j": None, "energy_source": None, "max_power_w": None, "reasons": {"energy_j": "no source"}}, None),
+    ],
+    ids=["another source", "seconds beside joules"],
+)
+def test_a_total_of_unlike_attempts_is_none(
+    store: SqlStore, tmp_path: Path, first_seen: dict[str, Any], cost: None
+) -> None:
+    """A try on another node may have another source of energy."""
+    reporter = reporter_of(store, DictPort(), two_attempts(store), tmp_path)
+    reporter(end(1, State.GIVEN_UP, **first_seen))
+    reporter(end(2, State.CONVERGED))
+    found = reporter.cost_xcom()
+    assert [a["cost"] is None for a in found["attempts"]] == [False, False], "each has its own"
+    assert (found["energy_j"], found["energy_source"], found["cost"]) == (None, None, cost)
+    assert found["time_s"] == 2 * seen(32).time_s  # type: ignore[operator]
+
+
+def test_the_kept_attempt_is_that_of_its_start(store: SqlStore, tmp_path: Path) -> None:
+    """Two starts of one plan have the same attempts; the first one died."""
+    reporter = reporter_of(store, DictPort(), two_attempts(store), tmp_path)
+    for start_id, limit_w, state in (("a", 300.0, State.FAILED), ("b", 175.0, State.CONVERGED)):
+        reporter(replace(end(1, state, power_limit_w=limit_w), start_id=start_id))
+    reporter(ResultLine(kind="final", start_id="b", attempt=1))
+    cost = reporter.cost_xcom()
+    assert [a["kept"] for a in cost["attempts"]] == [False, True]
+    assert figures(cost, reporter.drawn, Prices(), None)["power_limit_w"] == 175.0
 
 
 class Flaky:

@@ -116,3 +116,28 @@ def test_what_is_kept_of_a_value() -> None:
     loops.append(loops)
     assert returned(loops) is None
     assert len(returned("x" * (MOST_RETURNED - 2)) or "") == MOST_RETURNED
+
+
+class Spiteful(dict[str, int]):
+    """A value whose own code raises what nobody expects."""
+
+    def items(self) -> Any:
+        raise KeyError("planted")
+
+    def __fspath__(self) -> str:
+        raise RuntimeError("planted")
+
+
+class SpitefulPath:
+    def __fspath__(self) -> str:
+        raise RuntimeError("planted")
+
+
+@pytest.mark.parametrize("value", [Spiteful(a=1), SpitefulPath(), [SpitefulPath()]])
+def test_code_of_the_value_that_raises_costs_no_model(kit: Kit, value: Any) -> None:
+    def train(run: Any) -> Any:
+        loop(run, epochs=1)
+        return value
+
+    assert kit.run().train(train) is value
+    assert (kit.ends()[0].state, kit.last().returned) == (State.CONVERGED, None)
