@@ -152,7 +152,7 @@ def report_all(
     """
     sender = ResultSender(reporter)
     for start in _within_limits(starts):
-        for line in (known := _lines_of_plan(start, plan)):
+        for line in (known := LinesOfPlan(plan).known(start)):
             sender.put(line)
         for newest in (open_ones := open_attempts(known)):
             reason = f"the process died: {NO_RESULT} after its last heartbeat"
@@ -174,23 +174,41 @@ def newest_start(starts: Sequence[Start]) -> int | None:
     return max((number for number in numbers if 0 < number <= MOST_STARTS), default=None)
 
 
-def _lines_of_plan(start: Sequence[ResultLine], plan: Plan) -> Start:
-    """Keep the lines of attempts that the plan has, up to the first end of each."""
-    attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
-    ended: set[int | None] = set()
-    known = []
-    unknown = {line.attempt for line in start if line.kind not in ("start", "final")}.difference(attempts)
-    if unknown:
-        of = f"{len(unknown)} attempts" if len(unknown) > 1 else f"attempt {unknown.pop()}"
-        log.warning("Zeus: lines of %s, which the plan does not have, are left out.", of)
-    for line in start:
-        if line.kind not in ("start", "final"):
-            if line.attempt not in attempts or line.attempt in ended:
-                continue
-            if line.kind == "end":
-                ended.add(line.attempt)
-        known.append(line)
-    return known
+class LinesOfPlan:
+    """Keeps the lines of attempts that a plan has, up to the first end of each in one start. Warns once of others."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
+        self._ended: set[tuple[str, int | None]] = set()
+        self._warned = False
+
+    def known(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
+        """Return those of the next lines that are kept."""
+        if unknown := {line.attempt for line in lines if _of_attempt(line)}.difference(self._attempts):
+            of = f"{len(unknown)} attempts" if len(unknown) > 1 else f"attempt {unknown.pop()}"
+            self._warn(f"lines of {of}, which the plan does not have, are left out")
+        return [line for line in lines if not _of_attempt(line) or self._keeps(line)]
+
+    def _keeps(self, line: ResultLine) -> bool:
+        attempt, is_end = (line.start_id, line.attempt), line.kind == "end"
+        if line.attempt not in self._attempts:
+            return False
+        if attempt in self._ended:
+            if is_end:
+                self._warn(f"a second end of attempt {line.attempt} is left out")
+            return False
+        if is_end:
+            self._ended.add(attempt)
+        return True
+
+    def _warn(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("Zeus: %s.", what)
+
+
+def _of_attempt(line: ResultLine) -> bool:
+    return line.kind not in ("start", "final")
 
 
 def _within_limits(starts: Sequence[Start]) -> list[Start]:

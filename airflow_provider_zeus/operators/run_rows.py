@@ -174,4 +174,4 @@ def planned_of(first: Trial, line: ResultLine) -> PlannedAttempt:
     """The planned attempt that a result line belongs to. ``first``: trial of the plan's first attempt."""
     planned = first.decision.in_order
     position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
-    return planned[min(position, len(planned) - 1)]
+    return planned[max(0, min(position, len(planned) - 1))]

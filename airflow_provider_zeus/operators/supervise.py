@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.operators.collect import LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ExternalMeter, NoMeter, outcome_of
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.printable import visible
@@ -78,7 +79,7 @@ class CommandStart:
         self._plan_file = folder / f"plan-{plan.first_attempt}.json"
         self._result = folder / f"result-{plan.first_attempt}.jsonl"
         self._plan_file.write_text(plan.to_json(), encoding="utf-8")
-        self._follower = Follower(self._result)
+        self._follower, self._of_plan = Follower(self._result), LinesOfPlan(plan)
         self._elsewhere = recurrence.elsewhere
         self._meter: ExternalMeter | NoMeter = NoMeter() if self._elsewhere else ExternalMeter(recurrence.device)
         if self._elsewhere:
@@ -144,7 +145,7 @@ class CommandStart:
         return replace(self.plan, attempts=left, stand_in=None, first_attempt=last.attempt + 1)
 
     def _read_result(self) -> None:
-        """Pass on the lines that the process has written since the last call."""
+        """Pass on the lines that the process has written since the last call, as far as the plan has their attempts."""
         try:
             lines = self._follower.news()
         except (OSError, ValueError) as error:
@@ -153,6 +154,7 @@ class CommandStart:
         for line in lines:
             self.start_id = line.start_id
             self.trained = self.trained or line.kind == "attempt"
+        for line in self._of_plan.known(lines):
             self._sender.put(line)
             if line.kind == "end":
                 self._ends.append(line)

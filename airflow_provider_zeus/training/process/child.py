@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import logging
 import os
 import re
 import select
@@ -13,12 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from airflow_provider_zeus.training.process import supervisor
-from airflow_provider_zeus.training.protocol.events import MOST_LINE_BYTES, ResultLine, read_lines
+from airflow_provider_zeus.training.protocol.events import MOST_LINE_BYTES, SCHEMA, ResultLine
 from airflow_provider_zeus.untrusted_files import open_plain
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task, which has to store the cost, after 5 s
 _MAX_LINE = 64 * 1024  # characters of output shown as one line
 _MAX_READ = 2**24  # bytes of a result read at once
+
+log = logging.getLogger(__name__)
 
 _ENDS = re.compile("\r\n|\r|\n")  # a progress bar's carriage return ends a line too
 
@@ -99,9 +102,13 @@ class Follower:
     def __init__(self, path: Path) -> None:
         self._path, self._read = path, 0
         self._invalid = False  # it is no result: nothing more is read
+        self._warned = False  # of a line that is left out
 
     def news(self) -> list[ResultLine]:
-        """New whole lines; none while the file does not exist. Raises ValueError, once, where it is no result."""
+        """New whole lines; none while the file does not exist. A line that is none of a result is left out.
+
+        Raises ValueError, once, where the file is no result: it is a pipe, or a line has no end.
+        """
         if self._invalid:
             return []
         try:
@@ -118,4 +125,14 @@ class Follower:
             self._invalid = True
             raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
         self._read += len(whole)
-        return list(read_lines(io.BytesIO(whole)))
+        return [line for text in io.BytesIO(whole) if (line := self._line(text)) is not None]
+
+    def _line(self, text: bytes) -> ResultLine | None:
+        """Read one line; None, with one warning for the whole file, where it is none of this version."""
+        try:
+            return ResultLine.from_json(text.decode())
+        except ValueError:  # its text is not repeated: it may come from any file
+            if not self._warned:
+                self._warned = True
+                log.warning("Zeus: a line that is no result line of version %d is left out.", SCHEMA)
+            return None

@@ -95,37 +95,78 @@ def try_of(environ: Mapping[str, str]) -> int | None:
 class Results:
     """Sink of a started process: writes its lines to each place that the environment names.
 
-    A place that cannot be written is logged once and left out: the training goes on.
+    A place that cannot be written is logged once and left out: the training goes on. What it did not take waits for
+    it, as long as another place takes the lines.
 
     :param ti_id: of the plan, where several processes train: the notes of :class:`OtherRank` are then looked for.
     """
 
     def __init__(self, environ: Mapping[str, str], ti_id: str = "") -> None:
         self._environ, self._ti_id = environ, ti_id
-        self._sinks: list[Sink] = []
+        self._places: list[_Place] = []
         self._document: Document | None = None
         if result := environ.get(RESULT):
             try:
-                self._sinks.append(
-                    ResultWriter(Path(result) / f"{uuid4().hex}.jsonl" if _is_folder(result) else Path(result))
-                )
+                file = Path(result) / f"{uuid4().hex}.jsonl" if _is_folder(result) else Path(result)
+                self._places.append(_Place(f"{RESULT}={result}", ResultWriter(file)))
             except (OSError, ValueError) as error:
                 log.error("Zeus: %s=%s cannot be written (%s): the cost of this run is lost.", RESULT, result, error)
         path = Path(environ[XCOM]) if environ.get(XCOM) else _POD_XCOM
         if environ.get(XCOM) or path.parent.is_dir():
             self._document = Document(path)
-            self._sinks.append(self._document)
+            self._places.append(_Place(f"{XCOM}={path}", self._document))
 
     def __call__(self, line: ResultLine) -> None:
-        """Write one line. Raises OSError where a file cannot be written."""
+        """Write one line to each place. Raises the first place's error, as OSError, where none took the line."""
         line = with_memory_of_others(line, self._environ.get(RESULT), self._ti_id)
-        for sink in self._sinks:
-            sink(line)
+        missed: list[tuple[_Place, Exception]] = []
+        for place in self._places:
+            try:
+                place.take(line)
+            except Exception as error:
+                missed.append((place, error))
+        if missed and len(missed) == len(self._places):
+            if line.kind == "final":
+                missed[0][0].log_costs()  # the document, which holds them, is not written
+            raise missed[0][1]
+        for place, problem in missed:
+            place.keep(line, problem)
 
     def hand_over(self, value: Any) -> None:
         """Write the value of the kept attempt's function."""
         if self._document is not None:
             self._document.hand_over(value)
+
+
+class _Place:
+    """A sink, and the lines that it did not take and another place did. They go before the next line."""
+
+    def __init__(self, name: str, sink: Sink) -> None:
+        self._name, self._sink = name, sink
+        self._waiting: list[ResultLine] = []
+        self._failing = False  # the warning is logged once, until the place takes lines again
+
+    def take(self, line: ResultLine) -> None:
+        """Write what waits, then the line. Raises what the sink raises."""
+        while self._waiting:
+            self._sink(self._waiting[0])
+            self._waiting.pop(0)
+        self._sink(line)
+        self._failing = False
+
+    def keep(self, line: ResultLine, error: Exception) -> None:
+        """Let a line wait that the sink did not take."""
+        self._waiting = folded([*self._waiting, line])
+        level = logging.DEBUG if self._failing else logging.WARNING
+        log.log(level, "Zeus could not write a %r line to %s (%s); it tries again.", line.kind, self._name, error)
+        self._failing = True
+
+    def log_costs(self) -> None:
+        """Log the figures of each end that waits."""
+        for line in self._waiting:
+            if line.kind == "end":
+                text = replace(line, profile=(), points=()).to_json()
+                log.error("Zeus cannot write the cost of attempt %s anywhere: %s", line.attempt, text)
 
 
 class OtherRank:

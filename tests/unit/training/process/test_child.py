@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter
 from tests.unit.training.commands import alive, end, family, followed, pids_of, waited_for
@@ -285,11 +286,29 @@ class TestFollower:
             file.write(text[20:] + "\n")
         assert [line.kind for line in follower.news()] == ["attempt"]
 
-    def test_what_is_no_result_is_said_once_and_what_follows_is_read(self, tmp_path: Path) -> None:
+    def test_what_is_no_result_is_said_once_and_what_follows_is_read(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         path = tmp_path / "result.jsonl"
-        path.write_text("hello\n")
+        path.write_bytes(b"hello\n\xff\n")
         follower = Follower(path)
-        with pytest.raises(ValueError, match="line 1 is no"):
-            follower.news()
+        assert follower.news() == []
         ResultWriter(path)(ResultLine(kind="final", start_id="a"))
         assert [line.kind for line in follower.news()] == ["final"]
+        with path.open("a") as file:
+            file.write("hello again\n")
+        assert follower.news() == []
+        (said,) = [r.getMessage() for r in caplog.records]
+        assert "no result line of version 1" in said
+        assert "hello" not in said
+
+    def test_a_line_of_another_kind_costs_no_line_around_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "result.jsonl"
+        end = ResultLine(
+            kind="end", start_id="a", attempt=1, state=State.CONVERGED, observation=Observation(energy_j=7.0)
+        )
+        final = ResultLine(kind="final", start_id="a", attempt=1)
+        path.write_text("".join(f"{x}\n" for x in (end.to_json(), '{"v":1,"kind":"new-kind"}', final.to_json())))
+        follower = Follower(path)
+        assert follower.news() == [end, final]
+        assert follower.news() == []

@@ -23,8 +23,9 @@ from airflow_provider_zeus.training.protocol.environment import (
     try_of,
     with_memory_of_others,
 )
-from airflow_provider_zeus.training.protocol.events import ResultLine, read_result
+from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, read_result
 from airflow_provider_zeus.training.protocol.plan import Plan
+from airflow_provider_zeus.training.protocol.sender import ResultSender
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
@@ -230,6 +231,76 @@ class TestXCom:
         assert run.train(loop) == 256
         assert "no/return.json" in caplog.text
         assert [x.kind for x in read_result(result)] == ["start", "attempt", "end", "final"]
+
+
+class TestTwoPlaces:
+    """A result file and a document: what one of them does not take, the other one does."""
+
+    @pytest.fixture
+    def full(self, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+        """Whether the disk of the result file is full, in its last entry."""
+        full, write = [True], ResultWriter.__call__
+
+        def call(self: ResultWriter, line: ResultLine) -> None:
+            if full[-1]:
+                raise OSError(28, os.strerror(28))
+            write(self, line)
+
+        monkeypatch.setattr(ResultWriter, "__call__", call)
+        return full
+
+    def lines(self, path: Path) -> list[ResultLine]:
+        return [ResultLine.from_json(json.dumps(line)) for line in json.loads(path.read_text())["zeus"]["lines"]]
+
+    def test_the_document_is_whole_where_the_file_takes_nothing(
+        self, process: Process, tmp_path: Path, full: list[bool], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        result, xcom = tmp_path / "result.jsonl", tmp_path / "return.json"
+        assert process.run(ZEUS_RESULT=result, ZEUS_XCOM=xcom).train(loop) == 256
+        lines = self.lines(xcom)
+        assert [line.kind for line in lines] == ["start", "attempt", "end", "final"]
+        assert (lines[2].observation or Observation()).energy_j
+        said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len([text for text in said if "ZEUS_RESULT=" in text]) == 1
+        assert "anywhere" not in caplog.text, "nothing is lost"
+
+    def test_each_line_reaches_both_once_after_an_error_that_passes(
+        self, tmp_path: Path, full: list[bool], pod_xcom: Path
+    ) -> None:
+        result, xcom = tmp_path / "result.jsonl", tmp_path / "return.json"
+        sender = ResultSender(Results({"ZEUS_RESULT": str(result), "ZEUS_XCOM": str(xcom)}))
+        sender.send("start")
+        sender.send("attempt", attempt=1)
+        full.append(False)
+        sender.send("end", attempt=1, state=State.CONVERGED, observation=Observation(energy_j=7.0))
+        sender.send("final", attempt=1)
+        assert list(read_result(result)) == self.lines(xcom)
+        assert [line.kind for line in self.lines(xcom)] == ["start", "attempt", "end", "final"]
+
+    def test_the_only_place_gets_the_line_again(self, tmp_path: Path, full: list[bool], pod_xcom: Path) -> None:
+        sender = ResultSender(Results({"ZEUS_RESULT": str(tmp_path / "result.jsonl")}))
+        sender.send("start")
+        full.append(False)
+        sender.send("final")
+        assert [line.kind for line in read_result(tmp_path / "result.jsonl")] == ["start", "final"]
+
+    def test_a_document_that_cannot_be_written_does_not_write_the_file_twice(
+        self, process: Process, tmp_path: Path
+    ) -> None:
+        results = Results({"ZEUS_RESULT": str(tmp_path / "r.jsonl"), "ZEUS_XCOM": str(tmp_path / "no" / "x.json")})
+        sender = ResultSender(results)
+        for _ in range(2):
+            sender.send("final")
+        assert len(list(read_result(tmp_path / "r.jsonl"))) == 2
+
+    def test_where_neither_takes_it_the_cost_is_logged(
+        self, process: Process, tmp_path: Path, full: list[bool], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        run = process.run(ZEUS_RESULT=tmp_path / "result.jsonl", ZEUS_XCOM=tmp_path / "no" / "return.json")
+        assert run.train(loop) == 256
+        run.close()
+        (said,) = [r.getMessage() for r in caplog.records if "anywhere" in r.getMessage()]
+        assert json.loads(said[said.index("{") :])["observation"]["energy_j"]
 
 
 class TestAnotherRank:
