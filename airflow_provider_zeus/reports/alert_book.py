@@ -53,8 +53,10 @@ class AlertBook:
 
     @classmethod
     def from_json(cls, text: str | None) -> Self:
-        """Read a book; an empty one where there is no text. Raises ValueError for what is none."""
-        return decode(cls, parse(text, _SCHEMA), newer=True) if text and text.strip() else cls()
+        """Read a book; an empty one where there is no text. Raises ValueError for what is none, or no UTF-8."""
+        book = decode(cls, parse(text, _SCHEMA), newer=True) if text and text.strip() else cls()
+        json.dumps(encode(book), ensure_ascii=False).encode()
+        return book
 
     def to_json(self) -> str:
         """The book as text."""

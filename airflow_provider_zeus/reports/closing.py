@@ -74,11 +74,13 @@ def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
 
 
 def _cost(ended: Sequence[Trial]) -> str:
+    """What the run cost; empty where time alone counts, and where its attempts have energy of different sources."""
     try:
         weights = [Weights.of(t.job, _device(t.observation)) for t in ended]
     except JobSpecError:
         return ""
-    if any(w.time_alone for w in weights):  # then the time says it
+    sources = {t.observation.energy_source for t, w in zip(ended, weights, strict=True) if w.eta > 0}
+    if any(w.time_alone for w in weights) or len(sources) > 1:
         return ""
     return _sum((observed_cost(t.observation, w) for t, w in zip(ended, weights, strict=True)), _cost_text)
 

@@ -21,6 +21,8 @@ BYPASSED = "that did not use its batch size, as far as can be told"
 UNKNOWN_STATE = "in a state or phase that this version does not know"
 FOREIGN = "on another device or by another energy source, for joules and seconds"
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
+# Profiling at limits below the chosen one draws less than the same samples there; a price of the hour may be below 0.
+_SIGNED = {"metric", "target_value", "rest_j", "rest_s", "excess_j", "excess_s", "price_per_kwh", "price_at_once"}
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
 
     Left out are: a second row of one trial (the row stored last stays), a state or phase that this version does not
     know, a run whose slice of data was empty, one that did not use its batch size (``Observation.bypassed``), another
-    ``job_version``. A figure that is not finite, or below 0, counts as missing. Old trials of another policy, another
-    eta or another batch-size list stay: they are re-costed.
+    ``job_version``. A figure that is not finite, or is below 0 where it cannot be, counts as missing. Old trials of
+    another policy, another eta or another batch-size list stay: they are re-costed.
     """
     if isinstance(trials, Dataset):
         return trials
@@ -106,11 +108,11 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
 
 
 def _finite(o: Observation) -> Observation:
-    """The observation with every figure missing that is not finite or is below 0; a metric may be below 0."""
+    """The observation with every figure missing that is not finite, or is below 0 where it cannot be."""
     gone = {
         f.name: None
         for f in fields(o)
         if isinstance(value := getattr(o, f.name), int | float)
-        and not (math.isfinite(value) and (value >= 0 or f.name in ("metric", "target_value")))
+        and not (math.isfinite(value) and (value >= 0 or f.name in _SIGNED))
     }
     return replace(o, **gone) if gone else o  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.store.base import VariablePort
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def last_change(text: str | None) -> dict[str, Any]:
     found = (_parsed(text)[0] or {}).get(CHANGED)
     if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("by", "at", "what")):
         return {}
-    return {name: found[name] for name in ("by", "at", "what")}
+    return {name: truncated(found[name]) for name in ("by", "at", "what")}
 
 
 def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,5 +176,7 @@ def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | 
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
         return None if whole else "not the number of a trial"
     if name == "job_version":
-        return None if isinstance(value, str) and value else "not a text of at least one character"
+        if not isinstance(value, str) or not value:
+            return "not a text of at least one character"
+        return None if truncated(value) == value else "not a text that a database takes"
     return "no such setting; use eta, job_version, pause_exploration, pin_batch_size or audit_after"

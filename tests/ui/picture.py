@@ -33,6 +33,7 @@ def history() -> str:
         max_epochs=60,
         target="accuracy >= 0.84",
         profile_s=1.0,
+        policy="knowledge_gradient",
         data_slice="{{ dag_run.conf['week'] }}",
     )
     weeks = random.Random(7)

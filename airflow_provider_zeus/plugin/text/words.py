@@ -97,7 +97,7 @@ def data_slice(name: str | None) -> str:
     """The name of a data slice; the end of a data interval, a full timestamp, is cut to a day or a minute (UTC)."""
     try:
         moment = datetime.fromisoformat(name or "").astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):  # no moment, or none that UTC has
         return name or ""
     if len(name or "") <= len("2026-01-31"):  # a day or a week that the DAG's author named
         return name or ""

@@ -71,6 +71,13 @@ def test_the_oldest_that_ended_go_first() -> None:
     assert LOST in [r.kind for r in book.open], "what is open stays"
 
 
+def test_a_text_that_is_no_utf_8_makes_no_book() -> None:
+    """JSON may hold half of a pair of surrogates, which no page can send."""
+    text = looked(AlertBook(), LOST).to_json().replace("So.", "\\ud800")
+    with pytest.raises(ValueError, match="surrogates"):
+        AlertBook.from_json(text)
+
+
 @pytest.mark.parametrize(
     "text", ["[]", '{"v": 2}', "x", '{"v": 1, "records": 5}', '{"v": 1, "records": [{"kind": 1}]}']
 )

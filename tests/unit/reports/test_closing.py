@@ -84,6 +84,7 @@ def test_attempts_are_added_and_a_part_is_no_sum() -> None:
     mixed = closing([trial(State.GIVEN_UP, 32, energy_source="simulated"), trial(attempt=2)])
     assert "13.6" not in mixed
     assert "27.2 kJ" not in mixed, "figures of two sources are not added"
+    assert "cost" not in mixed
 
 
 def test_simulated_figures_say_so() -> None:

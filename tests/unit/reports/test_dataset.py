@@ -100,6 +100,16 @@ def test_a_figure_that_cannot_be_is_a_missing_one(broken: float) -> None:
     assert (seen.energy_j, seen.metric) == (None, -3.0)
 
 
+def test_what_may_be_below_0_stays() -> None:
+    """Windows at limits that draw less than the chosen one, and a price of the hour."""
+    signed = {"excess_j": -48.0, "excess_s": 0.5, "price_per_kwh": -0.02}
+    log = [replace(t, observation=replace(t.observation, **signed)) for t in world(32, 64).log]
+    found = as_dataset(log, JOB)
+    assert [t.observation.excess_j for t in found.trials] == [-48.0, -48.0]
+    assert [t.observation.price_per_kwh for t in found.trials] == [-0.02, -0.02]
+    assert saving(log, JOB, rng=random.Random(0)).cost.exploration is not None
+
+
 @REPRODUCIBLE
 @given(jobs_and_logs(), st.data())
 def test_any_order_and_any_number_of_copies_is_the_same_dataset(

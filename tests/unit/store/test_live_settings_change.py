@@ -47,3 +47,14 @@ def test_a_text_that_is_no_json_object_is_refused_with_the_text_and_the_remedy(t
         changed(text, {"pin_batch_size": 16})
     for part in ("zeus-settings:j", repr(text[:200])[:-1], "Correct it"):
         assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\0"])
+def test_a_text_that_no_database_takes_is_no_setting_and_shown_without_it(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """JSON may hold both: the run keeps its log, and the pages their answer."""
+    variable = json.dumps({"eta": 0.8, "job_version": text, "changed": {**WHO, "by": text}})
+    assert read_settings(lambda _: variable, "j") == {"eta": 0.8}
+    assert "job_version" in caplog.text
+    assert last_change(variable) == {**WHO, "by": "?"}
