@@ -56,8 +56,7 @@ def followed(job: ZeusJob, keeper: Keeper | None = None) -> Followed | None:
         return None
     now_s = time.time()
     try:
-        series = bounded(lambda: signal_series(str(job.follow), now_s - BACK_S, now_s + AHEAD_S, keeper), ALL_S)
-        found = Followed.of(str(job.follow), series, now_s)
+        found = bounded(lambda: _followed(str(job.follow), now_s, keeper), ALL_S)
         if found is None:
             raise SignalError.of(str(job.follow), "the week before now has a gap, or its mean is not above 0")
         return found
@@ -69,13 +68,18 @@ def followed(job: ZeusJob, keeper: Keeper | None = None) -> Followed | None:
         return None
 
 
+def _followed(signal: str, now_s: float, keeper: Keeper | None) -> Followed | None:
+    return Followed.of(signal, signal_series(signal, now_s - BACK_S, now_s + AHEAD_S, keeper), now_s)
+
+
 def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | None = None) -> Series:
     """The series of a signal for a span [s since the epoch]: ``"price"``, ``"carbon"``, or the id of a Connection.
 
     ``"price"`` without a Connection ``zeus_price`` is ``[zeus] tariff``. Raises SignalError that names the remedy, and
     never what the Connection holds.
 
-    :param keeper: keeps the series of services, so that one task asks for all, and the past is remembered.
+    :param keeper: keeps the series of services, so that one task asks for all, and the past is remembered. What is
+        kept is asked for over the week before now and the days ahead, whatever part of that one caller needs.
     """
     from airflow.sdk import BaseHook
 
@@ -91,12 +95,20 @@ def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | No
         extra, host, key = conn.extra_dejson, conn.host or "", conn.password or ""
         if "tariff" in extra or "file" in extra:
             return _series(extra, host, key, start_s, end_s)
+        if keeper is not None:
+            start_s, end_s = _span_of_all(start_s, end_s)
         what = hashlib.sha256(json.dumps([extra, host], sort_keys=True).encode()).hexdigest()[:16]
         return kept_series(keeper, f"{conn_id}.{what}", lambda: _series(extra, host, key, start_s, end_s))
     except JobSpecError as error:
         raise SignalError.of(signal, f"Connection {conn_id!r}: {error}") from None
     except (OSError, ValueError) as error:  # TimeoutError too; an address may hold a key: it is not repeated
         raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({type(error).__name__})") from None
+
+
+def _span_of_all(start_s: float, end_s: float) -> tuple[float, float]:
+    """A caller's span, widened to what the others need who get the same answer: the past week, and what is ahead."""
+    now_s = time.time()
+    return min(start_s, now_s - BACK_S), max(end_s, now_s + AHEAD_S)
 
 
 def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s: float) -> Series:

@@ -20,12 +20,18 @@ def planned(
     :param keeper: keeps the series of services.
     """
     try:
-        series = bounded(lambda: signal_series(signal, now_s - BACK_S, latest_s + duration_s, keeper), ALL_S)
+        start, unit = bounded(lambda: _read_and_planned(signal, now_s, latest_s, duration_s, keeper), ALL_S)
     except SignalError:
         raise
     except Exception as error:  # of any kind: a signal never fails a training
         raise SignalError.of(signal, type(error).__name__) from None
-    start = plan_start(series, series, now_s=now_s, latest_s=latest_s, duration_s=duration_s)
     if start.reason in (NO_VALUES, NO_FORECAST):
         raise SignalError.of(signal, start.reason)
-    return start, series.unit.name
+    return start, unit
+
+
+def _read_and_planned(
+    signal: str, now_s: float, latest_s: float, duration_s: float, keeper: Keeper | None
+) -> tuple[Start, str]:
+    series = signal_series(signal, now_s - BACK_S, latest_s + duration_s, keeper)
+    return plan_start(series, series, now_s=now_s, latest_s=latest_s, duration_s=duration_s), series.unit.name

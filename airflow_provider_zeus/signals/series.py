@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median_low
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeGuard
 
 from airflow_provider_zeus.errors import JobSpecError
 
@@ -75,7 +76,7 @@ class Series:
         """
         kept: dict[float, Step] = {}
         for step in steps:
-            if _is_number(step.value) and math.isfinite(step.start_s) and step.start_s < step.end_s < math.inf:
+            if is_number(step.value) and math.isfinite(step.start_s) and step.start_s < step.end_s < math.inf:
                 kept[step.start_s] = step
             if len(kept) > MOST_STEPS:
                 raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
@@ -143,7 +144,7 @@ class Series:
         try:
             unit, source, zone, steps = json.loads(text)
             read = [Step(*step) for step in steps]
-            if not all(_is_number(v) for step in read for v in step[:3]):
+            if not all(is_number(v) for step in read for v in step[:3]):
                 raise ValueError("a step without numbers")
             return cls.of(Unit.parse(unit), read, source=str(source), zone=str(zone))
         except (TypeError, ValueError, RecursionError):
@@ -155,5 +156,6 @@ class Series:
         return median_low(lengths) if lengths else None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a finite number that a float can hold; JSON has integers of hundreds of digits, too."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

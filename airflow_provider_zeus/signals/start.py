@@ -17,6 +17,9 @@ WORTH = 0.05  # least share that waiting has to save
 DAYS, LEAST_DAYS = 7, 3  # of the past that a forecast is the mean of; of them at least so many with a value
 DAY_S = 86_400.0
 LONGEST_S = 7 * DAY_S  # that a start may wait, or a run may take
+# Else a signal of very short steps takes minutes to plan:
+LEAST_STEP_S = 300.0  # of a forecast
+MOST_STARTS = 1_000  # that are compared: every ten minutes of a week
 
 WAITS, NOW_IS_BEST, NOT_WORTH_IT = "waits", "now is cheapest", "waiting saves too little"
 NO_VALUES, NO_FORECAST, TOO_LATE = "no value for now", "no forecast for later", "the latest start has come"
@@ -80,15 +83,21 @@ def plan_start(
 
 
 def candidates(known: Series, now_s: float, latest_s: float) -> list[float]:
-    """The starts after now: where a step of the series begins."""
-    return [step.start_s for step in known.steps if now_s < step.start_s <= latest_s]
+    """The starts after now: where a step of the series begins; of very short steps at most :data:`MOST_STARTS`."""
+    found: list[float] = []
+    least_s = (latest_s - now_s) / MOST_STARTS
+    for step in known.steps:
+        if now_s < step.start_s <= latest_s and (not found or step.start_s >= found[-1] + least_s):
+            found.append(step.start_s)
+    return found
 
 
 def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -> Series:
     """Published values from now on, and the mean of the last days at the same time of day where there are none."""
-    step_s = min((s for s in (published.step_s(), past.step_s()) if s is not None), default=None)
-    if step_s is None:
+    lengths = [s for s in (published.step_s(), past.step_s()) if s is not None]
+    if not lengths:
         return published
+    step_s = max(min(lengths), LEAST_STEP_S)
     begin_s = math.floor(now_s / step_s) * step_s
     count = math.ceil((until_s - begin_s) / step_s)
     means = [

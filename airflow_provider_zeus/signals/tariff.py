@@ -17,7 +17,7 @@ from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.signals.series import Series, Step, Unit
+from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST_RULES = 100
@@ -106,7 +106,7 @@ def _zone(name: object) -> ZoneInfo:
 
 
 def _value(field: str, value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if is_number(value):
         return float(value)
     raise JobSpecError.of(field, value, "not a finite number", "give the price in the tariff's unit")
 

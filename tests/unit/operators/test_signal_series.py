@@ -18,7 +18,11 @@ from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.hooks.zeus_signal import ZeusSignalHook
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators import signal_series as module
-from airflow_provider_zeus.operators.signal_series import followed, signal_series
+from airflow_provider_zeus.operators.hour_prices import read_signal
+from airflow_provider_zeus.operators.signal_series import BACK_S, followed, signal_series
+from airflow_provider_zeus.signals.series import Series
+from airflow_provider_zeus.store.variables.store import VariableStore
+from tests.unit.store.store_kit import Clock, DictPort
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 TARIFF = {"timezone": "UTC", "unit": "EUR/kWh", "default": 0.3, "rules": [{"hours": "22-06", "value": 0.2}]}
@@ -148,6 +152,36 @@ def test_a_service_that_hangs_is_not_waited_for(service: Service, monkeypatch: p
     finally:
         over.set()
     assert time.monotonic() - begun_s < 30.0
+
+
+def test_what_takes_long_to_follow_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", json.dumps(TARIFF))
+    monkeypatch.setattr(module, "ALL_S", 0.3)
+    over = threading.Event()
+    monkeypatch.setattr(module.Followed, "of", lambda *_: over.wait(60))
+    begun_s = time.monotonic()
+    try:
+        with pytest.raises(SignalError, match="TimeoutError"):
+            followed(job(strict=True))
+    finally:
+        over.set()
+    assert time.monotonic() - begun_s < 30.0
+
+
+def test_who_needs_the_past_alone_asks_for_what_the_others_need(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
+    clock = Clock(NOW_S)
+    keeper = VariableStore(DictPort(), now=clock)
+    assert isinstance(read_signal("price", NOW_S - DAY_S, NOW_S, keeper), Series)
+    clock.t += 300.0
+    series = signal_series("price", NOW_S - BACK_S, NOW_S + DAY_S, keeper)
+    assert series.at(NOW_S + HOUR_S) is not None, "a start is planned by it"
+    ended = read_signal("price", NOW_S - HOUR_S, NOW_S + 300.0, keeper)
+    assert isinstance(ended, Series)
+    assert ended.mean(NOW_S - HOUR_S, NOW_S + 300.0) is not None, "a run that ends minutes later has its price"
+    assert len(service.asked) == 1
 
 
 def test_what_a_run_follows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

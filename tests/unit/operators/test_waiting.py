@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -113,6 +114,31 @@ def test_any_other_case_starts_at_once_and_says_why(world: SimpleNamespace, seri
     assert found.until_s is None
     assert found.why.startswith("It starts at once")
     assert why in found.why
+
+
+def test_a_plan_that_fails_is_the_signal_s_fault_and_not_the_log_s(
+    world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan_start(*_: Any, **__: Any) -> Start:
+        raise JobSpecError.of("series", "over 40000 steps", "too long", "ask for a shorter span")
+
+    monkeypatch.setattr(start_time, "plan_start", plan_start)
+    found = wait()
+    assert found is not None
+    assert found.why.startswith("It starts at once. Signal 'carbon': JobSpecError")
+
+
+def test_a_plan_that_takes_long_is_not_waited_for(world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(start_time, "plan_start", lambda *_, **__: over.wait(60))
+    monkeypatch.setattr(start_time, "ALL_S", 0.1)
+    try:
+        found = wait()
+        assert not over.is_set()
+    finally:
+        over.set()
+    assert found is not None
+    assert found.why.startswith("It starts at once. Signal 'carbon': TimeoutError")
 
 
 @pytest.mark.parametrize("log", [[], StoreError("gone"), RuntimeError("odd")])

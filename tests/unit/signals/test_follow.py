@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +16,7 @@ from airflow_provider_zeus.model.objective import Rate
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.signals.follow import AHEAD_S, LEAST, MOST, Followed, weighed
 from airflow_provider_zeus.signals.series import Series, Step, Unit
-from airflow_provider_zeus.signals.start import DAY_S
+from airflow_provider_zeus.signals.start import DAY_S, LEAST_STEP_S
 from airflow_provider_zeus.signals.tariff import HOUR_S
 from tests.strategies import REPRODUCIBLE
 
@@ -82,6 +83,17 @@ def test_where_nothing_is_known_the_run_trains_as_without_a_signal() -> None:
     assert Followed.of("carbon", hourly(lambda at_s: None if at_s == NOW_S - DAY_S else 100.0), NOW_S) is None
     assert Followed.of("price", hourly(lambda _: -3.0), NOW_S) is None
     assert Followed.of("price", hourly(lambda _: 0.0), NOW_S) is None
+
+
+def test_very_short_steps_take_no_longer_to_follow() -> None:
+    rows = hourly(lambda at_s: 100.0 if at_s % DAY_S < DAY_S / 2 else 300.0).steps
+    pairs = Series.of(UNIT, [Step(s.start_s + i, s.end_s, s.value) for s in rows for i in (0.0, 1.0)])
+    begun_s = time.process_time()
+    followed = Followed.of("carbon", pairs, NOW_S)
+    assert time.process_time() - begun_s < 20.0
+    assert followed is not None
+    assert [followed.ratio(NOW_S + h * HOUR_S) for h in (0, 13, 47)] == pytest.approx([0.5, 1.5, 1.5])
+    assert len(followed.steps) == AHEAD_S / LEAST_STEP_S
 
 
 def test_a_negative_price_is_no_reason_to_waste_without_end() -> None:

@@ -150,6 +150,14 @@ def test_a_value_that_is_none_is_a_gap_and_not_0() -> None:
     assert [s.value for s in nan.steps] == [2.0]
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_an_integer_that_no_float_can_hold_is_a_gap(sign: str) -> None:
+    digits = sign + "1" + 399 * "0"
+    found = parsed(f'{{"t": [0, 3600], "v": [{digits}, 2]}}', SIMPLE)
+    assert [(s.start_s, s.value) for s in found.steps] == [(3600.0, 2.0)]
+    assert parsed(f'{{"t": [{digits}, 3600, 7200], "v": [1, 2, 3]}}', SIMPLE).steps[0].value == 2.0, "no time either"
+
+
 @REPRODUCIBLE
 @given(
     st.recursive(

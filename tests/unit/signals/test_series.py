@@ -55,7 +55,7 @@ def test_means_are_weighed_by_time_and_gaps_are_not_known() -> None:
     assert gap.at(3700.0) is None
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, None, "12", True, [1]])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, None, "12", True, [1], 10**400, -(10**400)])
 def test_what_is_no_number_is_a_gap_and_never_0(bad: object) -> None:
     series = Series.of(GRAMS, [Step(0.0, 3600.0, bad), Step(3600.0, 7200.0, -5.0)])  # type: ignore[arg-type]
     assert series.mean(0, 3600) is None
@@ -76,6 +76,11 @@ def test_the_newer_of_two_series_counts_where_both_have_a_value() -> None:
     ]  # fmt: skip
     with pytest.raises(JobSpecError, match="unit"):
         hours(1.0).merged(Series.of(EUR, ()))
+
+
+def test_a_kept_step_that_no_float_can_hold_is_no_series() -> None:
+    with pytest.raises(ValueError, match="not a series"):
+        Series.from_json(f'["g/kWh", "", "", [[0, 3600, 1{399 * "0"}]]]')
 
 
 def test_a_hostile_length_is_refused() -> None:

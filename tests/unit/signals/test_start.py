@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,28 @@ def test_what_is_over_alone_is_known_of_the_past() -> None:
     assert planner.usual(week, 10 * HOUR, 11 * HOUR, 0.0) == 100.0
     changed = hours([100.0] * (7 * 24) + [9.0] * 24, start_h=-7 * 24)
     assert planner.usual(changed, 30 * HOUR, 31 * HOUR, 0.0) == 100.0, "not from the hours after now"
+
+
+def in_pairs(values: list[float], start_h: float = 0.0) -> Series:
+    """A series by the hour whose hours are each written as two rows, one second apart."""
+    rows = [(step.start_s, step.value) for step in hours(values, start_h).steps]
+    return Series.of(GRAMS, [Step(at + s, at + HOUR, v) for at, v in rows for s in (0.0, 1.0)])
+
+
+def test_very_short_steps_take_no_longer_to_plan() -> None:
+    past = in_pairs([100.0 - h % 24 for h in range(8 * 24)], start_h=-8 * 24)
+    begun_s = time.process_time()
+    found = plan_start(past, past, now_s=0.0, latest_s=2 * DAY, duration_s=HOUR)
+    assert time.process_time() - begun_s < 20.0
+    assert (found.at_s, found.reason) == (23 * HOUR, planner.WAITS)
+
+
+def test_short_steps_that_are_published_take_no_longer_either() -> None:
+    seconds = Series.of(GRAMS, [Step(s, s + 1.0, 100.0 if s < HOUR else 50.0) for s in range(20_000)])
+    begun_s = time.process_time()
+    found = plan_start(seconds, NONE, now_s=0.0, latest_s=4 * HOUR, duration_s=HOUR)
+    assert time.process_time() - begun_s < 20.0
+    assert found.at_s == pytest.approx(HOUR, abs=planner.LEAST_STEP_S)
 
 
 def test_a_wait_is_absolute_and_bounded() -> None:

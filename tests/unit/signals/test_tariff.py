@@ -72,6 +72,7 @@ def test_a_series_has_whole_hours_alone() -> None:
         ({"unit": "EUR"}, "unit"),
         ({"default": "31"}, "default"),
         ({"default": float("nan")}, "default"),
+        ({"default": 10**400}, "default"),
         ({"rules": {}}, "rules"),
         ({"rules": [3]}, "rule 1"),
         ({"rules": [{"hours": "22-06"}]}, "rule 1: value"),
