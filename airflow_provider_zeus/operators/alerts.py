@@ -23,7 +23,8 @@ from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
-from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, MOST, NEWEST, STORE, Event
+from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE, Event
+from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
 from airflow_provider_zeus.store.base import Store, VariablePort
@@ -120,9 +121,13 @@ class RunAlerts:
         return (found if self.stored else [*found, away]), KINDS
 
     def _read(self, store: Store) -> tuple[list[Trial], list[ProfileSample]]:
-        """The newest trials of the job, and the profile of their device."""
+        """The newest trials of the job, with budgets those of their periods, and the profile of their device."""
         own, job_id = self.trial, self.trial.job_id
-        trials = store.trials(job_id, last=MOST if own.job.budget else NEWEST)
+
+        def newest(last: int) -> list[Trial]:
+            return store.trials(job_id, last=last)
+
+        trials = trials_of_periods(newest, own.job, time.time()) if own.job.budget else newest(NEWEST)
         where = next((t.observation.where for t in reversed(trials) if t.observation.where), None)
         return trials, [] if where is None else store.profile(job_id, where, own.job.job_version)
 

@@ -31,8 +31,7 @@ FAILING, DRIFTED, LOST, BUDGET, LIMITS = "failing", "drifted", "lost", "budget",
 STORE, DEADLINE, NO_DATA = "store away", "deadline at risk", "no data"
 KINDS = (FAILING, DRIFTED, LOST, BUDGET, LIMITS, STORE, DEADLINE, NO_DATA)
 
-NEWEST = 300  # trials that the events are read from, but
-MOST = 1000  # those of the budgets
+NEWEST = 300  # trials that the events are read from; those of the budgets are all of their periods
 LOST_RUNS = 10  # newest runs whose sum is compared with the default
 DRIFT_RUNS = 6  # runs after which a change of the data is no news any more
 _MOST_REASON = 200  # characters of a text from a training

@@ -6,7 +6,7 @@ Figures of one energy source are added: that of the newest trial that measured a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.prices import Prices
 
+READ = (1_000, 3_000, 10_000)  # newest trials that are read until the periods are in them; the store adds up the last
 USUAL = 8  # newest runs that say what a run takes, and how long after the one before it begins
 Spent = tuple[float | None, float]  # energy [J], time of all devices [s]
 
@@ -36,6 +37,22 @@ class BudgetFigures:
     source: str | None  # energy source of the trials; None: nothing measured energy, or nothing ran
     forecast: float | None
     passed: tuple[Passed, ...]
+
+
+def trials_of_periods(read: Callable[[int], list[Trial]], job: ZeusJob, now_s: float) -> list[Trial]:
+    """The newest trials of a job, by number, as far back as the present periods of its budgets begin.
+
+    :param read: the newest trials of the job in all DAGs, so many at most.
+    :param now_s: seconds since the epoch.
+    """
+    begin_s = min((budget.span(now_s)[0] for budget in job.budgets), default=now_s)
+    trials = list[Trial]()
+    for last in READ:
+        trials = read(last)
+        whole = 2 * len(trials) <= last or trials[0].number == 1  # damaged ones are left out of those that were read
+        if whole or trials[0].opened_at < begin_s:
+            break
+    return trials
 
 
 def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) -> BudgetFigures | str:

@@ -84,13 +84,13 @@ def _change(user: BaseUser, dag_id: str, request: SettingChange) -> Controls:
 
 
 def job_in(dag_id: str, job_id: str) -> tuple[list[Trial], set[str]]:
-    """The newest trials of a job in a DAG, and all DAGs that share the job. Raises HTTPException 404."""
+    """The newest trials of a job in all its DAGs, those of this one last, and the DAGs. Raises HTTPException 404."""
     store = reading.open_log()
     trials = [t for t in store.latest(last=overview_state.NEWEST) if t.job_id == job_id] if store else []
-    newest = [t for t in trials if t.origin.dag_id == dag_id]
-    if not newest:
+    sharing = {t.origin.dag_id for t in trials}
+    if dag_id not in sharing:
         raise HTTPException(404, "This DAG has no such job.")
-    return newest, {t.origin.dag_id for t in trials}
+    return sorted(trials, key=lambda t: (t.origin.dag_id == dag_id, t.number)), sharing
 
 
 def _controls(trials: list[Trial], *, may_edit: bool) -> Controls:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from fastapi import Depends, HTTPException, Request  # noqa: TID253 - loaded by the api-server alone
@@ -32,6 +32,7 @@ __all__ = [
     "readable_dags",
     "sees_addresses",
     "store_name",
+    "with_readable_runs",
 ]
 
 LONGEST_ID = 250  # characters, as in Airflow's tables
@@ -108,6 +109,12 @@ def may_read_runs(user: BaseUser, dag_id: str) -> bool:
     except HTTPException:
         return False
     return True
+
+
+def with_readable_runs(user: BaseUser, dag_ids: Iterable[str]) -> set[str]:
+    """Those of the DAGs whose runs a user may see. Each is asked for by itself: give those that are shown, not all."""
+    shown = readable_dags(user).intersection(dag_ids)
+    return {dag_id for dag_id in shown if may_read_runs(user, dag_id)}
 
 
 def editable_dags(user: BaseUser) -> set[str]:

@@ -30,8 +30,7 @@ async def compare(user: auth.GetUserDep, dag_id: Names, run_id: Names, job_id: N
 
 
 def _compare(user: BaseUser, places: Sequence[Place]) -> CompareAnswer:
-    known, store = auth.readable_dags(user), reading.open_log()
-    allowed = {dag_id for dag_id in {place.dag_id for place in places} & known if auth.may_read_runs(user, dag_id)}
+    allowed, store = auth.with_readable_runs(user, (place.dag_id for place in places)), reading.open_log()
     found = [_column(store, place) for place in places if place.dag_id in allowed] if store else []
     return compare_view.compare([column for column in found if column])
 

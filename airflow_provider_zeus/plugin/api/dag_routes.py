@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.api import alert_routes, auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
@@ -19,7 +20,7 @@ from airflow_provider_zeus.plugin.views import dag_export, dag_view, dag_what_if
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts, WhatIfAnswer
 from airflow_provider_zeus.reports import job_remarks, renamed
-from airflow_provider_zeus.reports.budget_figures import budget_spent
+from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
 from airflow_provider_zeus.store.base import Store
 
 DAY_S = 86400.0  # periods of budgets begin at midnight (UTC)
@@ -110,8 +111,9 @@ def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagA
     pending, live = reading.pending(trials), store.settings(job_id)
     job = job_of(trials, live)
     if job.budget:
-        of_job = store.trials(job_id, last=reading.MOST_RUNS)  # a budget is of the job in all DAGs
-        answer.budgets = budget_answers(of_job, job, prices.configured(), time.time())
+        now_s = time.time()
+        of_job = _of_periods(store, job_id, job, now_s)
+        answer.budgets = budget_answers(of_job, job, prices.configured(), now_s, reader=dag_id)
     return dag_view.filled(answer, trials, live, pending, limit=page.limit, skip=page.skip)
 
 
@@ -202,7 +204,12 @@ def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> Jo
     live = store.settings(job_id)
     job = job_of(trials, live)
     dataset, profiles = reading.learned(store, dag_id, job, trials)
-    if job.budget:  # of the job in all DAGs
-        of_job = store.trials(job_id, last=reading.MOST_RUNS)
-        live = {**live, **budget_spent(of_job, job, prices.configured(), time.time())}
+    if job.budget:
+        now_s = time.time()
+        live = {**live, **budget_spent(_of_periods(store, job_id, job, now_s), job, prices.configured(), now_s)}
     return JobAnalysis.of(trials, dataset, profiles, live)
+
+
+def _of_periods(store: Store, job_id: str, job: ZeusJob, now_s: float) -> list[Trial]:
+    """The trials of which the job's budgets are: of all DAGs, in their present periods."""
+    return trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s)

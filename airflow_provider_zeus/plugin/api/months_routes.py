@@ -14,7 +14,7 @@ from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.views import months_view, overview_view, prices
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthSaved
 from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, month_of, saved_between
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.base import PeriodSum, Store
 
 router = APIRouter(prefix="/api/months")
 
@@ -24,7 +24,7 @@ _savings: LruCache[SavedDraws | str] = LruCache(600)
 
 @router.get("")
 async def month(user: auth.GetUserDep, month: str | None = None) -> Response:
-    """What all jobs of the DAGs that this user may read spent in a calendar month (UTC), and by month before."""
+    """What all jobs of the DAGs whose runs this user may read spent in a calendar month (UTC), and by month before."""
     return await responses.answer(user, partial(_spent, user, _months(month)))
 
 
@@ -44,15 +44,22 @@ def _months(month: str | None) -> list[str]:
 
 
 def _spent(user: BaseUser, months: Sequence[str]) -> MonthAnswer:
-    store, allowed = reading.open_log(), auth.readable_dags(user)
-    sums = store.sums(month_bounds(months[-1], len(months))) if store else []
-    return months_view.month_answer([s for s in sums if s.dag_id in allowed], months, prices.configured())
+    store = reading.open_log()
+    sums = _readable(user, store, month_bounds(months[-1], len(months))) if store else []
+    return months_view.month_answer(sums, months, prices.configured())
+
+
+def _readable(user: BaseUser, store: Store, bounds: Sequence[float]) -> list[PeriodSum]:
+    """The sums of the DAGs whose runs this user may see."""
+    sums = store.sums(bounds)
+    allowed = auth.with_readable_runs(user, (s.dag_id for s in sums))
+    return [s for s in sums if s.dag_id in allowed]
 
 
 def _saved(user: BaseUser, month: str) -> MonthSaved:
     """Fit jobs for :data:`WORK_S`; fits are kept while their sums stay as they are: the next request goes on."""
-    store, allowed, bounds = reading.open_log(), auth.readable_dags(user), month_bounds(month, 1)
-    sums = [s for s in store.sums(bounds) if s.dag_id in allowed] if store else []
+    store, bounds = reading.open_log(), month_bounds(month, 1)
+    sums = _readable(user, store, bounds) if store else []
     jobs = sorted({(s.dag_id, s.job_id) for s in sums})
     found, worked_s = list[SavedDraws | str](), 0.0
 

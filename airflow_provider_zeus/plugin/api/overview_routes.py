@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/jobs")
 
 @router.get("")
 async def jobs(user: auth.GetUserDep) -> Response:
-    """All jobs of the DAGs that this user may read, with the state of their newest runs."""
+    """All jobs of the DAGs whose runs this user may read, with the state of their newest runs."""
     return await responses.answer(user, partial(_jobs, user))
 
 
@@ -29,15 +29,18 @@ async def saved(dag_id: str, job_id: str, user: auth.GetUserDep) -> Response:
 
 def _jobs(user: BaseUser) -> JobsAnswer:
     store = reading.open_log()
-    allowed = auth.readable_dags(user)
-    missing = reading.missing_trials(lambda origin: origin.dag_id in allowed)
+    missing = reading.missing_trials(lambda origin: True)
+    trials = store.latest(last=overview_state.NEWEST) if store else []
+    damages = store.unreadable if store else []
+    of_dags = {t.origin.dag_id for t in (*trials, *(trial for trial, _ in missing.values()))}
+    allowed = auth.with_readable_runs(user, of_dags | {damage.dag_id for damage in damages})
+    in_log = {t.key for t in trials}
+    missing = {k: kept for k, kept in missing.items() if kept[0].origin.dag_id in allowed and k not in in_log}
     if store is None:
         return JobsAnswer(store="", note=words.without_log(missing) or overview_view.NO_JOBS)
-    trials = store.latest(last=overview_state.NEWEST)
-    missing = {key: kept for key, kept in missing.items() if key not in {t.key for t in trials}}
     live = live_settings.of_all({t.job_id for t in trials if t.origin.dag_id in allowed})
     rows = overview_view.rows(trials, allowed, live, time.time(), reading.about_dags(allowed))
-    damaged = words.left_out([damage for damage in store.unreadable if damage.dag_id in allowed])
+    damaged = words.left_out([damage for damage in damages if damage.dag_id in allowed])
     left_out = " ".join(filter(None, (damaged, words.without_log(missing))))
     note = None if rows else left_out or overview_view.NO_JOBS
     return JobsAnswer(store=auth.store_name(user, store), note=note, left_out=left_out, jobs=rows)

@@ -9,17 +9,20 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Tile
-from airflow_provider_zeus.reports.budget_figures import BudgetFigures, budget_figures
+from airflow_provider_zeus.reports.budget_figures import BudgetFigures, Passed, budget_figures
 from airflow_provider_zeus.signals.prices import Prices
 
 BUDGET = "Budget"
 NO_FORECAST = "a forecast needs three runs whose figures are known"
 
 
-def budget_answers(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float) -> list[Answer]:
+def budget_answers(
+    trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float, *, reader: str | None = None
+) -> list[Answer]:
     """One answer for each budget of the job.
 
     :param trials: of the job in all DAGs, by number; ``now_s``: seconds since the epoch.
+    :param reader: DAG whose readers see the texts, which name no run of another DAG; None: they name all.
     """
     answers = []
     for budget in job.budgets:
@@ -32,7 +35,7 @@ def budget_answers(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s:
         if isinstance(found, str):
             answers.append(Answer(question=BUDGET, about=f"{budget.text}, until {until}", note=f"Not known: {found}."))
         else:
-            answers.append(_answer(found, job, until))
+            answers.append(_answer(found, job, until, reader))
     return answers
 
 
@@ -40,7 +43,14 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _answer(found: BudgetFigures, job: ZeusJob, until: str) -> Answer:
+def _passed(passed: Passed, reader: str | None) -> str:
+    """When a share was passed, and by which run; a run of another DAG than the reader's is not named."""
+    origin, day = passed.trial.origin, f"{datetime.fromtimestamp(passed.trial.opened_at, UTC):%Y-%m-%d}"
+    run = f"run {origin.run_id}" if reader in (None, origin.dag_id) else "a run of another DAG"
+    return f"{_percent(passed.share)} passed on {day} by {run}."
+
+
+def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) -> Answer:
     budget, used = found.use.allowance.budget, found.use
     share, source = used.spent / budget.amount, words.badge([found.source])
     running = f"open runs are expected to take {budget.amount_text(used.committed)}" if used.committed else ""
@@ -49,11 +59,7 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str) -> Answer:
         exact = "what is spent, and the mean of the newest runs until the period ends"
         forecast = Figure(value=found.forecast, text=f"{budget.amount_text(found.forecast)}", exact=exact)
     over = found.forecast is not None and found.forecast > budget.amount
-    days = [f"{datetime.fromtimestamp(p.trial.opened_at, UTC):%Y-%m-%d}" for p in found.passed]
-    events = [
-        f"{_percent(p.share)} passed on {day} by run {p.trial.origin.run_id}."
-        for p, day in zip(found.passed, days, strict=True)
-    ]
+    events = [_passed(p, reader) for p in found.passed]
     if used.share >= 1 and job.on_budget == "incumbent":
         events.append(f"No other batch size is tried until {until}.")
     return Answer(

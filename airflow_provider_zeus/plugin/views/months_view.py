@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 from airflow_provider_zeus.model.estimate import Estimate
@@ -20,6 +20,8 @@ SPENT, BEFORE, SAVED = "Spent", "The month before", "Saved"
 NOTHING = "Not known: no job's default has run and can be compared."
 WAITS = "is being worked out …"
 
+_PeriodJob = tuple[int, str, str]  # period, DAG, job
+
 
 def title(month: str) -> str:
     """ "November 2026" of "2026-11"."""
@@ -35,12 +37,12 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     now = _by_kind([s for s in sums if s.period == last])
     before = _by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
-    charted = kinds[0] if kinds else None
+    charted, unknown = kinds[0] if kinds else None, _unknown(sums)
     return MonthAnswer(
         month=months[-1],
         title=title(months[-1]),
         months=[months[i] for i in sorted({s.period for s in sums}, reverse=True)],
-        kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), months, factors) for kind in kinds],
+        kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), unknown, factors) for kind in kinds],
         chart=months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
     )
 
@@ -54,17 +56,35 @@ def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
     return found
 
 
+def _unknown(sums: Sequence[PeriodSum]) -> dict[_PeriodJob, int]:
+    """Attempts that reported nothing. They have no source, so they count in each kind that their job has then."""
+    found: dict[_PeriodJob, int] = {}
+    for s in sums:
+        found[_period_job(s)] = found.get(_period_job(s), 0) + s.unknown
+    return found
+
+
+def _period_job(s: PeriodSum) -> _PeriodJob:
+    return s.period, s.dag_id, s.job_id
+
+
 def _kind(
-    kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], months: Sequence[str], factors: Factors
+    kind: str,
+    now: Sequence[PeriodSum],
+    before: Sequence[PeriodSum],
+    unknown: Mapping[_PeriodJob, int],
+    factors: Factors,
 ) -> MonthKind:
     source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
-    answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
+    answers = [_spent(SPENT, now, unknown, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
     if before:
-        answers.append(_spent(BEFORE, before, source, factors))
+        answers.append(_spent(BEFORE, before, unknown, source, factors))
     return MonthKind(kind=kind, source=source, answers=answers)
 
 
-def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
+def _spent(
+    question: str, sums: Sequence[PeriodSum], unknown: Mapping[_PeriodJob, int], source: Source, factors: Factors
+) -> Answer:
     jobs, runs = len({s.job_id for s in sums}), sum(s.runs for s in sums)
     about = f"{_count(runs, 'run')} of {_count(jobs, 'job')}"
     time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
@@ -84,8 +104,8 @@ def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Fa
         for name, figure in shown
         if figure is not None
     ]
-    unknown = sum(s.unknown for s in sums)
-    note = f"Not in it: {_count(unknown, 'attempt')} that reported nothing." if unknown else ""
+    silent = sum(unknown[key] for key in {_period_job(s) for s in sums})
+    note = f"Not in it: {_count(silent, 'attempt')} that reported nothing." if silent else ""
     return Answer(question=question, about=about, figures=tiles, note=note)
 
 

@@ -161,3 +161,15 @@ def test_the_default_is_measured_when_asked_for(admin: Any, viewer: Any, job: St
     assert job.settings("d.train") == {"audit_after": 1}
     trial = job.ask(request(2, job=JOB)).trial
     assert (trial.planned.phase, trial.batch_size) == (Phase.AUDIT, JOB.default_batch_size)
+
+
+def test_the_default_is_measured_after_an_audit_in_another_dag_that_shares_the_job(admin: Any, job: Store) -> None:
+    ask = {"job_id": "d.train", "audit": True}
+    ran(job, 2, dag_id="e")
+    admin.post(ADDRESS, json=ask, headers=OURS)
+    ran(job, 3, dag_id="e")
+    assert job.trials("d.train")[-1].planned.phase is Phase.AUDIT
+    assert admin.get(ADDRESS, params={"job_id": "d.train"}).json()["audit_text"], "it waits no more"
+    admin.post(ADDRESS, json=ask, headers=OURS)
+    assert job.settings("d.train") == {"audit_after": 3}
+    assert job.ask(request(4, job=JOB)).trial.planned.phase is Phase.AUDIT

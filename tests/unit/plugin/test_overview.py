@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
-from airflow_provider_zeus.plugin.api import months_routes
+from airflow_provider_zeus.plugin.api import auth, months_routes
 from airflow_provider_zeus.plugin.views import costs, overview_state, overview_view
 from airflow_provider_zeus.plugin.views.overview_models import JobSaved
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -230,6 +230,36 @@ def test_the_jobs_of_readable_dags_alone(viewer: Any, store: Store) -> None:
     answer = viewer.get("/zeus/api/jobs")
     assert SECRET not in answer.text.replace("shared with " + SECRET, "")
     assert "their job" not in answer.text
+
+
+def test_a_dag_whose_runs_this_user_may_not_read(
+    viewer: Any, store: Store, airflow_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"d", SECRET})  # the DAG itself
+    ran(store, 1)
+    ran(store, 1, dag_id=SECRET, job_id="theirs", state=State.FAILED, reason="their failure")
+    answer = viewer.get("/zeus/api/jobs")
+    assert [job["job_id"] for job in answer.json()["jobs"]] == ["d.train"]
+    assert "their" not in answer.text
+    month = month_of(store.trials("d.train")[0].opened_at)
+    (kind,) = viewer.get("/zeus/api/months", params={"month": month}).json()["kinds"]
+    assert kind["answers"][0]["about"] == "1 run of 1 job"
+    saved = viewer.get("/zeus/api/months/saved", params={"month": month}).json()
+    assert saved["progress"] == "Not known of 1 job: its default has not run, or a figure is missing."
+
+
+def test_of_many_dags_those_of_jobs_alone_are_asked_for_their_runs(
+    viewer: Any, store: Store, known_dags: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known_dags.update(f"without a job {n}" for n in range(500))
+    asked: list[str] = []
+    monkeypatch.setattr(auth, "may_read_runs", lambda user, dag_id: not asked.append(dag_id))
+    for n, dag_id in enumerate(("d", "d", "e", "unknown"), start=1):
+        ran(store, n, dag_id=dag_id, job_id=f"{dag_id}.train")
+    assert len(viewer.get("/zeus/api/jobs").json()["jobs"]) == 2
+    assert sorted(asked) == ["d", "e"]
 
 
 @pytest.fixture

@@ -11,8 +11,15 @@ import pytest
 from airflow_provider_zeus.model.budget import Allowance, Budget
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.plugin.text.budget_text import budget_answers
-from airflow_provider_zeus.reports.budget_figures import BudgetFigures, budget_figures, budget_spent
+from airflow_provider_zeus.reports.budget_figures import (
+    READ,
+    BudgetFigures,
+    budget_figures,
+    budget_spent,
+    trials_of_periods,
+)
 from airflow_provider_zeus.signals.prices import Prices
+from airflow_provider_zeus.store.sql.trials import SEARCHED
 from tests.unit.plugin.kit import JOB, trial
 
 BEGIN_S = datetime(2026, 11, 25, tzinfo=UTC).timestamp()
@@ -104,6 +111,46 @@ def test_money_and_carbon_by_the_prices_that_are_set() -> None:
         assert missing.note.startswith("Not known: budget 1 ")
         assert "set [zeus]" in missing.note
         assert missing.figures == []
+
+
+def test_a_run_of_another_dag_than_the_readers_is_not_named() -> None:
+    theirs, ours = log(8500.0, 2000.0)
+    trials = [replace(theirs, origin=replace(theirs.origin, dag_id="secret")), ours]
+    job, now_s = replace(JOB, budget="10 kJ/day"), BEGIN_S + 12 * HOUR_S
+    (answer,) = budget_answers(trials, job, Prices(), now_s, reader="d")
+    assert answer.note == "80 % passed on 2026-11-25 by a run of another DAG. 100 % passed on 2026-11-25 by run r2."
+
+
+def read_of(trials: list[Trial], *budgets: str) -> tuple[list[Trial], list[int]]:
+    """What is read of a log at noon, and how many trials were asked for each time."""
+    asked: list[int] = []
+
+    def read(last: int) -> list[Trial]:
+        asked.append(last)
+        return trials[-last:]
+
+    return trials_of_periods(read, replace(JOB, budget=budgets), BEGIN_S + 12 * HOUR_S), asked
+
+
+def every_30_s(n: int, first_s: float = 0.0) -> list[Trial]:
+    return [trial(i, f"r{i}", opened_at=BEGIN_S + first_s + 30.0 * i) for i in range(1, n + 1)]
+
+
+def test_the_trials_of_a_period_are_read_and_not_many_more() -> None:
+    assert read_of(every_30_s(1296), "10 kJ/day") == (every_30_s(1296), [1000, 3000])
+    before = every_30_s(2000, first_s=-1100 * 30.0)
+    assert read_of(before, "10 kJ/day") == (before[-1000:], [1000]), "the day began 900 trials ago"
+    assert read_of(before, "10 kJ/day", "1 kg/month")[1] == [1000, 3000], "the month of 25 November did earlier"
+    assert read_of(every_30_s(9), "10 kJ/day")[1] == read_of([], "10 kJ/day")[1] == [1000]
+
+
+def test_trials_that_cannot_be_read_do_not_end_it() -> None:
+    trials = every_30_s(1500)
+    assert len(read_of([t for t in trials if t.number % 3], "10 kJ/day")[0]) == 1000
+
+
+def test_as_many_are_read_at_most_as_the_store_adds_up() -> None:
+    assert READ[-1] == SEARCHED
 
 
 def test_a_plan_knows_that_nothing_else_is_tried() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.charts.months_chart import JOBS, OTHERS, months_chart
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer
 from airflow_provider_zeus.plugin.views.months_view import NOTHING, month_answer, month_saved
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.months import SavedDraws
 from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.store.variables.store import _sums
+from tests.unit.plugin.kit import trial
 
 MONTHS = ["2026-09", "2026-10", "2026-11"]
 KWH_J = 3.6e6
@@ -87,6 +91,24 @@ def test_attempts_that_reported_nothing_are_named_and_no_kind_of_their_own() -> 
     answer = month_answer([of("a", unknown=1), dead], MONTHS, NO_PRICES)
     assert [k.kind for k in answer.kinds] == ["measured"]
     assert answer.kinds[0].answers[0].note == "Not in it: 1 attempt that reported nothing."
+
+
+def test_attempts_that_reported_nothing_are_named_in_each_kind_of_their_job() -> None:
+    """Those of a job come from the log as a sum of their own: they have no source."""
+    silent: dict[str, Any] = {"state": State.FAILED, "time_s": None, "energy_j": None, "energy_source": None}
+    measured, estimated = trial(1, "r1", energy_source="nvml_counter"), trial(2, "r2", energy_source="estimate")
+    failed = [trial(n, f"r{n}", **silent) for n in (3, 4)]
+    others = [trial(5, "r5", dag_id="e", **silent), trial(6, "r6", job_id="other", **silent)]
+    before = [trial(-5, "r", energy_source="estimate"), trial(-4, "r", **silent)]
+    bounds = [-20_000.0, -10_000.0, 0.0, 10_000.0]
+    answer = month_answer(_sums([*before, measured, estimated, *failed, *others], bounds), MONTHS, NO_PRICES)
+    said = {(kind.kind, a.question): a.note for kind in answer.kinds for a in kind.answers if a.figures}
+    two, one = (f"Not in it: {n} that reported nothing." for n in ("2 attempts", "1 attempt"))
+    assert said == {
+        ("measured", "Spent"): two,
+        ("estimated", "Spent"): two,
+        ("estimated", "The month before"): one,
+    }
 
 
 def test_a_kind_that_ran_only_in_the_month_before() -> None:
