@@ -173,9 +173,11 @@ def controls(
 
 
 def _audit_waits(trials: Sequence[Trial], live: Mapping[str, Any]) -> bool:
-    """Whether a run of the default was asked for and has not begun."""
+    """Whether a run of the default was asked for and has not begun; not where more trials followed than are known."""
     after = live.get("audit_after")
-    return after is not None and not any(t.planned.phase is Phase.AUDIT and t.number > after for t in trials)
+    if after is None or min(t.number for t in trials) > after + 1:
+        return False
+    return not any(t.planned.phase is Phase.AUDIT and t.number > after for t in trials)
 
 
 def _audit_text(job: ZeusJob, cost: str | None) -> str:

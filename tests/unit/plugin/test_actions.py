@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.plugin.api.live_settings import EVENT
+from airflow_provider_zeus.plugin.views import overview_state, overview_view
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.auth_manager import SECRET
@@ -161,6 +162,16 @@ def test_the_default_is_measured_when_asked_for(admin: Any, viewer: Any, job: St
     assert job.settings("d.train") == {"audit_after": 1}
     trial = job.ask(request(2, job=JOB)).trial
     assert (trial.planned.phase, trial.batch_size) == (Phase.AUDIT, JOB.default_batch_size)
+
+
+def test_after_many_runs_the_page_does_not_say_that_the_default_still_waits(admin: Any, job: Store) -> None:
+    """It knows the newest runs alone; the audit is among the older ones."""
+    admin.post(ADDRESS, json={"job_id": "d.train", "audit": True}, headers=OURS)
+    for n in range(2, 4 + overview_state.NEWEST):
+        ran(job, n)
+    newest = job.trials("d.train", last=overview_state.NEWEST)
+    assert all(t.planned.phase is not Phase.AUDIT for t in newest)
+    assert overview_view.controls(newest, job.settings("d.train"), {}, may_edit=True).audit_text
 
 
 def test_the_default_is_measured_after_an_audit_in_another_dag_that_shares_the_job(admin: Any, job: Store) -> None:
