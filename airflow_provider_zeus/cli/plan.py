@@ -13,7 +13,7 @@ from typing import Any
 from airflow_provider_zeus.cli.shell import command, known, opened, print_data, say
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State
-from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
+from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
@@ -51,9 +51,8 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any]]:
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
     base = saving(log, job, rng=random.Random(0), profiles=profiles).base
-    now_s = time.time()
-    of_periods = trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s)
-    spent = budget_spent(of_periods, job, Prices(**read(of_airflow)), now_s)
+    prices = Prices(**read(of_airflow))
+    spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices, time.time())
     found = upcoming(log.of_target(), base, profiles=profiles, trials=trials, settings={**live, **spent})
     running = [t.number for t in trials if t.state is State.RUNNING]
     return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running}

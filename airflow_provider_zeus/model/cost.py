@@ -70,6 +70,17 @@ class Weights(NamedTuple):
         return cost_text(cost, "s" if self.time_alone else "J")
 
 
+def weights_of(job: ZeusJob, seen: Observation) -> Weights:
+    """The weights of energy and time (Eq. 2) for this job on the device of an observation."""
+    device = DeviceInfo(
+        model=seen.device_model or "unknown",
+        count=seen.device_count or 1,
+        max_power_w=seen.max_power_w,
+        energy_source=seen.energy_source,
+    )
+    return Weights.of(job, device)
+
+
 def observed_cost(observation: Observation, weights: Weights) -> float | None:
     """Cost [J] of a trial, profiling included (Eq. 2); None where a figure is missing."""
     if observation.time_s is None or (weights.eta > 0 and observation.energy_j is None):

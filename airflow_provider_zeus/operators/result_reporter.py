@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial
+from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.hour_prices import PRICED_S, HourPrices
 from airflow_provider_zeus.operators.run_rows import RunRows, planned_of
 from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
@@ -232,15 +232,9 @@ def stops_the_task(error: BaseException | None) -> bool:
     return error is not None and not isinstance(error, Exception | AttemptOver | GeneratorExit)
 
 
-def _weights(job: ZeusJob, o: Observation) -> Weights:
-    return Weights.of(
-        job, DeviceInfo(model=o.device_model or "", max_power_w=o.max_power_w, energy_source=o.energy_source)
-    )
-
-
 def _basis(job: ZeusJob, o: Observation) -> tuple[bool, str | None]:
     """What makes costs comparable: their unit (seconds, or joules), and where energy counts its source."""
-    weights = _weights(job, o)
+    weights = weights_of(job, o)
     return weights.time_alone, o.energy_source if weights.eta > 0 else None
 
 
@@ -251,7 +245,7 @@ def _attempt_xcom(job: ZeusJob, line: ResultLine, untold: str | None) -> dict[st
         "batch_size": line.batch_size,
         "state": line.state.value if line.state else None,
         "reason": line.reason,
-        "cost": observed_cost(o, _weights(job, o)),
+        "cost": observed_cost(o, weights_of(job, o)),
         "untold": untold,
         **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id", "returned")},
         "notes": dict(line.notes),

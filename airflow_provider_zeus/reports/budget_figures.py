@@ -82,12 +82,15 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
     return BudgetFigures(use=found, source=source, forecast=forecast, passed=tuple(passed))
 
 
-def budget_spent(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float) -> dict[str, str]:
+def budget_spent(read: Callable[[int], list[Trial]], job: ZeusJob, prices: Prices, now_s: float) -> dict[str, str]:
     """The setting of ``choose`` that stops exploration where a budget of the job is used up; else empty.
 
-    :param trials: of the job in all DAGs, by number.
+    :param read: as for :func:`trials_of_periods`; not called where no budget stops anything.
     """
-    for budget in job.budgets if job.on_budget == "incumbent" else ():
+    if not job.budgets or job.on_budget != "incumbent":
+        return {}
+    trials = trials_of_periods(read, job, now_s)
+    for budget in job.budgets:
         allowance = prices.allowance(budget, now_s)
         found = allowance if isinstance(allowance, str) else budget_figures(trials, allowance, now_s)
         if isinstance(found, BudgetFigures) and found.use.share >= 1:

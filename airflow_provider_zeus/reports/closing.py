@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.cost import Weights, observed_cost
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial
+from airflow_provider_zeus.model.cost import observed_cost, weights_of
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.units import joules_text, three_digits
@@ -76,7 +76,7 @@ def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
 def _cost(ended: Sequence[Trial]) -> str:
     """What the run cost; empty where time alone counts, and where its attempts have energy of different sources."""
     try:
-        weights = [Weights.of(t.job, _device(t.observation)) for t in ended]
+        weights = [weights_of(t.job, t.observation) for t in ended]
     except JobSpecError:
         return ""
     sources = {t.observation.energy_source for t, w in zip(ended, weights, strict=True) if w.eta > 0}
@@ -87,15 +87,6 @@ def _cost(ended: Sequence[Trial]) -> str:
 
 def _cost_text(cost_j: float) -> str:
     return f"cost {joules_text(cost_j)}"
-
-
-def _device(o: Observation) -> DeviceInfo:
-    return DeviceInfo(
-        model=o.device_model or "",
-        count=o.device_count or 1,
-        max_power_w=o.max_power_w,
-        energy_source=o.energy_source,
-    )
 
 
 def _saving(saved: Saved | None) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_zeus.model.budget import BudgetUse
-from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, ProfileSample, Trial
 from airflow_provider_zeus.optimizer.posterior import posteriors
@@ -108,8 +108,7 @@ def _believed(log: Dataset, profiles: Sequence[ProfileSample]) -> dict[int, floa
 def _figures(trial: Trial) -> dict[str, float]:
     """What is known of an attempt's energy, time, cost and epochs."""
     o, job = trial.observation, trial.job
-    device = DeviceInfo(model=o.device_model or "", max_power_w=o.max_power_w, energy_source=o.energy_source)
-    weights = Weights.of(job, device)
+    weights = weights_of(job, o)
     cost = "cost_s" if weights.time_alone else "cost_j"
     figures = {"energy_j": o.energy_j, "time_s": o.time_s, cost: observed_cost(o, weights), "epochs": o.epochs}
     return {name: value for name, value in figures.items() if value is not None and 0 <= value < math.inf}

@@ -10,7 +10,6 @@ from typing import Annotated, Literal, NamedTuple
 from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.api import alert_routes, auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
@@ -112,7 +111,7 @@ def _costs(user: BaseUser, dag_id: str, job_id: str | None, page: _Page) -> DagA
     job = job_of(trials, live)
     if job.budget:
         now_s = time.time()
-        of_job = _of_periods(store, job_id, job, now_s)
+        of_job = trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s)
         answer.budgets = budget_answers(of_job, job, prices.configured(), now_s, reader=dag_id)
     return dag_view.filled(answer, trials, live, pending, limit=page.limit, skip=page.skip)
 
@@ -204,12 +203,5 @@ def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> Jo
     live = store.settings(job_id)
     job = job_of(trials, live)
     dataset, profiles = reading.learned(store, dag_id, job, trials)
-    if job.budget:
-        now_s = time.time()
-        live = {**live, **budget_spent(_of_periods(store, job_id, job, now_s), job, prices.configured(), now_s)}
-    return JobAnalysis.of(trials, dataset, profiles, live)
-
-
-def _of_periods(store: Store, job_id: str, job: ZeusJob, now_s: float) -> list[Trial]:
-    """The trials of which the job's budgets are: of all DAGs, in their present periods."""
-    return trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s)
+    spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices.configured(), time.time())
+    return JobAnalysis.of(trials, dataset, profiles, {**live, **spent})

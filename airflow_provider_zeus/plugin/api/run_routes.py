@@ -9,6 +9,7 @@ from functools import partial
 from fastapi import APIRouter, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser
+from airflow_provider_zeus.model.cost import weights_of
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.api import auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
@@ -16,7 +17,7 @@ from airflow_provider_zeus.plugin.charts import metric_chart, run_curve, run_gpu
 from airflow_provider_zeus.plugin.charts import run_charts as power_charts
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.waits import waiting
-from airflow_provider_zeus.plugin.views import costs, prices, run_view
+from airflow_provider_zeus.plugin.views import prices, run_view
 from airflow_provider_zeus.plugin.views.run_models import RunAnswer, RunCharts
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
 from airflow_provider_zeus.store.base import Store
@@ -88,7 +89,7 @@ def _charts(dag_id: str, run_id: str, key: run_view.PartKey) -> RunCharts:
     measured = [t for t in own if t.observation.where is not None]
     if measured:
         job = run_view.job_of(own, store.settings(key[0]))
-        weights = costs.weights_of(job, measured[-1].observation)
+        weights = weights_of(job, measured[-1].observation)
         samples = _profile(store, measured[-1])
         limits = {t.batch_size: t.observation.power_limit_w for t in measured}
         curves = [run_curve.curve(samples, size, weights, limit_w) for size, limit_w in limits.items()]

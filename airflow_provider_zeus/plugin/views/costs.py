@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import AttemptState, Detail, Figure, RunRow, Total
 
@@ -25,17 +25,6 @@ def rows_of(trials: Iterable[Trial], job: ZeusJob, pending: Collection[TrialKey]
         origin = trial.origin
         runs.setdefault((origin.run_id, origin.task_id, origin.map_index), []).append(trial)
     return [_row(run, job, pending) for run in reversed(runs.values())]
-
-
-def weights_of(job: ZeusJob, seen: Observation) -> Weights:
-    """The weights of energy and time (Eq. 2) for this job on the device of an observation."""
-    device = DeviceInfo(
-        model=seen.device_model or "unknown",
-        count=seen.device_count or 1,
-        max_power_w=seen.max_power_w,
-        energy_source=seen.energy_source,
-    )
-    return Weights.of(job, device)
 
 
 def _row(run: Sequence[Trial], job: ZeusJob, pending: Collection[TrialKey]) -> RunRow:

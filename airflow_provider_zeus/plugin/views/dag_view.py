@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import dag_charts
@@ -53,7 +53,7 @@ def filled(
     return answer.model_copy(
         update={
             "job_id": trials[0].job_id,
-            "facts": words.facts(job, costs.weights_of(job, measured[-1]) if measured else None),
+            "facts": words.facts(job, weights_of(job, measured[-1]) if measured else None),
             "settings": words.settings(live),
             "rows": rows,
             "more": more,

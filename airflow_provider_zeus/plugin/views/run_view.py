@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from airflow_provider_zeus.model.cost import weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
@@ -96,7 +97,7 @@ def part(
             *([] if wait is None else [wait.text(min(t.opened_at for t in trials))]),
             *_notes(trials, waiting),
         ],
-        facts=words.facts(job, costs.weights_of(job, seen[-1]) if seen else None),
+        facts=words.facts(job, weights_of(job, seen[-1]) if seen else None),
         settings=words.settings(live),
         attempts=[
             AttemptDetail(**detail.model_dump()) if t.key not in pending else _waiting(detail, pending[t.key])

@@ -31,7 +31,7 @@ from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.protocol.sender import Sink, folded
+from airflow_provider_zeus.training.protocol.sender import Sink, folded, log_costs
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.untrusted_files import opened_folder, read_plain, write_whole
 
@@ -163,10 +163,7 @@ class _Place:
 
     def log_costs(self) -> None:
         """Log the figures of each end that waits."""
-        for line in self._waiting:
-            if line.kind == "end":
-                text = replace(line, profile=(), points=()).to_json()
-                log.error("Zeus cannot write the cost of attempt %s anywhere: %s", line.attempt, text)
+        log_costs(self._waiting)
 
 
 class OtherRank:

@@ -55,10 +55,7 @@ class ResultSender:
     def close(self) -> None:
         """Log the figures of each end that the sink did not take; nothing is sent after that."""
         with self._lock:
-            for line in self._waiting:
-                if line.kind == "end":
-                    text = replace(line, profile=(), points=()).to_json()
-                    log.error("Zeus cannot write the cost of attempt %s anywhere: %s", line.attempt, text)
+            log_costs(self._waiting)
 
     def _send_waiting(self) -> None:
         if self._sending:
@@ -77,6 +74,14 @@ class ResultSender:
             self._failing = True
         finally:
             self._sending = False
+
+
+def log_costs(lines: Iterable[ResultLine]) -> None:
+    """Log the figures of each end among lines that nothing took."""
+    for line in lines:
+        if line.kind == "end":
+            text = replace(line, profile=(), points=()).to_json()
+            log.error("Zeus cannot write the cost of attempt %s anywhere: %s", line.attempt, text)
 
 
 def folded(lines: Iterable[ResultLine]) -> list[ResultLine]:

@@ -156,7 +156,10 @@ def test_as_many_are_read_at_most_as_the_store_adds_up() -> None:
 def test_a_plan_knows_that_nothing_else_is_tried() -> None:
     job = replace(JOB, budget=["1 MWh/day", "10 kJ/day"], on_budget="incumbent")
     now_s = BEGIN_S + 12 * HOUR_S
-    assert "of the budget 10 kJ/day are spent" in budget_spent(log(11_000.0), job, Prices(), now_s)["budget_spent"]
-    assert budget_spent(log(9_000.0), job, Prices(), now_s) == {}
-    assert budget_spent(log(11_000.0), replace(job, on_budget="warn"), Prices(), now_s) == {}
-    assert budget_spent(log(11_000.0), job, Prices(), now_s + 24 * HOUR_S) == {}, "a new period"
+    assert (
+        "of the budget 10 kJ/day are spent"
+        in budget_spent(lambda last: log(11_000.0), job, Prices(), now_s)["budget_spent"]
+    )
+    assert budget_spent(lambda last: log(9_000.0), job, Prices(), now_s) == {}
+    assert budget_spent(lambda last: log(11_000.0), replace(job, on_budget="warn"), Prices(), now_s) == {}
+    assert budget_spent(lambda last: log(11_000.0), job, Prices(), now_s + 24 * HOUR_S) == {}, "a new period"
