@@ -19,6 +19,8 @@ _CUT = """() => [...document.querySelectorAll("main h1, main h2, main h3, main p
   .filter((e) => !e.closest(".md-typeset__table") && !e.closest("[hidden]"))
   .map((e) => `${e.tagName}: ${e.innerText.slice(0, 60)}`)"""
 _BROKEN_PICTURES = "() => [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src)"
+# A sidebar slides where the width changes; what is still on its way is not where it will be.
+_AT_REST = "async () => { await Promise.allSettled(document.getAnimations().map((each) => each.finished)) }"
 _SCHEME = "() => document.body.getAttribute('data-md-color-scheme')"
 
 
@@ -67,6 +69,7 @@ def test_each_page_in_both_themes_and_widths(
             wrong.append(f"{name}: not {theme}")
         for width in WIDTHS:
             reader.page.set_viewport_size({"width": width, "height": 900})
+            reader.page.evaluate(_AT_REST)
             if (more := reader.page.evaluate(TOO_WIDE)) > 0:
                 wrong.append(f"{name} {width}: {more} pixels too wide")
             wrong += [f"{name} {width}: {each}" for each in reader.page.evaluate(_CUT)]

@@ -306,26 +306,32 @@ def test_a_client_that_takes_nothing_loses_its_place(
 ) -> None:
     from airflow_provider_zeus.plugin.api import responses as answers
 
-    monkeypatch.setattr(answers, bound, 1.0)
     filled(store, home / "zeus.db", 1500, reason="y" * 9_000)  # more than the kernel keeps for them
     path, login = HEAVY[5], {"Authorization": f"Bearer {token_of()}"}
-    with (
-        served(airflow_app) as port,
-        connected(port, receive_bytes=4096) as one,
-        connected(port, receive_bytes=4096) as two,
-        connected(port) as three,
-    ):
-        for sock in (one, two, three):
-            sock.sendall(head("GET", path, **login))
-            time.sleep(0.3)
-        assert [status_of(sock) for sock in (one, two, three)] == [200, 200, 429]
-        for _ in range(120):
-            with connected(port) as again:
-                again.sendall(head("GET", f"{path}&limit=1", **login))
-                if (status := status_of(again)) == 200:
-                    break
-            time.sleep(0.5)
-        assert status == 200, "though the first two still take nothing"
+
+    def lost(bound_s: float) -> list[int]:
+        """What three who come one after the other are answered; then one comes until it gets a place."""
+        monkeypatch.setattr(answers, bound, bound_s)
+        with (
+            connected(port, receive_bytes=4096) as one,
+            connected(port, receive_bytes=4096) as two,
+            connected(port) as three,
+        ):
+            statuses = []
+            for sock in (one, two, three):
+                sock.sendall(head("GET", path, **login))
+                statuses.append(status_of(sock))
+            for _ in range(240):
+                with connected(port) as again:
+                    again.sendall(head("GET", f"{path}&limit=1", **login))
+                    if status_of(again) == 200:
+                        return statuses
+                time.sleep(0.5)
+        pytest.fail("the first two still have their places, though they take nothing")
+
+    with served(airflow_app) as port:
+        # On a busy host a second is over before the third has asked: then all three got a place.
+        assert any(lost(bound_s) == [200, 200, 429] for bound_s in (1.0, 4.0, 16.0, 64.0))
 
 
 # --- what-if
