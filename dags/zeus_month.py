@@ -4,7 +4,7 @@ It needs the provider ``apache-airflow-providers-smtp`` and its Connection ``smt
 """
 
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import dag, get_current_context, task
 
@@ -16,7 +16,7 @@ except ImportError:
     logging.getLogger(__name__).warning("zeus_month defines no DAG: it needs apache-airflow-providers-smtp.")
 else:
 
-    @dag(schedule="0 6 1 * *", start_date=datetime(2026, 1, 1), catchup=False, tags=["zeus", "example"])
+    @dag(schedule="0 6 1 * *", start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False, tags=["zeus", "example"])
     def zeus_month():
         """The report of a month: the page as the mail's text, the figures as a CSV file beside it."""
 

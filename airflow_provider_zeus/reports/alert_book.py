@@ -74,6 +74,7 @@ class AlertBook:
 
         An event that is open stays the same one; its sentence becomes the newest.
 
+        :param dag_id, run_id: of the run that looked, for events that no trial showed.
         :param kinds: that were looked at; events of other kinds stay as they are.
         """
         now = {event.name[:_MOST_NAME]: event for event in events}
@@ -126,7 +127,7 @@ def _begun(event: Event, dag_id: str, run_id: str, now_s: float) -> Record:
         sentence=truncated(event.sentence, _MOST_SENTENCE),
         remedy=event.remedy,
         figures=dict(event.figures),
-        dag_id=dag_id,
-        run_id=run_id,
+        dag_id=event.origin.dag_id if event.origin else dag_id,
+        run_id=event.origin.run_id if event.origin else run_id,
         began_s=now_s,
     )

@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import LIMIT, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.budget_figures import budget_figures
@@ -46,6 +46,7 @@ class Event:
     kind: str
     name: str
     since: int | None = None  # trial that showed it first; None: none did
+    origin: Origin | None = None  # of that trial
     sentence: str
     remedy: str
     figures: Mapping[str, float | str] = field(default_factory=dict)  # of the sentence, with their units in the names
@@ -63,12 +64,22 @@ def events(
     if not trials:
         return []
     job = trials[-1].job
-    teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
+    teaching = _teaching(trials[-NEWEST:], job)
     ended = runs_that_ended(teaching)
     log = as_dataset(trials[-NEWEST:], job).of_target()
     found = [_failing(ended), _no_data(ended), _limit(ended), _drifted(log, ended), _lost(log, profiles, prices)]
     found.append(_deadline(teaching))
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
+
+
+def failing(trials: Sequence[Trial]) -> Event | None:
+    """Whether the newest runs that have ended left no model. ``trials``: the newest of one job, by number."""
+    return _failing(runs_that_ended(_teaching(trials[-NEWEST:], trials[-1].job))) if trials else None
+
+
+def _teaching(trials: Sequence[Trial], job: ZeusJob) -> list[Trial]:
+    """The trials whose type of run teaches."""
+    return [t for t in trials if t.origin.run_type in job.learn_from]
 
 
 def runs_that_ended(trials: Sequence[Trial]) -> list[Run]:
@@ -130,7 +141,8 @@ def _failing(ended: Sequence[Run]) -> Event | None:
         return None
     last, first = failed[0][-1], failed[-1][0]
     which = "The newest run" if len(failed) == 1 else f"Each of the newest {len(failed)} runs"
-    text = f"{which} left no model{_since(first, failed)}{_because(last.reason)}."
+    reason = last.reason if last.origin.dag_id == first.origin.dag_id else None  # else it is of another DAG's run
+    text = f"{which} left no model{_since(first, failed)}{_because(reason)}."
     remedy = "See the log of the task; the tab of the run has what each attempt cost."
     return _event(FAILING, first, text, remedy, {"runs": len(failed)})
 
@@ -152,7 +164,7 @@ def _limit(ended: Sequence[Run]) -> Event | None:
     last, first = unset[0][-1].observation, unset[-1][0]
     at = "" if last.power_limit_w is None else f" The newest one ended at {last.power_limit_w:,.0f} W."
     which = "the newest run" if len(unset) == 1 else f"each of the newest {len(unset)} runs"
-    why = _because(last.reasons[LIMIT])
+    why = _because(last.reasons[LIMIT]) if unset[0][-1].origin.dag_id == first.origin.dag_id else ""
     text = f"A power limit could not be set in {which}{_since(first, unset)}{why}.{at}"
     figures: dict[str, float | str] = {"runs": len(unset)}
     if last.power_limit_w is not None:
@@ -166,14 +178,15 @@ def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
     if not changes or len([run for run in ended if run[-1].number >= changes[-1].since]) > DRIFT_RUNS:
         return None
     since, more = changes[-1].since, "more" if changes[-1].jump >= 0 else "fewer"
+    shown_by = next((run[0].origin for run in ended if run[-1].number >= since), None)
     text = f"The data changed at trial {since}: runs need {more} epochs than the earlier ones showed."
     remedy = "Nothing has to be done: older runs count less from here on. See whether the data are as expected."
-    return Event(kind=DRIFTED, name=DRIFTED, since=since, sentence=text, remedy=remedy)
+    return Event(kind=DRIFTED, name=DRIFTED, since=since, origin=shown_by, sentence=text, remedy=remedy)
 
 
 def _lost(log: Dataset, profiles: Sequence[ProfileSample], prices: Prices) -> Event | None:
     """The loss of the newest runs: in money where that is known, else in the cost of the job."""
-    runs = recurrences(log)[0][-LOST_RUNS:]
+    runs = [run for run in recurrences(log)[0] if _teaching(run.trials, log.job)][-LOST_RUNS:]
     if len(runs) < LOST_RUNS:
         return None
     base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(0))
@@ -224,6 +237,7 @@ def _budgets(trials: Sequence[Trial], job: ZeusJob, prices: Prices, now_s: float
                 kind=BUDGET,
                 name=f"{BUDGET} {budget.text} {passed.share:.0%} {begin:%Y-%m-%d}",
                 since=passed.trial.number,
+                origin=passed.trial.origin,
                 sentence=text,
                 remedy=f"{remedy} See docs/budget.md.",
                 figures={"spent": spent, "amount": budget.amount, "unit": budget.unit, "share": share},
@@ -246,4 +260,7 @@ def _because(reason: str | None) -> str:
 
 
 def _event(kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str]) -> Event:
-    return Event(kind=kind, name=kind, since=first.number, sentence=text, remedy=remedy, figures=figures)
+    origin = first.origin
+    return Event(
+        kind=kind, name=kind, since=first.number, origin=origin, sentence=text, remedy=remedy, figures=figures
+    )

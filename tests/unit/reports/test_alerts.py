@@ -44,6 +44,16 @@ def test_a_run_that_is_open_or_does_not_teach_is_no_failure() -> None:
     assert held([trial(1, "r1"), trial(2, "r2", state=State.FAILED, run_type="backfill")]) == {}
 
 
+def test_a_job_of_two_dags_names_the_run_that_failed_and_hides_the_error_of_the_other_dag() -> None:
+    first = trial(2, "r2", state=State.FAILED, reason="ours")
+    (event,) = held([trial(1, "r1"), first]).values()
+    assert event.origin == first.origin
+    theirs = trial(3, "r3", state=State.FAILED, reason="a secret of theirs", dag_id="other")
+    event = held([trial(1, "r1"), first, theirs])[alerts.FAILING]
+    assert event.origin == first.origin
+    assert event.sentence == "Each of the newest 2 runs left no model, since trial 2."
+
+
 def test_no_data() -> None:
     event = held([trial(1, "r1"), trial(2, "r2", state=State.NO_DATA)])[alerts.NO_DATA]
     assert event.sentence == "The newest run had no data (trial 2): no batch came, and nothing was trained."
@@ -130,6 +140,11 @@ def test_a_loss_has_its_interval_and_needs_ten_runs() -> None:
     assert "(90 % interval " in event.sentence
     assert alerts.LOST not in held(_losing(2, 600.0).log, profiles=PROFILE)
     assert alerts.LOST not in held(_losing(10, 100.0).log, profiles=PROFILE), "they saved"
+
+
+def test_backfills_that_lose_are_no_loss_of_the_job() -> None:
+    log = [replace(t, origin=replace(t.origin, run_type="backfill")) for t in _losing(10, 600.0).log]
+    assert alerts.LOST not in held(log, profiles=PROFILE)
 
 
 def test_a_loss_is_in_money_where_prices_are_set() -> None:
