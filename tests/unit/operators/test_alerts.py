@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider_zeus.operators import alerts
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.operators import alerts
 from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, KINDS, STORE, Event
 from airflow_provider_zeus.store.alerts import change_book, read_book
 from airflow_provider_zeus.store.base import Store
