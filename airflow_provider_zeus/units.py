@@ -39,6 +39,11 @@ def cost_text(cost: float, unit: str) -> str:
     return costs_as(unit)(cost)
 
 
+def counted(n: int, of: str) -> str:
+    """ "1 run", "1,200 runs"."""
+    return f"{n:,} {of}" if n == 1 else f"{n:,} {of}s"
+
+
 def three_digits(value: float) -> str:
     """Three digits, never as a power of ten."""
     return f"{float(f'{value:.3g}'):,.9g}"

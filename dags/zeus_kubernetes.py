@@ -53,8 +53,12 @@ else:
             security_context=k8s.V1PodSecurityContext(
                 run_as_non_root=True,
                 run_as_user=1000,
+                seccomp_profile=k8s.V1SeccompProfile(type="RuntimeDefault"),
                 fs_group=50000,  # may write the results
                 supplemental_groups=[50000],  # may connect to the sidecar
+            ),
+            container_security_context=k8s.V1SecurityContext(  # as the level *restricted* of Pod Security asks
+                allow_privilege_escalation=False, capabilities=k8s.V1Capabilities(drop=["ALL"])
             ),
             volumes=[claim("zeus-power", read_only=True), claim("zeus-results")],
             volume_mounts=[

@@ -231,4 +231,4 @@ def _seconds(cell: str) -> float:
     return datetime.fromisoformat(cell).timestamp()
 
 
-_CELLS: dict[object, Callable[[str], Any]] = {int: int, float: float, bool: _flag}
+_CELLS: dict[object, Callable[[str], Any]] = {int: int, float: float, bool: _flag, str: _text}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from airflow_provider_zeus.cli.shell import command, opened, say
+from airflow_provider_zeus.units import counted
 
 
 @command
@@ -19,7 +20,7 @@ def reap(args: Namespace) -> int:
 
     state_dir = ZeusConfig.read().state_dir
     restored = restore_orphans(state_dir)  # first: it needs no store
-    say(f"Power limits in {state_dir}: {_count(restored, 'orphaned record')} restored.")
+    say(f"Power limits in {state_dir}: {counted(restored, 'orphaned record')} restored.")
     url, variables = store_url(args.conn_id), AirflowVariables()
     path = None if url is None else missing_file(url)
     if path is not None:
@@ -29,7 +30,7 @@ def reap(args: Namespace) -> int:
         stored = drain(store, variables, None, state_dir=state_dir)  # before the leases: a stored trial is not expired
         status = _report_costs(stored, store.identity, pending_places(variables, state_dir))
         closed = [trial for job_id in store.jobs() for trial in store.reap(job_id)]
-    say(f"Expired trials: {_count(len(closed), 'trial')} closed as abandoned.")
+    say(f"Expired trials: {counted(len(closed), 'trial')} closed as abandoned.")
     for trial in closed:
         say(f"  {trial.job_id}: trial {trial.number} of run {trial.origin.run_id or '-'}")
     return status
@@ -37,11 +38,7 @@ def reap(args: Namespace) -> int:
 
 def _report_costs(stored: int, identity: str, left: list[str]) -> int:
     """Print how many pending costs were stored and which are left; return the exit status."""
-    say(f"Pending costs: {_count(stored, 'cost')} stored in {identity}, {len(left)} left.")
+    say(f"Pending costs: {counted(stored, 'cost')} stored in {identity}, {len(left)} left.")
     for where in left:
         say(f"  left: {where}")
     return 1 if left else 0
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"

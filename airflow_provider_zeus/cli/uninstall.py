@@ -10,7 +10,6 @@ from airflow_provider_zeus.cli.shell import command, say
 from airflow_provider_zeus.errors import JobSpecError, StoreError, UndefinedConnectionError
 
 Step = tuple[str, str, str]  # what, where it lies, how to take it away
-SHOWN = 5  # names of a list
 
 
 @command
@@ -33,6 +32,7 @@ def _steps(conn_id: str) -> Iterator[Step]:
     yield _variables()
     yield _folder(state_dir())
     yield _models()
+    yield _sidecar()
     yield (
         "Connections",
         "those of the types zeus and zeus_signal",
@@ -91,7 +91,7 @@ def _log(conn_id: str) -> Step:
     file = file_of(parsed)
     if file is not None:
         there = "" if file.exists() else ", not there yet"
-        return "trial log", f"{file}{there}", f"{keep}; then rm {file}*"
+        return "trial log", f"{file}{there}", f"{keep}; then rm -f {file} {file}-wal {file}-shm {file}-journal"
     tables = ", ".join([*(table.name for table in reversed(metadata.sorted_tables)), VERSION_TABLE])
     return "trial log", shown(parsed), f"{keep}; then DROP TABLE {tables};"
 
@@ -120,9 +120,14 @@ def _models() -> Step:
     return "kept models", where, "they are yours: remove those that no task reads any more"
 
 
+def _sidecar() -> Step:
+    from airflow.sdk import conf
+
+    socket = conf.get("zeus", "power_socket", fallback="").strip()
+    where = f"zeus-power-sidecar on hosts with GPUs, {f'socket {socket}' if socket else 'where it was set up'}"
+    how = "stop it, which gives back the limits that it set; then rm -r /run/zeus /run/zeus-limits"
+    return "power sidecar", where, how
+
+
 def _named(found: list[str]) -> str:
-    """A list in words; its first names."""
-    if not found:
-        return "none"
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"{', '.join(found[:SHOWN])}{more}"
+    return ", ".join(found) or "none"

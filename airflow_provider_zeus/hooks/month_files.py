@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.hooks.month_report import DagJob, MonthReport, as_html, as_record, month_report
+from airflow_provider_zeus.hooks.month_report import COLUMNS, DagJob, MonthReport, as_html, as_records, month_report
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.printable import cell
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -63,10 +63,8 @@ def _saved(store: Store, key: DagJob, bounds: Sequence[float]) -> SavedDraws | s
 
 
 def _csv(found: MonthReport) -> str:
-    records = [as_record(row, found) for row in found.rows]
     text = io.StringIO()
-    if records:
-        writer = csv.DictWriter(text, list(records[0]))
-        writer.writeheader()
-        writer.writerows({name: cell(value) for name, value in record.items()} for record in records)
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in record.items()} for record in as_records(found))
     return text.getvalue()

@@ -15,10 +15,10 @@ from typing import Any
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.reports.months import SavedDraws, SavedSum, added, kind_of
+from airflow_provider_zeus.reports.months import SavedDraws, SavedSum, added, kind_of, silent_text
 from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices
 from airflow_provider_zeus.store.base import PeriodSum
-from airflow_provider_zeus.units import energy_text, three_digits, time_text
+from airflow_provider_zeus.units import counted, energy_text, three_digits, time_text
 
 DagJob = tuple[str, str]
 STYLE = (
@@ -42,8 +42,17 @@ class MonthRow:
     gpu_s: float  # time of all devices
     drawn: tuple[Observation, ...]  # its energy, by what its hours cost
     unknown: int  # attempts that reported nothing
-    saved_energy_j: Estimate
-    saved_time_s: Estimate
+    saved: SavedSum | str  # or why that is not known
+
+    @property
+    def saved_energy_j(self) -> Estimate:
+        """Energy that its runs saved."""
+        return Estimate.missing(self.saved) if isinstance(self.saved, str) else self.saved.energy_j
+
+    @property
+    def saved_time_s(self) -> Estimate:
+        """Time that its runs saved."""
+        return Estimate.missing(self.saved) if isinstance(self.saved, str) else self.saved.time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +64,7 @@ class MonthReport:
     before: Sequence[MonthRow]
     saved: Mapping[str, SavedSum]
     prices: Prices
+    silent: Sequence[PeriodSum] = ()  # attempts that reported nothing, by job
 
     @property
     def title(self) -> str:
@@ -76,6 +86,7 @@ def month_report(
         before=_rows([s for s in sums if s.period == 0], {}),
         saved={each.kind: each for each in added(draws for draws in saved.values() if not isinstance(draws, str))},
         prices=prices,
+        silent=[s for s in sums if s.period == 1 and s.unknown],
     )
 
 
@@ -96,12 +107,11 @@ def _row(
 ) -> MonthRow:
     kind, dag_id, job_id = key
     energies = [s.energy_j for s in sums if s.energy_j is not None]
-    if isinstance(saved, SavedDraws) and saved.kind == kind:
-        (own,) = added([saved])
-        found = own.energy_j, own.time_s
-    else:
-        why = saved if isinstance(saved, str) else "the default is known by another kind of source"
-        found = Estimate.missing(why), Estimate.missing(why)
+    known: SavedSum | str = "no run of it can be read here"
+    if isinstance(saved, SavedDraws):
+        known = added([saved])[0] if saved.kind == kind else "the default is known by another kind of source"
+    elif saved:
+        known = saved
     return MonthRow(
         dag_id=dag_id,
         job_id=job_id,
@@ -112,8 +122,7 @@ def _row(
         gpu_s=sum(s.gpu_s or 0.0 for s in sums),
         unknown=unknown,
         drawn=tuple(part for s in sums for part in s.drawn()),
-        saved_energy_j=found[0],
-        saved_time_s=found[1],
+        saved=known,
     )
 
 
@@ -126,15 +135,45 @@ def money(row: MonthRow, prices: Prices) -> tuple[float, str] | None:
     return (row.energy_j or 0.0) * per_j + row.gpu_s * per_s, prices.currency
 
 
+def money_saved(saved: SavedSum | str, drawn: Sequence[Observation], prices: Prices) -> Estimate:
+    """What was saved in money, at the prices of :func:`money`; missing without prices."""
+    prices = prices.at_the_time(drawn)
+    if isinstance(saved, str) or not prices.priced:
+        return Estimate.missing(saved if isinstance(saved, str) else prices.unpriced or "no price is set")
+    return saved.priced(*prices.per_j_and_s(1))
+
+
+def co2e_g_saved(saved: SavedSum | str, drawn: Sequence[Observation], prices: Prices) -> Estimate:
+    """What was saved in grams of CO2 equivalent; missing without an intensity."""
+    prices = prices.at_the_time(drawn)
+    if isinstance(saved, str):
+        return Estimate.missing(saved)
+    return saved.energy_j.times(None if prices.g_co2e_per_kwh is None else prices.g_per_j, "no intensity is set")
+
+
 def co2e_g(row: MonthRow, prices: Prices) -> float | None:
     """Grams of CO2 equivalent of a row's energy; None where that or the intensity is not known."""
     prices = prices.at_the_time(row.drawn)
     return None if row.energy_j is None or prices.g_co2e_per_kwh is None else row.energy_j * prices.g_per_j
 
 
+def as_records(report: MonthReport) -> list[dict[str, Any]]:
+    """The lines of the CSV file: of each job and kind of source, and of jobs of which nothing is known but attempts."""
+    known = {(row.dag_id, row.job_id) for row in report.rows}
+    silent: dict[DagJob, int] = {}
+    for s in report.silent:
+        silent[s.dag_id, s.job_id] = silent.get((s.dag_id, s.job_id), 0) + s.unknown
+    return [as_record(row, report) for row in report.rows] + [
+        {"month": report.month, "dag_id": key[0], "job_id": key[1], "attempts_without_figures": count}
+        for key, count in sorted(silent.items())
+        if key not in known
+    ]
+
+
 def as_record(row: MonthRow, report: MonthReport) -> dict[str, Any]:
     """One line of the CSV file; None: not known."""
     energy, time = row.saved_energy_j, row.saved_time_s
+    earned, emitted = (of(row.saved, row.drawn, report.prices) for of in (money_saved, co2e_g_saved))
     paid, currency = money(row, report.prices) or (None, None)
     return {
         "month": report.month,
@@ -150,12 +189,22 @@ def as_record(row: MonthRow, report: MonthReport) -> dict[str, Any]:
         "co2e_kg": _per(co2e_g(row, report.prices), 1000.0),
         **{f"saved_energy_{n}kwh": _per(getattr(energy, f), J_PER_KWH) for n, f in _ENDS},
         **{f"saved_time_{n}h": _per(getattr(time, f), S_PER_H) for n, f in _ENDS},
+        **{f"saved_{n}money": getattr(earned, f) for n, f in _ENDS},
+        **{f"saved_co2e_{n}kg": _per(getattr(emitted, f), 1000.0) for n, f in _ENDS},
         "saved_not_known": energy.reason if energy.value is None else None,
         "attempts_without_figures": row.unknown,
     }
 
 
 _ENDS = (("", "value"), ("low_", "low"), ("high_", "high"))
+COLUMNS = (
+    *("month", "dag_id", "job_id", "kind", "runs", "energy_kwh", "time_h", "gpu_h", "money", "currency", "co2e_kg"),
+    *(f"saved_energy_{n}kwh" for n, _ in _ENDS),
+    *(f"saved_time_{n}h" for n, _ in _ENDS),
+    *(f"saved_{n}money" for n, _ in _ENDS),
+    *(f"saved_co2e_{n}kg" for n, _ in _ENDS),
+    *("saved_not_known", "attempts_without_figures"),
+)  # of the CSV file
 
 
 def _per(value: float | None, size: float) -> float | None:
@@ -165,7 +214,10 @@ def _per(value: float | None, size: float) -> float | None:
 def as_html(report: MonthReport) -> str:
     """One page without scripts and without anything from elsewhere, fit for a mail."""
     kinds = list(dict.fromkeys([*(r.kind for r in report.rows), *(r.kind for r in report.before)]))
-    parts = [_kind(kind, report) for kind in kinds] or ["<p>No run began in this month or the one before.</p>"]
+    parts = [_kind(kind, report) for kind in kinds]
+    if silent := silent_text(report.silent):
+        parts.append(f"<p>In no figure: {silent}.</p>")
+    parts = parts or ["<p>No run began in this month or the one before.</p>"]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width"><title>Zeus: {report.title}</title><style>{STYLE}</style></head><body>'
@@ -181,13 +233,23 @@ def _kind(kind: str, report: MonthReport) -> str:
     saved = report.saved.get(kind)
     lines = [f"<li>Spent: {_spent(now, report.prices)}</li>"] if now else ["<li>No run in this month.</li>"]
     if saved is not None:
-        lines.append(f"<li>Saved by {_count(saved.jobs, 'job')}: {_amount(saved.energy_j, energy_text)} of energy, ")
-        lines.append(f"{_amount(saved.time_s, time_text)} of time</li>")
+        lines.append(f"<li>Saved by {counted(saved.jobs, 'job')}: {_amount(saved.energy_j, energy_text)} of energy, ")
+        lines.append(f"{_amount(saved.time_s, time_text)} of time{_saved_in_money(saved, now, report.prices)}</li>")
     elif now:
         lines.append("<li>Saved: not known of any job</li>")
     if before:
         lines.append(f"<li>The month before: {_spent(before, report.prices)}</li>")
     return f"<h2>{kind.capitalize()}</h2><ul>{''.join(lines)}</ul>{_table(now, report.prices)}"
+
+
+def _saved_in_money(saved: SavedSum, rows: Sequence[MonthRow], prices: Prices) -> str:
+    """What jobs saved together in money and CO2e; empty where neither is known."""
+    drawn = [part for row in rows for part in row.drawn]
+    earned, emitted = money_saved(saved, drawn, prices), co2e_g_saved(saved, drawn, prices)
+    currency = prices.at_the_time(drawn).currency
+    parts = [] if earned.value is None else [_amount(earned, lambda value: _price(value, currency))]
+    parts += [] if emitted.value is None else [_amount(emitted, _carbon)]
+    return "".join(f", {part}" for part in parts)
 
 
 def _spent(rows: Sequence[MonthRow], prices: Prices) -> str:
@@ -200,7 +262,7 @@ def _spent(rows: Sequence[MonthRow], prices: Prices) -> str:
         parts.append(_price(math.fsum(value for value, _ in known), known[0][1]))
     if None not in emitted:
         parts.append(_carbon(sum(e or 0.0 for e in emitted)))
-    return f"{', '.join(parts)}, in {_count(sum(r.runs for r in rows), 'run')} of {_count(len(rows), 'job')}"
+    return f"{', '.join(parts)}, in {counted(sum(r.runs for r in rows), 'run')} of {counted(len(rows), 'job')}"
 
 
 def _price(value: float, currency: str) -> str:
@@ -210,7 +272,7 @@ def _price(value: float, currency: str) -> str:
 def _table(rows: Sequence[MonthRow], prices: Prices) -> str:
     if not rows:
         return ""
-    names = ("Job", "DAG", "Runs", "Energy", "Time", "Money", "CO₂e", "Energy saved", "Time saved")
+    names = ("Job", "DAG", "Runs", "Energy", "Time", "Money", "CO₂e", "Energy saved", "Time saved", "Money saved")
     head = "".join(f"<th{'' if i < 2 else ' class=n'}>{name}</th>" for i, name in enumerate(names))
     body = "".join(f"<tr>{_cells(row, prices)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -226,9 +288,15 @@ def _cells(row: MonthRow, prices: Prices) -> str:
         "–" if emitted is None else _carbon(emitted),
         _amount(row.saved_energy_j, energy_text),
         _amount(row.saved_time_s, time_text),
+        _money_saved(row, prices),
     ]
     names = "".join(f"<td>{escape(visible(name))}</td>" for name in (row.job_id, row.dag_id))
     return names + "".join(f"<td class=n>{figure}</td>" for figure in figures)
+
+
+def _money_saved(row: MonthRow, prices: Prices) -> str:
+    earned, currency = money_saved(row.saved, row.drawn, prices), prices.at_the_time(row.drawn).currency
+    return "–" if earned.value is None else _amount(earned, lambda value: _price(value, currency))
 
 
 def _amount(saved: Estimate, text: Any) -> str:
@@ -245,7 +313,3 @@ def _amount(saved: Estimate, text: Any) -> str:
 
 def _carbon(grams: float) -> str:
     return f"{three_digits(grams / 1000)} kg CO₂e" if grams >= 1000 else f"{three_digits(grams)} g CO₂e"
-
-
-def _count(n: int, of: str) -> str:
-    return f"1 {of}" if n == 1 else f"{n:,} {of}s"

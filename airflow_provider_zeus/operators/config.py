@@ -78,7 +78,7 @@ class ZeusConfig:
             *(self.enabled, job.default_batch_size, what),
         )
         job = replace(job, mode="measure", follow=None, start_within=None, start_signal=None)
-        return job if self.enabled == MEASURE else replace(job, device="none")
+        return job if self.enabled == MEASURE else replace(job, device="none", log_to=())
 
     @property
     def pinned_by(self) -> str | None:

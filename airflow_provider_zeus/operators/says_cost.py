@@ -44,9 +44,11 @@ class SaysCost:
         :param saving: of the run, where it has been worked out.
         """
         try:
+            from airflow_provider_zeus.operators.config import OFF, enabled
+
             saving = saving or saving_in_time(reporter, opened)
             log_closing(reporter, saving)
-            if not self.outlets and not _lineage_is_on():
+            if enabled() == OFF or (not self.outlets and not _lineage_is_on()):
                 return
             from airflow_provider_zeus.operators.figures import into_outlets
 

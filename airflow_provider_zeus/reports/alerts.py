@@ -261,6 +261,4 @@ def _because(reason: str | None) -> str:
 
 def _event(kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str]) -> Event:
     origin = first.origin
-    return Event(
-        kind=kind, name=kind, since=first.number, origin=origin, sentence=text, remedy=remedy, figures=figures
-    )
+    return Event(kind=kind, name=kind, since=first.number, origin=origin, sentence=text, remedy=remedy, figures=figures)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from airflow_provider_zeus.model.budget import Allowance, Budget, Kind
 from airflow_provider_zeus.model.trial import Observation
+from airflow_provider_zeus.units import counted
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Prices:
         priced = [o for o in drawn if o.price_per_kwh is not None]
         if not priced:
             return found
-        currencies = {o.price_currency or "" for o in priced}
+        currencies, sources = {o.price_currency or "" for o in priced}, {o.price_source or "" for o in priced}
         is_set = len(priced) < len(drawn) and self.price_per_kwh is not None
         if self.currency and (is_set or self.price_per_gpu_hour is not None):
             currencies.add(self.currency)
@@ -69,12 +70,12 @@ class Prices:
             named = " and ".join(sorted(c or "(none)" for c in currencies))
             return replace(found, unpriced=f"prices are in {named}, which cannot be added")
         if len(priced) < len(drawn) and self.price_per_kwh is None:
-            missing = f"the hours of {len(drawn) - len(priced)} of {len(drawn)} attempts were not priced"
+            missing = f"the hours of {_others(sources, len(drawn) - len(priced), len(drawn))} were not priced"
             return replace(found, unpriced=f"{missing}, and [zeus] price_per_kwh is not set")
         return replace(
             found,
             price_per_kwh=_mean([(o.energy_j, _or(o.price_per_kwh, self.price_per_kwh)) for o in drawn]),
-            price_from=_from([o.price_source for o in priced], len(drawn) - len(priced), "price_per_kwh"),
+            price_from=_from(sources, len(drawn) - len(priced), "price_per_kwh"),
             currency=currencies.pop(),
         )
 
@@ -110,7 +111,7 @@ class Prices:
             return {}
         return {
             "g_co2e_per_kwh": _mean([(o.energy_j, _or(o.g_co2e_per_kwh, self.g_co2e_per_kwh)) for o in drawn]),
-            "g_co2e_from": _from([o.g_co2e_source for o in known], len(drawn) - len(known), "g_co2e_per_kwh"),
+            "g_co2e_from": _from({o.g_co2e_source or "" for o in known}, len(drawn) - len(known), "g_co2e_per_kwh"),
         }
 
     def allowance(self, budget: Budget, now_s: float) -> Allowance | str:
@@ -150,11 +151,20 @@ def _mean(drawn: Sequence[tuple[float | None, float]]) -> float:
     return math.fsum((j or 0.0) * value for j, value in drawn) / math.fsum(j or 0.0 for j, _ in drawn)
 
 
-def _from(sources: Iterable[str | None], others: int, option: str) -> str:
-    """Who says so: "the hours it ran in (api.example.org); 3 attempts by [zeus] price_per_kwh"."""
-    names = sorted({source for source in sources if source})
-    by = f"mean of the hours in which it was drawn ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
-    return f"{by}; of {others} {'attempt' if others == 1 else 'attempts'} [zeus] {option}" if others else by
+def _from(sources: Set[str], others: int, option: str) -> str:
+    """Who says so: "mean of the hours it ran in (api.example.org); of 3 attempts [zeus] price_per_kwh"."""
+    names = sorted(sources - {""})
+    by = "mean of the hours in which it was drawn"
+    if names:
+        by += f" ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
+    return f"{by}; of {_others(sources, others)} [zeus] {option}" if others else by
+
+
+def _others(sources: Set[str], others: int, of: int | None = None) -> str:
+    """How many attempts were not priced by their hours. Sums of many attempts name no source: there it is a part."""
+    if sources == {""}:
+        return "a part of the energy"
+    return f"{others} of {of} attempts" if of else counted(others, "attempt")
 
 
 def _number(name: str, text: str) -> float | None:

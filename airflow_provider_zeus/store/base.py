@@ -117,9 +117,13 @@ class PeriodSum:
         both_j = min(paid_j, g_j)
         price = None if not paid_j else (self.paid or 0.0) / paid_j * J_PER_KWH
         grams = None if not g_j else (self.g_co2e or 0.0) / g_j * J_PER_KWH
+        currencies = self.currencies or (None,)
         parts = [
             Observation(
-                energy_j=j, price_per_kwh=p, price_currency=currency if p is not None else None, g_co2e_per_kwh=g
+                energy_j=j / len(currencies),
+                price_per_kwh=p,
+                price_currency=currency if p is not None else None,
+                g_co2e_per_kwh=g,
             )
             for j, p, g in (
                 (both_j, price, grams),
@@ -127,7 +131,7 @@ class PeriodSum:
                 (g_j - both_j, None, grams),
                 (max(all_j - paid_j - g_j + both_j, 0.0), None, None),
             )
-            for currency in (self.currencies or (None,))
+            for currency in currencies
         ]
         return [part for part in parts if part.energy_j]
 

@@ -83,6 +83,21 @@ def test_prices_that_are_set_are_there_with_unit_and_source(run_dag: Any, monkey
     assert zeus["co2e_source"] == "[zeus] g_co2e_per_kwh"
 
 
+def test_switched_off_the_event_has_nothing_of_ours(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__ENABLED", "False")
+    model = Asset("model_of_nowhere", uri="s3://models/nowhere")
+    with DAG("zeus_outlets_off", schedule=None, start_date=START) as dag:
+
+        @task.zeus(job(), outlets=[model])
+        def train(run, outlet_events=None):
+            outlet_events[model].extra = {"rows": 5000}
+            loop(run, 4)
+
+        train()
+    assert run_dag(dag).state == "success"
+    assert extras("s3://models/nowhere") == [{"rows": 5000}]
+
+
 def test_a_commands_outlets_and_an_alias_carry_them_too(run_dag: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     plain, named, alias = (

@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.operators.config import enabled
+from airflow_provider_zeus.operators.config import ZeusConfig, enabled
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.store import open_store
 from tests.integration.jobs import SCRIPT, job, log_of, saves_of, zeus_dag
@@ -60,6 +60,12 @@ def test_off_every_entry_trains_its_default_and_leaves_no_trace(
         assert not [r for r in caplog.records if r.levelno >= logging.WARNING], caplog.text
     monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT")
     assert not [job_id for job_id in open_store().jobs() if job_id.startswith("zeus_off")]
+
+
+def test_off_no_tracker_is_spoken_with(switched: Any) -> None:
+    for text, log_to in (("True", ("mlflow",)), ("measure", ("mlflow",)), ("False", ())):
+        switched(text)
+        assert tuple(ZeusConfig.read().switched(job(log_to=["mlflow"])).log_to) == log_to
 
 
 def test_measured_it_writes_what_the_default_costs_and_tries_nothing(

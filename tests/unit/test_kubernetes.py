@@ -121,6 +121,10 @@ def test_the_example_fits_the_manifests() -> None:
     assert task.security_context.supplemental_groups == [group]
     assert task.env_vars["ZEUS_POWER_SOCKET"] == "/run/zeus/power.sock"
     assert task.retries
+    pod, container = task.security_context, task.container_security_context
+    # What the level "restricted" of Pod Security asks for.
+    assert (pod.run_as_non_root, pod.seccomp_profile.type) == (True, "RuntimeDefault")
+    assert (container.allow_privilege_escalation, container.capabilities.drop) == (False, ["ALL"])
 
 
 @pytest.fixture

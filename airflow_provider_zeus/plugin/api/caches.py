@@ -28,6 +28,11 @@ class LruCache(Generic[T]):
         self._most, self._lock = most, Lock()
         self._values: OrderedDict[Hashable, T] = OrderedDict()
 
+    def hold(self, most: int) -> None:
+        """Hold at least so many from now on."""
+        with self._lock:
+            self._most = max(self._most, most)
+
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of a key, made and stored where there is none. ``make`` may run in several threads at once."""
         with self._lock:

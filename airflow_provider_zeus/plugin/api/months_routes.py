@@ -62,6 +62,7 @@ def _saved(user: BaseUser, month: str) -> MonthSaved:
     sums = _readable(user, store, bounds) if store else []
     jobs = sorted({(s.dag_id, s.job_id) for s in sums})
     found, worked_s = list[SavedDraws | str](), 0.0
+    _savings.hold(2 * len(jobs))  # two readers of two months; with fewer, each request would fit the same jobs again
 
     def fit(store: Store, dag_id: str, job_id: str) -> SavedDraws | str:
         nonlocal worked_s

@@ -22,15 +22,15 @@ export async function showMonth(month = null) {
   }
 }
 
-function fill({ month, title, months, kinds, chart }) {
+function fill({ month, title, months, kinds, note, chart }) {
   byId("month-title").textContent = title;
   const choice = byId("month-choice");
-  const names = months.includes(month) ? months : [month, ...months];
+  // The answer names the months up to the chosen one: later ones that were on offer stay.
+  const names = [...new Set([month, ...months, ...[...choice.options].map((each) => each.value)])].sort().reverse();
   choice.replaceChildren(...names.map((name) => element("option", name, { value: name })));
   choice.value = month;
   choice.onchange = () => showMonth(choice.value);
-  byId("month-kinds").replaceChildren(...kinds.map(kindBlock));
-  if (!kinds.length) byId("month-kinds").replaceChildren(element("p", "No run began in this month or the one before.", { class: "note" }));
+  byId("month-kinds").replaceChildren(...kinds.map(kindBlock), ...(note ? [element("p", note, { class: "note" })] : []));
   byId("month-progress").textContent = "";
   forgetIn(byId("month-chart"));
   byId("month-chart").replaceChildren(...(chart ? [chartBlock(chart, { name: "months" })] : []));

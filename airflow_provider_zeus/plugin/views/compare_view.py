@@ -34,6 +34,12 @@ class Column:
     saved: str = ""
 
     @property
+    def newest(self) -> RunRow | None:
+        """The row of its trials' run: of a job, not that of a run that still trains."""
+        run_id = self.trials[-1].origin.run_id if self.trials else None
+        return next((row for row in self.rows if row.run_id == run_id), None)
+
+    @property
     def of_job(self) -> bool:
         """Whether this is a job with all its runs."""
         return self.place.run_id is None
@@ -85,7 +91,7 @@ def _table(caption: str, names: Sequence[str], cells: Sequence[dict[str, str]]) 
 
 
 def _costs(column: Column) -> dict[str, str]:
-    rows, last = column.rows, column.trials[-1] if column.trials else None
+    rows, newest, last = column.rows, column.newest, column.trials[-1] if column.trials else None
     ended = [row for row in rows if row.cost.value is not None]
     cells = {"Runs": f"{len(rows):,}"} if column.of_job else {}
     for label, name in (("Energy", "energy"), ("Time", "time"), ("Cost", "cost")):
@@ -95,21 +101,21 @@ def _costs(column: Column) -> dict[str, str]:
         cells[f"{label} in all"] = "; ".join(
             f"{getattr(total, name).text} ({total.source.text})" for total in costs.totals_of(ended)
         )
-        cells[f"{label} of the newest run"] = getattr(rows[0], name).text if rows else ""
+        cells[f"{label} of the newest run"] = getattr(newest, name).text if newest else ""
     busy = None if last is None else last.observation.gpu_busy
     return cells | {
         "Saved": column.saved,
         "Epochs": "" if column.of_job else "; ".join(row.epochs.text for row in rows),
         "Metric": "" if last is None else words.metric(last),
         "GPU busy": "" if busy is None else words.share(busy).text,
-        "Power limit": rows[0].limit.text if rows else "",
+        "Power limit": newest.limit.text if newest else "",
         "Device": column.device,
         "Source": ", ".join(dict.fromkeys(row.source.text for row in rows if row.source.text)),
     }
 
 
 def _decisions(column: Column) -> dict[str, str]:
-    job, newest = column.job, column.rows[0] if column.rows else None
+    job, newest = column.job, column.newest
     cells = (
         {}
         if newest is None

@@ -22,6 +22,7 @@ class MonthAnswer(BaseModel):
     title: str  # "November 2026"
     months: list[str] = []  # that have runs, newest first
     kinds: list[MonthKind] = []
+    note: str = ""  # what is in no figure, or that there is none
     chart: Chart | None = None
 
 

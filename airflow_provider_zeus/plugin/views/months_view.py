@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 
 from airflow_provider_zeus.model.estimate import Estimate
@@ -12,15 +12,15 @@ from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthKind, MonthSaved
 from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.reports.months import TIME_ALONE, SavedDraws, SavedSum, added, kind_of
+from airflow_provider_zeus.reports.months import TIME_ALONE, SavedDraws, SavedSum, added, kind_of, silent_text
 from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.units import counted
 
 MONTHS = 13  # of the chart: a year, and the same month of the year before
 SPENT, BEFORE, SAVED = "Spent", "The month before", "Saved"
+NO_RUN = "No run began in this month or the one before."
 NOTHING = "Not known: no job's default has run and can be compared."
 WAITS = "is being worked out …"
-
-_PeriodJob = tuple[int, str, str]  # period, DAG, job
 
 
 def title(month: str) -> str:
@@ -37,14 +37,24 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     now = _by_kind([s for s in sums if s.period == last])
     before = _by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
-    charted, unknown = kinds[0] if kinds else None, _unknown(sums)
+    charted = kinds[0] if kinds else None
     return MonthAnswer(
         month=months[-1],
         title=title(months[-1]),
         months=[months[i] for i in sorted({s.period for s in sums}, reverse=True)],
-        kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), unknown, factors) for kind in kinds],
+        kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), factors) for kind in kinds],
+        note=_note(sums, last),
         chart=months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
     )
+
+
+def _note(sums: Sequence[PeriodSum], last: int) -> str:
+    """What is in no figure of the month and of the one before; where there is no run at all, that."""
+    now, before = (silent_text(s for s in sums if s.period == period) for period in (last, last - 1))
+    lines = [f"In no figure: {now}."] if now else []
+    if before:
+        lines.append(f"In no figure of the month before: {before}.")
+    return " ".join(lines) if any(s.period >= last - 1 for s in sums) else NO_RUN
 
 
 def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
@@ -56,37 +66,17 @@ def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
     return found
 
 
-def _unknown(sums: Sequence[PeriodSum]) -> dict[_PeriodJob, int]:
-    """Attempts that reported nothing. They have no source, so they count in each kind that their job has then."""
-    found: dict[_PeriodJob, int] = {}
-    for s in sums:
-        found[_period_job(s)] = found.get(_period_job(s), 0) + s.unknown
-    return found
-
-
-def _period_job(s: PeriodSum) -> _PeriodJob:
-    return s.period, s.dag_id, s.job_id
-
-
-def _kind(
-    kind: str,
-    now: Sequence[PeriodSum],
-    before: Sequence[PeriodSum],
-    unknown: Mapping[_PeriodJob, int],
-    factors: Factors,
-) -> MonthKind:
+def _kind(kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], factors: Factors) -> MonthKind:
     source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
-    answers = [_spent(SPENT, now, unknown, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
+    answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
     if before:
-        answers.append(_spent(BEFORE, before, unknown, source, factors))
+        answers.append(_spent(BEFORE, before, source, factors))
     return MonthKind(kind=kind, source=source, answers=answers)
 
 
-def _spent(
-    question: str, sums: Sequence[PeriodSum], unknown: Mapping[_PeriodJob, int], source: Source, factors: Factors
-) -> Answer:
+def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
     jobs, runs = len({s.job_id for s in sums}), sum(s.runs for s in sums)
-    about = f"{_count(runs, 'run')} of {_count(jobs, 'job')}"
+    about = f"{counted(runs, 'run')} of {counted(jobs, 'job')}"
     time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
     energies = [s.energy_j for s in sums if s.energy_j is not None]
     energy_j = sum(energies) if energies else None
@@ -104,9 +94,7 @@ def _spent(
         for name, figure in shown
         if figure is not None
     ]
-    silent = sum(unknown[key] for key in {_period_job(s) for s in sums})
-    note = f"Not in it: {_count(silent, 'attempt')} that reported nothing." if silent else ""
-    return Answer(question=question, about=about, figures=tiles, note=note)
+    return Answer(question=question, about=about, figures=tiles)
 
 
 def at_the_time(factors: Factors, sums: Sequence[PeriodSum]) -> Factors:
@@ -142,7 +130,9 @@ def month_saved(
     done = len(found) == jobs
     for kind in kinds if done else ():
         answers.setdefault(kind, Answer(question=SAVED, note=NOTHING))
-    left = f"Not known of {_count(unknown, 'job')}: its default has not run, or a figure is missing." if unknown else ""
+    left = (
+        f"Not known of {counted(unknown, 'job')}: its default has not run, or a figure is missing." if unknown else ""
+    )
     return MonthSaved(
         answers=answers, done=done, progress=left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
     )
@@ -150,7 +140,7 @@ def month_saved(
 
 def _saved(found: SavedSum, source: Source, factors: Factors) -> Answer:
     """What the jobs of a kind saved."""
-    about = f"against the default of each job, by {_count(found.runs, 'run')} of {_count(found.jobs, 'job')}"
+    about = f"against the default of each job, by {counted(found.runs, 'run')} of {counted(found.jobs, 'job')}"
     energy, time = found.energy_j, found.time_s
     tiles = [
         amount_tile("Energy", energy, words.energy, source, baseline=_without(energy, found.spent[0])),
@@ -170,7 +160,3 @@ def _saved(found: SavedSum, source: Source, factors: Factors) -> Answer:
 def _without(saved: Estimate, spent: float | None) -> float | None:
     """What the runs would have spent with their defaults."""
     return None if saved.value is None or spent is None else saved.value + spent
-
-
-def _count(n: int, of: str) -> str:
-    return f"1 {of}" if n == 1 else f"{n:,} {of}s"

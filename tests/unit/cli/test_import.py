@@ -131,7 +131,7 @@ def test_another_name_and_an_open_trial(zeus: Zeus, store: Store, other: Store, 
 def test_a_csv_export_brings_all_columns(zeus: Zeus, store: Store, other: Store, home: Path) -> None:
     for n in range(1, 8):
         state = State.CONVERGED if n % 3 else State.FAILED
-        recur(store, n, state, learning_rate=-0.5, returned='"x"', device_model="=GPU")
+        recur(store, n, state, learning_rate=-0.5, returned='"x"', device_model="=GPU" if n % 2 else "[A100]")
     before = store.trials("d.train")
     path = str(home / "log.csv")
     zeus("export", "--output", path)

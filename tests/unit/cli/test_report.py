@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_provider_zeus.hooks.month_report import as_html, as_record, month_report
+from airflow_provider_zeus.hooks.month_report import COLUMNS, as_html, as_record, as_records, month_report
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.months import SavedDraws
 from airflow_provider_zeus.signals.prices import Prices
@@ -80,6 +80,34 @@ def test_a_loss_and_what_is_undecided_are_said() -> None:
     assert "CO₂e, in" not in page
 
 
+def test_what_was_saved_is_in_money_and_carbon_too() -> None:
+    found = month_report("2026-11", [of("a")], {("d", "a"): draws("measured", 1.0, 0.1)}, PRICES)
+    (record,) = as_records(found)
+    assert record["saved_money"] == pytest.approx(0.75, rel=0.02)
+    assert record["saved_low_money"] < record["saved_money"] < record["saved_high_money"]
+    assert record["saved_co2e_kg"] == pytest.approx(0.6, rel=0.02)
+    assert tuple(record) == COLUMNS
+    totals, _, table = as_html(found).partition("<table>")
+    assert " of time, 0.75 EUR (" in totals
+    assert " g CO₂e (" in totals
+    assert "0.75 EUR (" in table
+    unpriced = month_report("2026-11", [of("a")], {("d", "a"): draws("measured", 1.0, 0.1)}, Prices())
+    assert (as_records(unpriced)[0]["saved_money"], as_records(unpriced)[0]["saved_co2e_kg"]) == (None, None)
+
+
+def test_attempts_that_reported_nothing_are_in_both_files() -> None:
+    dead = of("b", source=None, kwh=None, time_s=None, gpu_s=None, unknown=9)
+    found = month_report("2026-11", [of("a"), dead], {}, PRICES)
+    assert "In no figure: 9 attempts of 1 job that reported nothing." in as_html(found)
+    assert as_records(found)[1] == {
+        "month": "2026-11",
+        "dag_id": "d",
+        "job_id": "b",
+        "attempts_without_figures": 9,
+    }
+    assert "No run began" not in as_html(month_report("2026-11", [dead], {}, PRICES))
+
+
 def test_names_are_escaped_and_nothing_comes_from_elsewhere() -> None:
     page = as_html(month_report("2026-11", [of("<script>alert(1)</script>\x1b[31m")], {}, Prices(currency="<b>")))
     assert "<script>" not in page
@@ -113,6 +141,7 @@ def test_the_files_of_a_real_log(zeus: Zeus, store: Store, tmp_path: Path) -> No
     assert "in 3 runs of 1 job" in page.read_text()
     assert zeus("report", "--month", "2020-01", "--out", str(tmp_path)).status == 0
     assert "No run began" in (tmp_path / "zeus-2020-01.html").read_text()
+    assert (tmp_path / "zeus-2020-01.csv").read_text().strip() == ",".join(COLUMNS), "the names of the columns"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ def test_it_says_what_lies_where_and_removes_nothing(zeus: Zeus, store: Store, h
     assert f"3. trial log: {home / 'zeus.db'}" in done.out
     assert "4. Variables: zeus-settings:d.train" in done.out
     assert f"rm -r {home / 'state'}" in done.out
+    log = home / "zeus.db"
+    assert f"rm -f {log} {log}-wal {log}-shm {log}-journal\n" in done.out, "no copy that somebody keeps beside it"
+    assert "zeus-power-sidecar on hosts with GPUs" in done.out
     assert "pip uninstall airflow-provider-zeus" in done.out
     assert AirflowVariables().get("zeus-settings:d.train") == "{}"
     assert [trial.number for trial in store.trials("d.train")] == [1]

@@ -50,6 +50,16 @@ def test_two_runs_with_their_metrics_costs_power_and_decisions(viewer: Any, stor
     assert answer["remarks"] == []
 
 
+def test_a_job_that_trains_now_shows_its_newest_run_that_ended(viewer: Any, store: Store) -> None:
+    for n in (1, 2):
+        ran(store, n, energy_j=3600.0 * n, epoch_metrics=(0.9,))
+    ran(store, 1, job_id="other", energy_j=3600.0)
+    store.ask(request(3, job=JOB))
+    answer = compare(viewer, ("d", "", "d.train"), ("d", "", "other")).json()
+    assert cells(answer)["Energy of the newest run"][0] == "2 Wh"
+    assert cells(answer, "decisions")["State, newest run"][0] == cells(answer, "decisions")["State, newest run"][1]
+
+
 def test_two_jobs_by_all_their_runs(viewer: Any, store: Store) -> None:
     for n in (1, 2, 3):
         ran(store, n, energy_j=3600.0, epoch_metrics=(0.9,))

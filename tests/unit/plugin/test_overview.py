@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.api import auth, months_routes
+from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.views import costs, overview_state, overview_view
 from airflow_provider_zeus.plugin.views.overview_models import JobSaved
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -400,6 +401,19 @@ def test_savings_of_many_jobs_come_bit_by_bit(
     said = [viewer.get("/zeus/api/months/saved", params={"month": month}).json() for _ in range(3)]
     assert [s["done"] for s in said] == [False, False, True]
     assert said[1]["progress"] == "2 of 3 jobs are added up so far."
+
+
+def test_more_jobs_than_are_kept_at_first_are_added_up_too(
+    viewer: Any, store: Store, known_dags: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request fitted the first jobs again, which the later ones had pushed out, and the page asked for ever."""
+    monkeypatch.setattr(months_routes, "WORK_S", 0.0)
+    monkeypatch.setattr(months_routes, "_savings", LruCache(2))
+    for job in ("a", "b", "c", "e", "f"):
+        ran(store, 1, job_id=job)
+    month = month_of(store.trials("a")[0].opened_at)
+    said = [viewer.get("/zeus/api/months/saved", params={"month": month}).json()["done"] for _ in range(5)]
+    assert said == [False] * 4 + [True]
 
 
 @pytest.mark.parametrize("month", ["", "2026", "2026-13", "2026-11-01", "yesterday", "0000-01"])

@@ -39,6 +39,7 @@ def test_months_begin_at_midnight_utc_also_over_a_new_year() -> None:
     assert month_of(BEGIN_S - 1) == "2026-10"
     with pytest.raises(ValueError, match="month"):
         month_bounds("2026-13", 1)
+    assert [month_of(b) for b in month_bounds("0999-05", 1)] == ["0999-05", "0999-06"], "a name that can be read again"
 
 
 def test_kinds_of_sources() -> None:

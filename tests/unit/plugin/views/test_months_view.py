@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.charts.months_chart import JOBS, OTHERS, months_chart
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer
-from airflow_provider_zeus.plugin.views.months_view import NOTHING, month_answer, month_saved
+from airflow_provider_zeus.plugin.views.months_view import NO_RUN, NOTHING, at_the_time, month_answer, month_saved
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.months import SavedDraws
 from airflow_provider_zeus.store.base import PeriodSum
@@ -87,13 +87,6 @@ def test_a_sum_without_energy_has_no_price_that_leaves_it_out(price: dict[str, f
 
 
 def test_attempts_that_reported_nothing_are_named_and_no_kind_of_their_own() -> None:
-    dead = of("b", source=None, kwh=None, time_s=None, gpu_s=None, unknown=2)
-    answer = month_answer([of("a", unknown=1), dead], MONTHS, NO_PRICES)
-    assert [k.kind for k in answer.kinds] == ["measured"]
-    assert answer.kinds[0].answers[0].note == "Not in it: 1 attempt that reported nothing."
-
-
-def test_attempts_that_reported_nothing_are_named_in_each_kind_of_their_job() -> None:
     """Those of a job come from the log as a sum of their own: they have no source."""
     silent: dict[str, Any] = {"state": State.FAILED, "time_s": None, "energy_j": None, "energy_source": None}
     measured, estimated = trial(1, "r1", energy_source="nvml_counter"), trial(2, "r2", energy_source="estimate")
@@ -102,13 +95,34 @@ def test_attempts_that_reported_nothing_are_named_in_each_kind_of_their_job() ->
     before = [trial(-5, "r", energy_source="estimate"), trial(-4, "r", **silent)]
     bounds = [-20_000.0, -10_000.0, 0.0, 10_000.0]
     answer = month_answer(_sums([*before, measured, estimated, *failed, *others], bounds), MONTHS, NO_PRICES)
-    said = {(kind.kind, a.question): a.note for kind in answer.kinds for a in kind.answers if a.figures}
-    two, one = (f"Not in it: {n} that reported nothing." for n in ("2 attempts", "1 attempt"))
-    assert said == {
-        ("measured", "Spent"): two,
-        ("estimated", "Spent"): two,
-        ("estimated", "The month before"): one,
-    }
+    assert {kind.kind for kind in answer.kinds} == {"measured", "estimated"}
+    assert answer.note == (
+        "In no figure: 4 attempts of 3 jobs that reported nothing. "
+        "In no figure of the month before: 1 attempt of 1 job that reported nothing."
+    )
+
+
+def test_a_month_in_which_all_attempts_died_is_no_month_without_runs() -> None:
+    dead = of("b", source=None, kwh=None, time_s=None, gpu_s=None, unknown=9)
+    answer = month_answer([dead], MONTHS, NO_PRICES)
+    assert (answer.kinds, answer.note) == ([], "In no figure: 9 attempts of 1 job that reported nothing.")
+    assert month_answer([], MONTHS, NO_PRICES).note == NO_RUN
+    assert month_answer([of("a", period=0)], MONTHS, NO_PRICES).note == NO_RUN
+
+
+def test_a_sum_says_nothing_of_attempts_that_it_does_not_know() -> None:
+    hours = {"paid": 0.2, "paid_j": KWH_J, "currencies": ("EUR",), "g_co2e": 100.0, "g_co2e_j": KWH_J}
+    (money,) = [t for t in month_answer([of("a", **hours)], MONTHS, NO_PRICES).kinds[0].answers[0].figures if t.note]
+    assert money.note.startswith("the hours of a part of the energy were not priced")
+    today = at_the_time(Factors(price_per_kwh=0.3, g_co2e_per_kwh=400.0, currency="EUR"), [of("a", **hours)])
+    part = "mean of the hours in which it was drawn; of a part of the energy [zeus] "
+    assert (today.price_from, today.g_co2e_from) == (f"{part}price_per_kwh", f"{part}g_co2e_per_kwh")
+
+
+def test_two_currencies_of_a_job_count_its_energy_once() -> None:
+    two = of("a", paid=0.4, paid_j=2 * KWH_J, currencies=("EUR", "USD"), g_co2e=200.0, g_co2e_j=2 * KWH_J)
+    clean = of("b", g_co2e=0.0, g_co2e_j=2 * KWH_J)
+    assert at_the_time(NO_PRICES, [two, clean]).g_co2e_per_kwh == pytest.approx(50.0)
 
 
 def test_a_kind_that_ran_only_in_the_month_before() -> None:
