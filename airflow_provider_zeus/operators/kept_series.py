@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Protocol
 
-from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.signals.series import Series
 
 KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service tells late
 OTHERS_S, PAUSE_S = 6.0, 0.5  # wait for the one that asks; between two looks
+FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError)  # of a service or its Connection
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +65,9 @@ def kept_series(
 def _renewed(keeper: Keeper, name: str, ask: Callable[[], Series], held: Series | None, since_s: float) -> Series:
     try:
         found = ask()
-    except (JobSpecError, OSError, ValueError):
+    except Exception as error:
         _keep(keeper, name, None)
-        if held is None:
+        if held is None or not isinstance(error, FAULTS):
             raise
         return held
     if held is not None and held.unit[:2] == found.unit[:2]:

@@ -26,12 +26,12 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError, NoSignalError, SignalError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.kept_series import Keeper, kept_series
+from airflow_provider_zeus.operators.kept_series import FAULTS, Keeper, kept_series
 from airflow_provider_zeus.signals.follow import AHEAD_S, Followed
 from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed
 from airflow_provider_zeus.signals.presets import Preset, preset
 from airflow_provider_zeus.signals.prices import of_airflow
-from airflow_provider_zeus.signals.series import Series
+from airflow_provider_zeus.signals.series import Series, is_number
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.untrusted_files import read_plain
@@ -101,7 +101,7 @@ def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | No
         return kept_series(keeper, f"{conn_id}.{what}", lambda: _series(extra, host, key, start_s, end_s))
     except JobSpecError as error:
         raise SignalError.of(signal, f"Connection {conn_id!r}: {error}") from None
-    except (OSError, ValueError) as error:  # TimeoutError too; an address may hold a key: it is not repeated
+    except FAULTS as error:  # an address may hold a key, and an error the address: neither is repeated
         raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({type(error).__name__})") from None
 
 
@@ -112,23 +112,35 @@ def _span_of_all(start_s: float, end_s: float) -> tuple[float, float]:
 
 
 def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s: float) -> Series:
-    """The series that a Connection's extra names. Raises JobSpecError, OSError, ValueError."""
+    """The series that a Connection's extra names. Raises JobSpecError, and :data:`FAULTS`."""
     zone = str(extra.get("zone", ""))
     if "tariff" in extra:
         return Tariff.parse(extra["tariff"]).series(start_s, end_s)
     if "preset" in extra:
-        names = extra["preset"] if isinstance(extra["preset"], list) else [extra["preset"]]
+        given = extra["preset"]
+        names = given if isinstance(given, list) and given else [given]
         found = [_asked(preset(name), zone, host, key, start_s, end_s) for name in names]
         return reduce(Series.merged, found)
     if not isinstance(extra.get("times"), str) or not isinstance(extra.get("values"), str):
         remedy = 'name "preset", "tariff", or "url" or "file" with "times", "values" and "unit"'
         raise JobSpecError.of("extra", sorted(map(str, extra)), "no signal", remedy)
-    layout = Layout(**{"unit": "", **{name: value for name, value in extra.items() if name in _LAYOUT}})
+    layout = _layout(extra)
     if "file" in extra:
         text = read_plain(str(extra["file"]), MOST_CHARACTERS).decode()
         return parsed(text, layout, zone=zone, source=os.path.basename(str(extra["file"])))  # pages show it: no path
     service = Preset(host="", path="", layout=layout, key_header=str(extra.get("key_header", "")))
     return _asked(service, zone, "", key, start_s, end_s, url=str(extra.get("url", "")))
+
+
+def _layout(extra: Mapping[str, Any]) -> Layout:
+    """Where the answer has what. Raises JobSpecError."""
+    given = {name: value for name, value in extra.items() if name in _LAYOUT}
+    for name, value in given.items():
+        if name == "step_s" and not (is_number(value) and value > 0):
+            raise JobSpecError.of(name, value, "no length of a step", 'write the seconds as a number: "step_s": 3600')
+        if name != "step_s" and not isinstance(value, str):
+            raise JobSpecError.of(name, value, "no text", 'write a path or a column: "$.data[*].from"')
+    return Layout(**{"unit": "", **given})
 
 
 def _asked(
@@ -137,7 +149,9 @@ def _asked(
     """Ask a service once. ``url``: of the Connection, with {zone}, {start} and {end}."""
     address = service.url(zone, start_s, end_s, host) if url is None else _filled(service, url, zone, start_s, end_s)
     if not address.startswith(("https://", "http://")):
-        raise JobSpecError.of("url", address.partition(":")[0], "not http", 'write "https://..."')
+        raise JobSpecError.of("url", _scheme(address), "not http", 'write "https://..."')
+    if not address.isprintable() or " " in address:
+        raise JobSpecError.of("url", _scheme(address), "its address holds a space", 'write it as "%20"')
     headers = {"Accept": "application/json, text/csv", "User-Agent": "airflow-provider-zeus"}
     if service.key_header and key:
         headers[service.key_header] = key
@@ -145,6 +159,12 @@ def _asked(
     with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWER_S) as answer:
         text = answer.read(MOST_CHARACTERS + 1).decode("utf-8", "replace")
     return parsed(text, service.layout, zone=zone, source=address.split("/")[2])
+
+
+def _scheme(address: str) -> str:
+    """What may be said of an address: it may hold a key."""
+    scheme, colon, _ = address.partition("://")
+    return scheme + "://..." if colon and scheme.isalpha() else "..."
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -26,8 +26,10 @@ class Preset:
 
     def url(self, zone: str, start_s: float, end_s: float, host: str = "") -> str:
         """The address for a zone and a span. ``host``: another one, such as a mirror of one's own."""
-        start, end = (quote(self._time(s), safe="") for s in (start_s, end_s))
-        return (host or self.host).rstrip("/") + self.path.format(zone=quote(zone, safe=""), start=start, end=end)
+        path = self.path
+        for name, value in (("zone", zone), ("start", self._time(start_s)), ("end", self._time(end_s))):
+            path = path.replace("{" + name + "}", quote(value, safe=""))  # other braces are the address's own
+        return (host or self.host).rstrip("/") + path
 
     def _time(self, time_s: float) -> str:
         if self.time_format == "ms":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from http.client import BadStatusLine
 
 import pytest
 
@@ -85,6 +86,21 @@ def test_a_service_that_fails_leaves_what_is_kept_and_is_asked_again_soon(keeper
     clock.t += RETRY_S + 1
     asking(keeper, failing, clock)
     assert failing.asked == 2
+
+
+@pytest.mark.parametrize("error", [BadStatusLine("220"), KeyError("a"), TypeError("None"), AttributeError("get")])
+def test_any_fault_of_a_service_leaves_what_is_kept(keeper: VariableStore, clock: Clock, error: Exception) -> None:
+    def fails() -> Series:
+        raise error
+
+    with pytest.raises(type(error)):
+        asking(keeper, Service(fails), clock)
+    clock.t += RETRY_S + 1
+    asking(keeper, Service(lambda: hours(0, 5)), clock)
+    clock.t += FRESH_S
+    assert asking(keeper, Service(fails), clock) == hours(0, 5)
+    clock.t += RETRY_S + 1
+    assert keeper.signal("price")[1], "it is asked again soon"
 
 
 def test_who_comes_while_another_asks_waits_for_its_answer(keeper: VariableStore, clock: Clock) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -235,6 +237,61 @@ def test_a_connection_that_names_no_signal_is_corrected(
     if "unit = ''" not in problem:
         with pytest.raises(SignalError, match=problem):
             signal_series("price", NOW_S - DAY_S, NOW_S)
+
+
+PATHS = {"times": "$.t", "values": "$.v", "unit": "g/kWh"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "problem"),
+    [
+        ({"url": "http://127.0.0.1:1/x?key=s3cret &a={start}", **PATHS}, "holds a space"),
+        ({"url": "127.0.0.1/x?key=s3cret", **PATHS}, "not http"),
+        ({"url": "http://127.0.0.1:1/{zone?key=s3cret", **PATHS}, "gave no answer"),
+        ({"url": "http://127.0.0.1:1/{0.__class__}?key=s3cret", **PATHS}, "gave no answer"),
+        ({"url": "http://127.0.0.1:1/", **PATHS, "step_s": "3600"}, "step_s = '3600'"),
+        ({"url": "http://127.0.0.1:1/", **PATHS, "ends": 5}, "ends = 5"),
+        ({"preset": []}, "use one of"),
+        ({"preset": {"a": 1}}, "use one of"),
+    ],
+)
+def test_what_is_wrong_with_a_connection_is_a_signal_error_that_says_no_key(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], problem: str
+) -> None:
+    define(monkeypatch, "my_signal", **extra)
+    with pytest.raises(SignalError, match=problem) as error:
+        ZeusSignalHook("my_signal").series(NOW_S - DAY_S, NOW_S)
+    good, said = ZeusSignalHook("my_signal").test_connection()
+    assert not good
+    assert "docs/signals.md" in said
+    assert "s3cret" not in said + str(error.value)
+
+
+def test_braces_of_an_address_that_are_no_field_are_its_own(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.answer = lambda path: '{"t": [0, 3600], "v": [1, 2]}'
+    define(monkeypatch, "my_signal", url=service.url + '/x?f={"a":1}&z={zone}', zone="D E", **PATHS)
+    assert len(signal_series("my_signal", 0.0, DAY_S).steps) == 2
+    assert service.asked[0][0] == '/x?f={"a":1}&z=D%20E'
+
+
+def test_an_answer_that_is_no_http_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def talk() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                client.recv(4096)
+                client.sendall(b"220 smtp.example ESMTP\r\n")
+                client.close()
+
+    threading.Thread(target=talk, daemon=True).start()
+    define(monkeypatch, "my_signal", url=f"http://127.0.0.1:{server.getsockname()[1]}/", **PATHS)
+    try:
+        with pytest.raises(SignalError, match="gave no answer"):
+            signal_series("my_signal", NOW_S - DAY_S, NOW_S)
+    finally:
+        server.close()
 
 
 def test_the_button_of_the_connection_says_the_present_value(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
