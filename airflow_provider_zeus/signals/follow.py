@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.signals.series import Series
-from airflow_provider_zeus.signals.start import DAY_S, DAYS, forecast
+from airflow_provider_zeus.signals.series import Series, Step
+from airflow_provider_zeus.signals.start import DAY_S, DAYS, LEAST_STEP_S, forecast
 
 LEAST, MOST = 0.1, 10.0  # of present over mean: a price near 0 or below it is no reason to waste energy
 AHEAD_S = 2 * DAY_S  # of the series that a plan holds; after that the run trains as without a signal
@@ -37,7 +38,7 @@ class Followed:
         if mean is None or mean <= 0:
             return None
         ahead = forecast(series, series, now_s=now_s, until_s=now_s + AHEAD_S).steps
-        return cls(signal=signal, mean=mean, steps=tuple(s[:3] for s in ahead if s.end_s > now_s))
+        return cls(signal=signal, mean=mean, steps=_coarse(s for s in ahead if s.end_s > now_s))
 
     def ratio(self, now_s: float) -> float:
         """The present value over the mean, from :data:`LEAST` to :data:`MOST`; 1 where the present one is not known."""
@@ -45,6 +46,25 @@ class Followed:
         if i < 0 or now_s >= self.steps[i][1] or self.mean <= 0:
             return 1.0
         return min(max(self.steps[i][2] / self.mean, LEAST), MOST)
+
+
+def _coarse(steps: Iterable[Step]) -> tuple[tuple[float, float, float], ...]:
+    """Steps of at least :data:`LEAST_STEP_S`, shorter ones as their mean: a plan is handed over as one variable."""
+    groups: list[list[Step]] = []
+    for step in steps:
+        is_short = step.end_s - step.start_s < LEAST_STEP_S
+        if is_short and groups and step.start_s < groups[-1][0].start_s + LEAST_STEP_S:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return tuple((group[0].start_s, group[-1].end_s, _mean(group)) for group in groups)
+
+
+def _mean(steps: Sequence[Step]) -> float:
+    if len(steps) == 1:
+        return steps[0].value
+    lengths_s = [step.end_s - step.start_s for step in steps]
+    return math.fsum(s.value * length_s for s, length_s in zip(steps, lengths_s, strict=True)) / math.fsum(lengths_s)
 
 
 def weighed(weights: Weights, ratio: float) -> Weights:

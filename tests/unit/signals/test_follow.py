@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -94,6 +95,43 @@ def test_very_short_steps_take_no_longer_to_follow() -> None:
     assert followed is not None
     assert [followed.ratio(NOW_S + h * HOUR_S) for h in (0, 13, 47)] == pytest.approx([0.5, 1.5, 1.5])
     assert len(followed.steps) == AHEAD_S / LEAST_STEP_S
+
+
+MOST_OF_A_VARIABLE = 128 * 1024  # bytes: the longest text that Linux hands to a process as one variable
+
+
+def published(*lengths_s: float) -> Followed:
+    """What a plan holds of a series whose steps have these lengths, one after the other, until the plan ends."""
+    steps, at_s = [], NOW_S
+    for i in itertools.count():
+        if at_s >= NOW_S + AHEAD_S:
+            break
+        end_s = at_s + lengths_s[i % len(lengths_s)]
+        steps.append(Step(at_s, end_s, 100.0 * (i % 7) + 1 / 3))
+        at_s = end_s
+    followed = Followed.of("carbon", hourly(lambda _: 100.0).merged(Series.of(UNIT, steps)), NOW_S)
+    assert followed is not None
+    return followed
+
+
+@pytest.mark.parametrize("lengths_s", [(60.0,), (7.0,), (1.0, 300.0), (299.0,), (299.0, 1.0, 300.0), (3600.0, 1.0)])
+def test_a_plan_of_any_steps_can_be_handed_to_a_process(lengths_s: tuple[float, ...]) -> None:
+    followed = published(*lengths_s)
+    assert followed.steps[-1][1] >= NOW_S + AHEAD_S
+    assert len(json.dumps(encode(followed))) < MOST_OF_A_VARIABLE / 2
+
+
+def test_shorter_steps_are_followed_by_their_mean() -> None:
+    minutes = [100.0] * 3 + [200.0] * 2 + [300.0] * 5
+    steps = [Step(NOW_S + 60 * i, NOW_S + 60 * (i + 1), v) for i, v in enumerate(minutes) if i != 6]
+    steps += [Step(NOW_S + 600.0, NOW_S + 4200.0, 500.0)]
+    followed = Followed.of("carbon", hourly(lambda _: 100.0).merged(Series.of(UNIT, steps)), NOW_S)
+    assert followed is not None
+    assert followed.steps[:3] == (
+        (NOW_S, NOW_S + 300.0, pytest.approx(140.0)),
+        (NOW_S + 300.0, NOW_S + 600.0, pytest.approx(260.0)),  # a minute of it as usual
+        (NOW_S + 600.0, NOW_S + 4200.0, 500.0),
+    )
 
 
 def test_a_negative_price_is_no_reason_to_waste_without_end() -> None:
