@@ -6,7 +6,7 @@ Figures of one energy source are added: that of the newest trial that measured a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -66,8 +66,8 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
     here = [t for t in measured if t.observation.energy_source == source]
     inside = [t for t in here if allowance.begin_s <= t.opened_at < allowance.end_s]
     open_runs = [_spent(t) for t in trials if t.state is State.RUNNING]
-    usual = _usual(here)
-    found = use(allowance, _sum(inside), open_runs, usual)
+    takes = usual(trials, source)
+    found = use(allowance, _sum(inside), open_runs, takes)
     if found is None:
         return "nothing measures energy there"
     passed, so_far = [], 0.0
@@ -76,7 +76,7 @@ def budget_figures(trials: Sequence[Trial], allowance: Allowance, now_s: float) 
         passed += [
             Passed(share=s, trial=trial) for s in (WARN_AT, 1.0) if before < s * allowance.budget.amount <= so_far
         ]
-    each, gap_s = allowance.of(*usual), _gap_s(trials)
+    each, gap_s = allowance.of(*takes), _gap_s(trials)
     more = None if each is None or gap_s is None else each * max(allowance.end_s - now_s, 0.0) / gap_s
     forecast = None if more is None else found.spent + found.committed + more
     return BudgetFigures(use=found, source=source, forecast=forecast, passed=tuple(passed))
@@ -108,13 +108,21 @@ def _sum(trials: Sequence[Trial]) -> Spent:
     return sum(energies) if energies else None, sum(_spent(t)[1] for t in trials)
 
 
-def _usual(trials: Sequence[Trial]) -> Spent:
-    """What a run takes: the mean of the newest that have ended, all their attempts."""
+def usual(trials: Iterable[Trial], source: str | None) -> Spent:
+    """What a run takes: the mean of the newest that have ended, all their attempts. None and 0 where none has.
+
+    Runs without training (not needed, no data) are no measure of one that trains.
+
+    :param trials: of all map indexes of a job, by number; those of the energy source that have a time count.
+    """
     runs: dict[tuple[str, ...], list[Trial]] = {}
+    still_open = set[tuple[str, ...]]()
     for trial in trials:
-        if trial.state is not State.RUNNING:
+        if trial.state is State.RUNNING:
+            still_open.add(run_id(trial))
+        elif trial.state.teaches and trial.observation.time_s is not None and trial.observation.energy_source == source:
             runs.setdefault(run_id(trial), []).append(trial)
-    sums = [_sum(run) for run in list(runs.values())[-USUAL:]]
+    sums = [_sum(run) for name, run in runs.items() if name not in still_open][-USUAL:]
     energies = [energy_j for energy_j, _ in sums if energy_j is not None]
     return statistics.fmean(energies) if energies else None, statistics.fmean(s for _, s in sums) if sums else 0.0
 

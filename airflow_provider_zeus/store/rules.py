@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -92,14 +91,6 @@ def serves_as_previous(trial: Trial, origin: Origin, run_types: Iterable[str]) -
 def spent_by(o: Observation) -> tuple[float | None, float]:
     """Energy [J] and time of all devices [s] of an observation; a time that is not known yet counts as 0."""
     return o.energy_j, (o.time_s or 0.0) * (o.device_count or 1)
-
-
-def mean_spent(seen: Sequence[Observation]) -> tuple[float | None, float]:
-    """The mean of :func:`spent_by`; None and 0 without any."""
-    known = [spent_by(o) for o in seen if o.time_s is not None]
-    energies = [energy_j for energy_j, _ in known if energy_j is not None]
-    energy_j = math.fsum(energies) / len(energies) if energies else None
-    return energy_j, math.fsum(gpu_s for _, gpu_s in known) / len(known) if known else 0.0
 
 
 def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:

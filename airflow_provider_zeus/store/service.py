@@ -26,11 +26,12 @@ from airflow_provider_zeus.model.trial import (
     Where,
 )
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
+from airflow_provider_zeus.reports.budget_figures import USUAL, usual
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
 from airflow_provider_zeus.store.reported_figures import finite, resolved
 
-USUAL = 8  # newest runs that say what a run usually takes
+MEASURED = 8 * USUAL  # newest trials that are read for what a run takes: its attempts, and those of its retries
 
 
 class TrialService(Protocol):
@@ -75,6 +76,9 @@ class TrialService(Protocol):
 
         None: none of them measured energy. Open trials count as far as they have reported.
         """
+
+    def measured(self, source: str | None, most: int) -> list[Trial]:
+        """The newest ``most`` ended trainings of an energy source that have a time, in order of number."""
 
     def add(self, trial: Trial) -> None:
         """Write a new row."""
@@ -152,10 +156,9 @@ def _budgets(
     if not request.allowances:
         return []
     source = device.energy_source if device else None
-    newest = log.left_a_model(request.origin, request.job.learn_from, USUAL)
-    usual = rules.mean_spent([t.observation for t in newest if t.observation.energy_source == source])
+    takes = usual([*log.measured(source, MEASURED), *running], source)
     open_runs = [rules.spent_by(t.observation) for t in running if t.key.ti_id != request.ti_id]
-    uses = (use(a, log.spent(a.begin_s, source), open_runs, usual) for a in request.allowances)
+    uses = (use(a, log.spent(a.begin_s, source), open_runs, takes) for a in request.allowances)
     return [each for each in uses if each is not None]
 
 

@@ -291,6 +291,9 @@ class _SqlTrialService:
     def spent(self, begin_s: float, source: str | None) -> tuple[float | None, float]:
         return sql_trials.spent(self._connection, self._job_id, begin_s, source, self.newest)
 
+    def measured(self, source: str | None, most: int) -> list[Trial]:
+        return sql_trials.measured(self._connection, self._job_id, source, most, self.newest)
+
     def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
         return sql_trials.left_a_model(self._connection, self._job_id, origin, run_types, most, self.newest)
 

@@ -101,6 +101,18 @@ _SPENT = sa.select(sa.func.sum(_T.c.energy_j), sa.func.sum(_T.c.time_s * sa.func
     _T.c.opened_at >= sa.bindparam("begin"),
     sa.func.coalesce(_T.c.energy_source, "") == sa.bindparam("source"),
 )
+_MEASURED = (
+    sa.select(_T)
+    .where(
+        _T.c.job_id == _job,
+        _T.c.number > _after,
+        _T.c.state.in_([state.value for state in State if state.teaches]),
+        _T.c.time_s.is_not(None),
+        sa.func.coalesce(_T.c.energy_source, "") == sa.bindparam("source"),
+    )
+    .order_by(_T.c.number.desc())
+    .limit(_last)
+)
 _LIMITS = (
     sa.select(_T.c.gpu_uuid, _T.c.state, _T.c.limit_found_w, _T.c.power_limit_w)
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
@@ -244,6 +256,12 @@ def spent(
     values = {"job": job_id, "after": newest_number - SEARCHED, "begin": begin_s, "source": source or ""}
     energy_j, gpu_s = connection.execute(_SPENT, values).one()
     return energy_j, gpu_s or 0.0
+
+
+def measured(connection: sa.Connection, job_id: str, source: str | None, most: int, newest_number: int) -> list[Trial]:
+    """The newest ``most`` ended trainings of an energy source that have a time, by number; of :data:`SEARCHED`."""
+    values = {"job": job_id, "after": newest_number - SEARCHED, "source": source or "", "last": most}
+    return only_trials(_found(connection.execute(_MEASURED, values)))[::-1]
 
 
 def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[str, tuple[float, float]]:

@@ -183,6 +183,10 @@ class VariableTrialService:
         energies = [o.energy_j for o in here if o.energy_j is not None]
         return sum(energies) if energies else None, sum(rules.spent_by(o)[1] for o in here)
 
+    def measured(self, source: str | None, most: int) -> list[Trial]:
+        ended = [t for t in self.log if t.state.teaches and t.observation.time_s is not None]
+        return [t for t in ended if t.observation.energy_source == source][-most:]
+
     def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
         found = [t for t in reversed(self.log) if rules.serves_as_previous(t, origin, run_types)]
         return found[:most]

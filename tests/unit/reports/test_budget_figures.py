@@ -17,6 +17,7 @@ from airflow_provider_zeus.reports.budget_figures import (
     budget_figures,
     budget_spent,
     trials_of_periods,
+    usual,
 )
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.sql.trials import SEARCHED
@@ -67,6 +68,21 @@ def test_an_open_run_is_expected_to_take_a_usual_one() -> None:
     *done, last = log(1000.0, 1000.0, 1000.0, 400.0)
     found = figures([*done, replace(last, state=State.RUNNING)])
     assert (found.use.spent, found.use.committed) == (3400.0, 600.0)
+
+
+def test_an_open_run_is_expected_to_take_what_those_took_that_trained() -> None:
+    trained = [
+        trial(2 * n + i, f"r{n}", energy_j=j, opened_at=BEGIN_S, map_index=n)
+        for n in range(2)
+        for i, j in enumerate((1000.0, 3000.0))
+    ]
+    idle = [trial(n, f"r{n}", 32, State.NOT_NEEDED, energy_j=None, time_s=None) for n in range(4, 20)]
+    empty = [trial(n, f"r{n}", 32, State.NO_DATA, energy_j=0.0, time_s=0.1) for n in range(20, 30)]
+    first = trial(30, "open", 16, State.GIVEN_UP, energy_j=500.0)
+    second = trial(31, "open", 32, State.RUNNING, energy_j=100.0)
+    assert usual([*trained, *idle, *empty, first, second], "simulated") == (4000.0, 18.0)
+    assert usual([*idle, first, second], "simulated") == (None, 0.0)
+    assert figures([*trained, *idle, *empty, first, second]).use.committed == 3900.0
 
 
 def test_sources_are_not_added() -> None:

@@ -58,11 +58,44 @@ def test_without_budgets_nothing_is_summed(store: Store) -> None:
     assert store.ask(request(1)).budgets == []
 
 
-def test_open_runs_count_as_whole_ones(opens: Any, clock: Clock) -> None:
-    """So runs that overlap overspend by one run at most."""
-    store = opens()
+def overlapping(store: Store) -> Store:
     if "dict" in str(store.identity).lower() or "variable" in str(store.identity).lower():
         pytest.skip("The Variable store refuses runs that overlap.")
+    return store
+
+
+@pytest.mark.parametrize("state", [State.NOT_NEEDED, State.NO_DATA])
+def test_open_runs_count_as_those_that_trained(opens: Any, clock: Clock, state: State) -> None:
+    """However many runs since then did not, and on whatever map index they did."""
+    store = overlapping(opens())
+    for n in (1, 2):
+        ran(store, n, clock, 4000.0)
+    for n in range(3, 13):
+        joules, time_s = (None, None) if state is State.NOT_NEEDED else (0.0, 0.1)
+        idle = report(32, energy_j=joules, time_s=time_s)
+        store.tell(store.ask(asking(n, clock)).trial.key, state, idle)
+        clock.t += DAY_S
+    store.ask(asking(13, clock))
+    question = asking(14, clock)
+    found = store.ask(replace(question, origin=replace(question.origin, map_index=5)))
+    assert (found.budgets[0].spent, found.budgets[0].committed) == (0.0, 4000.0)
+
+
+def test_what_a_run_takes_is_read_of_the_runs_source(store: Store, clock: Clock) -> None:
+    def measured(source: str | None) -> list[int]:
+        with store._open_log("d.train") as log:  # type: ignore[attr-defined]
+            return [t.number for t in log.measured(source, 2)]
+
+    for n, source in enumerate(("simulated", "estimate", "simulated", "simulated", None), start=1):
+        asked = store.ask(asking(n, clock))
+        store.tell(asked.trial.key, State.CONVERGED, report(32, energy_source=source))
+    store.ask(asking(6, clock))
+    assert (measured("simulated"), measured("estimate"), measured(None)) == ([3, 4], [2], [5])
+
+
+def test_open_runs_count_as_whole_ones(opens: Any, clock: Clock) -> None:
+    """So runs that overlap overspend by one run at most."""
+    store = overlapping(opens())
     for n in (1, 2):
         ran(store, n, clock, 4000.0)
     third = store.ask(asking(3, clock))
