@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from airflow_provider_zeus.errors import NoSignalError, SignalError
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.kept_series import Keeper
 from airflow_provider_zeus.operators.signal_series import BACK_S, signal_series
 from airflow_provider_zeus.signals import hours
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
-from airflow_provider_zeus.store.patience import bounded
+from airflow_provider_zeus.store.patience import begun
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S
 
@@ -28,14 +29,14 @@ class HourPrices:
 
     :param began_s: when the first attempt was opened [s since the epoch].
     :param waited_since_s: since when the run waited for a cheaper start; None: it did not.
-    :param own: signal of the job itself, which prices what has no Connection ``zeus_price`` or ``zeus_carbon``.
+    :param own: signals of the job itself, which price what has no Connection ``zeus_price`` or ``zeus_carbon``.
     :param live: whether the lines come while the run trains; else the end of an attempt is known by its line alone.
     :param read: returns the series of a signal that is set up, why it gives none, or None where it is not set up.
     """
 
     began_s: float
     waited_since_s: float | None = None
-    own: str | None = None
+    own: Sequence[str] = ()
     live: bool = True
     read: Callable[[str, float, float], Series | str | None]
     _earlier_s: float = field(default=0.0, init=False)  # what the attempts that have ended took
@@ -53,19 +54,39 @@ class HourPrices:
         if at is not None and seen.energy_j is not None and most_s > 0:
             waited_s = 0.0 if self.waited_since_s is None else self.began_s - self.waited_since_s
             try:
-                seen = hours.priced(seen, bounded(partial(self._read, at, waited_s), most_s), at, waited_s)
+                seen = hours.priced(seen, self._read((at[0] - waited_s, at[1]), most_s), at, waited_s)
             except Exception as error:  # of any kind: the cost itself is worth more
                 log.warning("Zeus: the hours of this run could not be priced (%s).", type(error).__name__)
         return replace(line, observation=seen)
 
-    def _read(self, at: tuple[float, float], waited_s: float) -> dict[str, Series | str]:
-        found = {name: self.read(name, at[0] - waited_s, at[1]) for name in (PRICE, CARBON)}
-        known = {name: series for name, series in found.items() if series is not None}
-        if self.own is not None and self.own not in found and len(known) < len(found):
-            series = self.read(self.own, at[0] - waited_s, at[1])
-            if isinstance(series, Series):
-                known.setdefault(series.unit.goal, series)
-        return known
+    def _read(self, over: tuple[float, float], most_s: float) -> dict[str, Series | str]:
+        """By price and carbon the series over a span, or why there is none; all are read at once."""
+        until_s = time.monotonic() + most_s
+        waits = {name: begun(partial(self.read, name, *over)) for name in dict.fromkeys((PRICE, CARBON, *self.own))}
+        found: dict[str, Series | str] = {}
+        unread: list[str] = []  # why an own signal gives nothing; of which kind it is, only its series tells
+        for name, wait in waits.items():
+            try:
+                series = wait(max(until_s - time.monotonic(), 0.0))
+            except TimeoutError:
+                series = str(SignalError.of(name, f"no answer in {most_s:g} s"))
+            except Exception as error:  # of any kind: the other signal is worth as much
+                series = str(SignalError.of(name, type(error).__name__))
+            if name in (PRICE, CARBON) and series is not None:
+                found[name] = series
+            elif isinstance(series, Series):
+                found.setdefault(series.unit.goal, series)
+            elif series is not None:
+                unread.append(series)
+        for goal in (PRICE, CARBON):
+            for why in unread:
+                found.setdefault(goal, why)
+        return found
+
+
+def own_signals(job: ZeusJob) -> list[str]:
+    """The signals that a job names itself."""
+    return [str(signal) for signal in (job.start_signal, job.follow) if signal]
 
 
 def read_signal(signal: str, start_s: float, end_s: float, keeper: Keeper | None) -> Series | str | None:

@@ -20,7 +20,7 @@ from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.deadline import finish_by_s
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
-from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
+from airflow_provider_zeus.operators.hour_prices import HourPrices, own_signals, read_signal
 from airflow_provider_zeus.operators.mapped import warn_of_sharing
 from airflow_provider_zeus.operators.metrics import send_budgets, send_run
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
@@ -119,7 +119,7 @@ class Recurrence:
             prices=HourPrices(
                 began_s=asked.trial.opened_at or time.time(),
                 waited_since_s=waited_since_s,
-                own=job.start_signal or job.follow,
+                own=own_signals(job),
                 read=partial(read_signal, keeper=store),
             ),
         )

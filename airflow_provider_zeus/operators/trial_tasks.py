@@ -16,7 +16,7 @@ from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
-from airflow_provider_zeus.operators.hour_prices import HourPrices, read_signal
+from airflow_provider_zeus.operators.hour_prices import HourPrices, own_signals, read_signal
 from airflow_provider_zeus.operators.metrics import send_run
 from airflow_provider_zeus.operators.recurrence import (
     ask_request,
@@ -168,7 +168,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
         prices=HourPrices(
             began_s=first.opened_at or time.time(),
             waited_since_s=handed_over.get("waited_since_s"),
-            own=plan.job.start_signal or plan.job.follow,
+            own=own_signals(plan.job),
             live=False,
             read=read,
         ),

@@ -273,7 +273,8 @@ class Store(Protocol):
     def signal(self, name: str) -> tuple[str | None, bool]:
         """(The series kept under a name, whether the caller is to ask the service now).
 
-        In each :data:`FRESH_S` one caller is to ask; the others take what is kept.
+        In each :data:`FRESH_S` one caller is to ask; the others take what is kept. Where it tells nothing (its process
+        died, say), another one is to ask after :data:`RETRY_S`.
         """
 
     def keep_signal(self, name: str, series: str | None) -> None:

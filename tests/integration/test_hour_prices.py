@@ -93,6 +93,18 @@ def test_the_jobs_own_signal_prices_what_no_connection_of_all_does(
     assert (seen.g_co2e_per_kwh, seen.price_per_kwh) == (pytest.approx(55.0), pytest.approx(0.25))
 
 
+def test_both_of_the_jobs_own_signals_price(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ZEUS_PRICE", "ZEUS_CARBON"):
+        monkeypatch.delenv(f"AIRFLOW_CONN_{name}")
+    for name, unit, value in (("TIBBER", "EUR/kWh", 0.31), ("OWN_GRID", "g/kWh", 55.0)):
+        extra = {"tariff": {**TARIFF, "unit": unit, "default": value}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps({"conn_type": "zeus_signal", "extra": extra}))
+    both = job(start_within="8 h", start_signal="own_grid", follow="tibber")
+    assert run_dag(zeus_dag("zeus_own_signals", both)).state == "success"
+    seen = log_of("zeus_own_signals.train")[-1].observation
+    assert (seen.g_co2e_per_kwh, seen.price_per_kwh) == (pytest.approx(55.0), pytest.approx(0.31))
+
+
 def test_a_signal_that_hangs_costs_a_run_some_seconds_and_no_figure(
     run_dag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

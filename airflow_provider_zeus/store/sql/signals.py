@@ -13,7 +13,7 @@ _OF_NAME = _S.c.name == sa.bindparam("of")
 _READ = sa.select(_S.c.series, _S.c.asked_at).where(_OF_NAME)
 _LOCK = _READ.with_for_update()
 _TAKE = sa.update(_S).where(_OF_NAME).values(asked_at=sa.bindparam("at"))
-_KEEP = sa.update(_S).where(_OF_NAME).values(series=sa.bindparam("text"))
+_KEEP = sa.update(_S).where(_OF_NAME).values(series=sa.bindparam("text"), asked_at=sa.bindparam("at"))
 
 
 def read(connection: sa.Connection, name: str, now: float) -> tuple[str | None, bool]:
@@ -23,12 +23,12 @@ def read(connection: sa.Connection, name: str, now: float) -> tuple[str | None, 
 
 
 def claim(connection: sa.Connection, name: str, now: float) -> tuple[str | None, bool]:
-    """The same; where it is due the caller is now the one that asks."""
+    """The same; where it is due the caller is now the one that asks. If it tells nothing, another one asks soon."""
     connection.execute(_ADD, {"name": name})
     row = connection.execute(_LOCK, {"of": name}).one()
     due = is_due(row.asked_at, now)
     if due:
-        connection.execute(_TAKE, {"of": name, "at": now})
+        connection.execute(_TAKE, {"of": name, "at": now - FRESH_S + RETRY_S})
     return row.series, due
 
 
@@ -37,7 +37,7 @@ def keep(connection: sa.Connection, name: str, text: str | None, now: float) -> 
     if text is None:
         connection.execute(_TAKE, {"of": name, "at": now - FRESH_S + RETRY_S})
     else:
-        connection.execute(_KEEP, {"of": name, "text": text})
+        connection.execute(_KEEP, {"of": name, "text": text, "at": now})
 
 
 def is_due(asked_at: float, now: float) -> bool:

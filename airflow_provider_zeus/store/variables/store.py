@@ -212,7 +212,7 @@ class VariableStore:
         asked_at, series = _read(key, self._port.get(key), _kept_series) or (0.0, None)
         due = not now - FRESH_S < asked_at <= now
         if due:
-            self._port.set(key, json.dumps([now, series]))
+            self._port.set(key, json.dumps([now - FRESH_S + RETRY_S, series]))
         return series, due
 
     def keep_signal(self, name: str, series: str | None) -> None:

@@ -28,7 +28,21 @@ def test_without_an_answer_another_caller_asks_soon_and_what_was_kept_stays(open
     assert opens().signal("s") == ("kept", True)
 
 
+def test_who_asks_and_tells_nothing_holds_the_others_up_for_a_moment(opens: Opens, clock: Clock) -> None:
+    """Its process may have died meanwhile."""
+    assert opens().signal("s") == (None, True)
+    clock.t += RETRY_S - 1.0
+    assert opens().signal("s") == (None, False)
+    clock.t += 1.0
+    assert opens().signal("s") == (None, True)
+    clock.t += RETRY_S / 2
+    opens().keep_signal("s", "kept")
+    clock.t += FRESH_S - 1.0
+    assert opens().signal("s") == ("kept", False), "it is as old as its answer"
+
+
 def test_a_clock_that_was_set_back_blocks_nobody(opens: Opens, clock: Clock) -> None:
     opens().signal("s")
+    opens().keep_signal("s", "kept")
     clock.t -= 500.0
-    assert opens().signal("s") == (None, True)
+    assert opens().signal("s") == ("kept", True)

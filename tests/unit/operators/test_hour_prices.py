@@ -1,0 +1,76 @@
+"""Each signal is read for itself: one that hangs or fails takes no other one's figure away, and its reason is said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.operators.hour_prices import HourPrices
+from airflow_provider_zeus.signals.series import Series, Step, Unit
+from airflow_provider_zeus.training.protocol.events import ResultLine
+
+NOW_S = time.time()
+
+
+def always(value: float, unit: str) -> Series:
+    return Series.of(Unit.parse(unit), [Step(NOW_S - 86_400, NOW_S + 86_400, value)], source="test")
+
+
+@pytest.fixture
+def over() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def priced(signals: dict[str, Any], most_s: float = 60.0, **prices: Any) -> Observation:
+    """An attempt of 90 s that has ended; ``signals``: a series, a reason, an error, or an event that never comes."""
+
+    def read(name: str, start_s: float, end_s: float) -> Series | str | None:
+        found = signals.get(name)
+        if isinstance(found, threading.Event):
+            found.wait(60)
+            return None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    seen = Observation(energy_j=1e6, time_s=90.0, energy_source="nvml_counter")
+    line = ResultLine(kind="end", start_id="s", attempt=1, batch_size=8, state=State.CONVERGED, observation=seen)
+    found = HourPrices(began_s=NOW_S - 100, read=read, **prices).priced(line, most_s).observation
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("hangs", "answers"), [("carbon", "price"), ("price", "carbon")])
+def test_a_signal_that_hangs_costs_the_other_one_nothing(over: threading.Event, hangs: str, answers: str) -> None:
+    field = {"price": "price_per_kwh", "carbon": "g_co2e_per_kwh"}
+    there = always(0.3, "EUR/kWh" if answers == "price" else "g/kWh")
+    seen = priced({hangs: over, answers: there}, most_s=3.0)
+    assert getattr(seen, field[answers]) == pytest.approx(0.3)
+    assert getattr(seen, field[hangs]) is None
+    assert f"Signal {hangs!r}: no answer in 3 s" in seen.reasons[field[hangs]]
+
+
+def test_an_error_of_any_kind_is_the_reason_of_its_own_figure() -> None:
+    seen = priced({"price": KeyError("http://host?key=s3cret"), "carbon": always(300.0, "g/kWh")})
+    assert seen.g_co2e_per_kwh == pytest.approx(300.0)
+    assert "KeyError" in seen.reasons["price_per_kwh"]
+    assert "s3cret" not in seen.reasons["price_per_kwh"]
+
+
+def test_each_own_signal_prices_what_no_connection_of_all_does() -> None:
+    signals = {"carbon": always(300.0, "g/kWh"), "tibber": always(0.25, "EUR/kWh"), "grid": always(9.0, "g/kWh")}
+    assert priced(signals, own=["carbon", "tibber"]).price_per_kwh == pytest.approx(0.25)
+    assert priced(signals, own=["grid", "tibber"]).g_co2e_per_kwh == pytest.approx(300.0)
+
+
+def test_why_an_own_signal_gives_nothing_is_said() -> None:
+    seen = priced({"carbon": always(300.0, "g/kWh"), "tibber": "no answer"}, own=["tibber"])
+    assert (seen.reasons, seen.g_co2e_per_kwh) == ({"price_per_kwh": "no answer"}, pytest.approx(300.0))
+    assert priced({}, own=["tibber"]).reasons == {}, "no Connection of that name"
