@@ -121,8 +121,8 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
         names = given if isinstance(given, list) and given else [given]
         found = [_asked(preset(name), zone, host, key, start_s, end_s) for name in names]
         return reduce(Series.merged, found)
-    if not isinstance(extra.get("times"), str) or not isinstance(extra.get("values"), str):
-        remedy = 'name "preset", "tariff", or "url" or "file" with "times", "values" and "unit"'
+    if not extra.get("times") or not (extra.get("values") or extra.get("forecasts")):
+        remedy = 'name "preset", "tariff", or "url" or "file" with "times", "values" (or "forecasts") and "unit"'
         raise JobSpecError.of("extra", sorted(map(str, extra)), "no signal", remedy)
     layout = _layout(extra)
     if "file" in extra:

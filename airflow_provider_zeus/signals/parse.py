@@ -32,8 +32,9 @@ class Layout:
     """Where an answer has its times and values."""
 
     times: str  # path, or the column of a CSV file
-    values: str
     unit: str  # as Unit.parse reads it
+    values: str = ""  # what happened; a price that is published counts as such
+    forecasts: str = ""  # path or column of values that count where ``values`` has none; they are marked as estimated
     ends: str = ""  # path or column of the ends of the steps; empty: a step ends where the next one begins
     step_s: float | None = None  # length of a step; default: the usual distance of two
     estimated: str = ""  # path or column of a flag: the value was estimated by the service
@@ -50,24 +51,26 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
         raise JobSpecError.of("series", f"{len(text)} characters", "too long", "ask for a shorter span")
     unit = Unit.parse(layout.unit)
     columns = _of_json(text, layout, zone) if layout.times.startswith("$") else _of_csv(text, layout)
-    times, values, ends, flags = columns
-    if len(values) != len(times) or any(len(each) not in (0, len(times)) for each in (ends, flags)):
-        lengths = f"{len(times)} times, {len(values)} values"
+    times, values, forecasts, ends, flags = columns
+    if len(values or forecasts) != len(times) or any(len(each) not in (0, len(times)) for each in columns):
+        lengths = f"{len(times)} times, {len(values or forecasts)} values"
         raise JobSpecError.of("series", lengths, "lists of different lengths", "correct the paths")
     if len(times) > MOST_STEPS:
         raise JobSpecError.of("series", f"{len(times)} steps", "too long", "ask for a shorter span")
     starts_s = [_time_s(t) for t in times]
     length_s = layout.step_s or _usual_step_s(starts_s)
     steps = []
-    for i, (start_s, value) in enumerate(zip(starts_s, values, strict=True)):
-        number = _number(value)
+    for i, start_s in enumerate(starts_s):
+        known = _number(values[i]) if values else None
+        number = _number(forecasts[i]) if known is None and forecasts else known
         if start_s is None or number is None:
             continue
         end_s = _time_s(ends[i]) if ends else None
         if end_s is None and length_s is not None:
             end_s = start_s + length_s
         if end_s is not None and 0 < end_s - start_s <= MOST_STEP_S:
-            steps.append(Step(start_s, end_s, number * unit.factor, bool(flags and flags[i] is True)))
+            estimated = known is None or bool(flags and flags[i] is True)
+            steps.append(Step(start_s, end_s, number * unit.factor, estimated))
     return Series.of(unit, steps, source=source, zone=zone)
 
 
@@ -80,7 +83,7 @@ def _of_json(text: str, layout: Layout, zone: str) -> tuple[Sequence[Any], ...]:
         (said,) = _found(answer, layout.zone_at)[:1] or [None]
         if said != zone:
             raise JobSpecError.of("zone", said, f"the answer is not for {zone!r}", "name the zone in the request")
-    paths = (layout.times, layout.values, layout.ends, layout.estimated)
+    paths = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
     return tuple(_found(answer, path) if path else [] for path in paths)
 
 
@@ -89,7 +92,7 @@ def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
         rows = list(csv.DictReader(io.StringIO(text)))
     except csv.Error:
         raise JobSpecError.of("series", text[:80], "no CSV", "correct the URL or the file") from None
-    names = (layout.times, layout.values, layout.ends, layout.estimated)
+    names = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
     for name in filter(None, names):
         if not rows or name not in rows[0]:
             raise JobSpecError.of("column", name, "not in the file", "name a column of its first line")
@@ -114,7 +117,7 @@ def _found(answer: object, path: str) -> list[Any]:
             raise JobSpecError.of("series", f"{len(found)} steps", "too long", "ask for a shorter span")
     if len(found) == 1 and isinstance(found[0], list):
         return list(found[0])
-    if found == [None]:
+    if found == [None] and "[*]" not in path:
         raise JobSpecError.of("path", path, "leads nowhere in the answer", "compare it with the answer")
     return found
 

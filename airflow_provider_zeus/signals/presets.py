@@ -46,7 +46,13 @@ PRESETS = {
     "uk-carbon-intensity": Preset(
         host="https://api.carbonintensity.org.uk",
         path="/intensity/{start}/{end}",
-        layout=Layout(times="$.data[*].from", values="$.data[*].intensity.forecast", ends="$.data[*].to", unit="g/kWh"),
+        layout=Layout(
+            times="$.data[*].from",
+            values="$.data[*].intensity.actual",
+            forecasts="$.data[*].intensity.forecast",
+            ends="$.data[*].to",
+            unit="g/kWh",
+        ),
     ),
     "electricity-maps": Preset(
         host="https://api.electricitymaps.com",
@@ -66,7 +72,7 @@ PRESETS = {
         path="/v3/carbon-intensity/forecast?zone={zone}",
         layout=Layout(
             times="$.forecast[*].datetime",
-            values="$.forecast[*].carbonIntensity",
+            forecasts="$.forecast[*].carbonIntensity",
             zone_at="$.zone",
             unit="g/kWh",
             step_s=3600.0,
@@ -86,10 +92,10 @@ PRESETS = {
     ),
     "carbon-aware-sdk": Preset(
         host="http://127.0.0.1:5073",
-        path="/emissions/forecasts/current?location={zone}&dataStartAt={start}&dataEndAt={end}",
+        path="/emissions/forecasts/current?location={zone}",  # of all that is forecast: it refuses times outside of it
         layout=Layout(
             times="$[*].forecastData[*].timestamp",
-            values="$[*].forecastData[*].value",
+            forecasts="$[*].forecastData[*].value",
             unit="g/kWh",
         ),
     ),

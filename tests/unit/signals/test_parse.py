@@ -32,9 +32,14 @@ ANSWERS: dict[str, tuple[Any, list[tuple[float, float, float, bool]]]] = {
                 },
                 {"from": "2026-01-05T00:30Z", "to": "2026-01-05T01:00Z", "intensity": {"forecast": None}},
                 {"from": "2026-01-05T01:00Z", "to": "2026-01-05T01:30Z", "intensity": {"forecast": 190}},
+                {
+                    "from": "2026-01-05T01:30Z",
+                    "to": "2026-01-05T02:00Z",
+                    "intensity": {"forecast": 190, "actual": 150},
+                },
             ]
         },
-        [(0, 1800, 210.0, False), (3600, 5400, 190.0, False)],
+        [(0, 1800, 210.0, True), (3600, 5400, 190.0, True), (5400, 7200, 150.0, False)],
     ),
     "electricity-maps": (
         {
@@ -48,7 +53,7 @@ ANSWERS: dict[str, tuple[Any, list[tuple[float, float, float, bool]]]] = {
     ),
     "electricity-maps-forecast": (
         {"zone": "DE", "forecast": [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00:00.000Z"}]},
-        [(0, 3600, 300.0, False)],
+        [(0, 3600, 300.0, True)],
     ),
     "awattar": (
         {
@@ -74,7 +79,7 @@ ANSWERS: dict[str, tuple[Any, list[tuple[float, float, float, bool]]]] = {
                 ],
             }
         ],
-        [(0, 300, 359.2, False), (300, 600, 360.0, False)],
+        [(0, 300, 359.2, True), (300, 600, 360.0, True)],
     ),
 }
 
@@ -97,9 +102,21 @@ def test_an_address_has_its_zone_and_span_and_no_key() -> None:
         "https://api.energy-charts.info/price?bzn=DE-LU%26x%3D1&start=2026-01-05T00%3A00Z&end=2026-01-05T01%3A00Z"
     )
     assert f"start={round(1000 * T0)}&" in preset("awattar").url("", T0, T0)
-    assert preset("carbon-aware-sdk").url("x", T0, T0, host="http://sdk:80/").startswith("http://sdk:80/emissions/")
+    assert preset("uk-carbon-intensity").url("", T0, T0, host="http://uk:80/").startswith("http://uk:80/intensity/")
     with pytest.raises(JobSpecError, match="awattar"):
         preset("wattime")
+
+
+def test_a_forecast_is_asked_for_as_a_whole() -> None:
+    """The Carbon Aware SDK answers 400 to a ``dataStartAt`` or ``dataEndAt`` outside of what it forecasts."""
+    found = preset("carbon-aware-sdk").url("eastus", T0 - 8 * 86_400, T0 + 2 * 86_400, host="http://sdk:80")
+    assert found == "http://sdk:80/emissions/forecasts/current?location=eastus"
+
+
+def test_one_value_alone_may_be_a_forecast() -> None:
+    answer = {"data": ANSWERS["uk-carbon-intensity"][0]["data"][:1]}
+    (step,) = read(answer, preset("uk-carbon-intensity").layout).steps
+    assert (step.value, step.estimated) == (210.0, True)
 
 
 def test_an_answer_for_another_zone_is_refused() -> None:
@@ -115,6 +132,14 @@ def test_columns_of_a_csv_file() -> None:
     assert [(s.start_s - T0, s.value, s.estimated) for s in found.steps] == [(0, 0.3, True), (7200, 0.2, False)]
     with pytest.raises(JobSpecError, match="column"):
         parsed(text, Layout(times="when", values="price", unit="EUR/kWh"))
+
+
+def test_a_file_whose_forecasts_are_a_column_of_their_own() -> None:
+    text = "time,was,will_be\n2026-01-05T00:00Z,300,280\n2026-01-05T01:00Z,,290\n2026-01-05T02:00Z,,\n"
+    found = parsed(text, Layout(times="time", values="was", forecasts="will_be", unit="g/kWh"))
+    assert [(s.value, s.estimated) for s in found.steps] == [(300.0, False), (290.0, True)]
+    alone = parsed(text, Layout(times="time", forecasts="will_be", unit="g/kWh"))
+    assert [(s.value, s.estimated) for s in alone.steps] == [(280.0, True), (290.0, True)]
 
 
 SIMPLE = Layout(times="$.t", values="$.v", unit="g/kWh")
