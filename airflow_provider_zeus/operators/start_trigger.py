@@ -49,9 +49,11 @@ class ZeusStartTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Sleep until the start, and look at the forecast anew now and then."""
         first_s = time.time() + FIRST_S
+        until_s = self.latest_s  # at first: another triggerer may have moved a start that was past before now
         while True:
-            await self._replan()
-            left_s = max(min(self.start_s, self.latest_s), first_s) - time.time()
+            await self._replan(until_s)
+            until_s = min(self.start_s, self.latest_s)
+            left_s = max(until_s, first_s) - time.time()
             if left_s <= 0:
                 break
             await asyncio.sleep(min(left_s, REPLAN_S))
@@ -64,9 +66,9 @@ class ZeusStartTrigger(BaseTrigger):
             keeper = None
         return planned(self.signal, time.time(), self.latest_s, self.duration_s, keeper)
 
-    async def _replan(self) -> None:
-        """Move the start where the forecast has changed."""
-        if time.time() >= min(self.start_s, self.latest_s):
+    async def _replan(self, until_s: float) -> None:
+        """Move the start where the forecast has changed; not from ``until_s`` on."""
+        if time.time() >= until_s:
             return
         try:
             start, _ = await asyncio.to_thread(self._planned)

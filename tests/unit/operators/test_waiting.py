@@ -242,6 +242,15 @@ def test_it_never_fires_after_the_latest_start_nor_within_the_first_minute(monke
     assert at_once == start_trigger.FIRST_S
 
 
+def test_a_trigger_that_is_taken_over_after_its_first_start_asks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new triggerer knows the start as first planned, not where it had moved to."""
+    later, _, _ = fired(monkeypatch, lambda _: NOW_S + 3600.0, NOW_S - 60.0, NOW_S + 9000.0)
+    assert later == 3600.0
+    latest, _, _ = fired(monkeypatch, lambda _: NOW_S + 3600.0, NOW_S - 60.0, NOW_S - 1.0)
+    failing, _, _ = fired(monkeypatch, lambda _: SignalError.of("carbon", "no answer"), NOW_S - 60.0, NOW_S + 9000.0)
+    assert (latest, failing) == (start_trigger.FIRST_S, start_trigger.FIRST_S)
+
+
 def test_a_signal_that_fails_leaves_the_start_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     at_s, _, _ = fired(monkeypatch, lambda _: SignalError.of("carbon", "no answer"), NOW_S + 7200.0, NOW_S + 9000.0)
     assert at_s == 7200.0
