@@ -6,7 +6,7 @@ Figures of different kinds are never added. What jobs saved together is drawn (`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
@@ -15,7 +15,15 @@ from typing import Any
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.reports.months import SavedDraws, SavedSum, added, kind_of, silent_text
+from airflow_provider_zeus.reports.months import (
+    SavedDraws,
+    SavedSum,
+    added,
+    co2e_g_saved,
+    kind_of,
+    money_saved,
+    silent_text,
+)
 from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices
 from airflow_provider_zeus.store.base import PeriodSum
 from airflow_provider_zeus.units import counted, energy_text, three_digits, time_text
@@ -53,6 +61,10 @@ class MonthRow:
     def saved_time_s(self) -> Estimate:
         """Time that its runs saved."""
         return Estimate.missing(self.saved) if isinstance(self.saved, str) else self.saved.time_s
+
+    def saved_as(self, of: Callable[[SavedSum, Prices, Sequence[Observation]], Estimate], prices: Prices) -> Estimate:
+        """What its runs saved in money or CO2e."""
+        return Estimate.missing(self.saved) if isinstance(self.saved, str) else of(self.saved, prices, self.drawn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,22 +147,6 @@ def money(row: MonthRow, prices: Prices) -> tuple[float, str] | None:
     return (row.energy_j or 0.0) * per_j + row.gpu_s * per_s, prices.currency
 
 
-def money_saved(saved: SavedSum | str, drawn: Sequence[Observation], prices: Prices) -> Estimate:
-    """What was saved in money, at the prices of :func:`money`; missing without prices."""
-    prices = prices.at_the_time(drawn)
-    if isinstance(saved, str) or not prices.priced:
-        return Estimate.missing(saved if isinstance(saved, str) else prices.unpriced or "no price is set")
-    return saved.priced(*prices.per_j_and_s(1))
-
-
-def co2e_g_saved(saved: SavedSum | str, drawn: Sequence[Observation], prices: Prices) -> Estimate:
-    """What was saved in grams of CO2 equivalent; missing without an intensity."""
-    prices = prices.at_the_time(drawn)
-    if isinstance(saved, str):
-        return Estimate.missing(saved)
-    return saved.energy_j.times(None if prices.g_co2e_per_kwh is None else prices.g_per_j, "no intensity is set")
-
-
 def co2e_g(row: MonthRow, prices: Prices) -> float | None:
     """Grams of CO2 equivalent of a row's energy; None where that or the intensity is not known."""
     prices = prices.at_the_time(row.drawn)
@@ -173,7 +169,7 @@ def as_records(report: MonthReport) -> list[dict[str, Any]]:
 def as_record(row: MonthRow, report: MonthReport) -> dict[str, Any]:
     """One line of the CSV file; None: not known."""
     energy, time = row.saved_energy_j, row.saved_time_s
-    earned, emitted = (of(row.saved, row.drawn, report.prices) for of in (money_saved, co2e_g_saved))
+    earned, emitted = row.saved_as(money_saved, report.prices), row.saved_as(co2e_g_saved, report.prices)
     paid, currency = money(row, report.prices) or (None, None)
     return {
         "month": report.month,
@@ -245,7 +241,7 @@ def _kind(kind: str, report: MonthReport) -> str:
 def _saved_in_money(saved: SavedSum, rows: Sequence[MonthRow], prices: Prices) -> str:
     """What jobs saved together in money and CO2e; empty where neither is known."""
     drawn = [part for row in rows for part in row.drawn]
-    earned, emitted = money_saved(saved, drawn, prices), co2e_g_saved(saved, drawn, prices)
+    earned, emitted = money_saved(saved, prices, drawn), co2e_g_saved(saved, prices, drawn)
     currency = prices.at_the_time(drawn).currency
     parts = [] if earned.value is None else [_amount(earned, lambda value: _price(value, currency))]
     parts += [] if emitted.value is None else [_amount(emitted, _carbon)]
@@ -295,7 +291,7 @@ def _cells(row: MonthRow, prices: Prices) -> str:
 
 
 def _money_saved(row: MonthRow, prices: Prices) -> str:
-    earned, currency = money_saved(row.saved, row.drawn, prices), prices.at_the_time(row.drawn).currency
+    earned, currency = row.saved_as(money_saved, prices), prices.at_the_time(row.drawn).currency
     return "–" if earned.value is None else _amount(earned, lambda value: _price(value, currency))
 
 

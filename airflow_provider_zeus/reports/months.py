@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import IMPORTED, ProfileSample
+from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
 from airflow_provider_zeus.reports.slice_epochs import estimates
+from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import PeriodSum
 from airflow_provider_zeus.units import counted
 
@@ -137,6 +138,24 @@ class SavedSum:
         if energy is None and per_j:
             return Estimate.missing("nothing measures energy there")
         return _estimate((0.0 if energy is None else energy * per_j) + gpu_time * per_s)
+
+
+def money_saved(found: SavedSum, prices: Prices, drawn: Sequence[Observation]) -> Estimate:
+    """What was saved in money: at the prices of a start at once, and what waiting for another start saved besides.
+
+    :param drawn: by the attempts of these runs. Missing where no price is set, or prices cannot be added.
+    """
+    at_once = prices.at_once(drawn)
+    if not at_once.priced:
+        return Estimate.missing(at_once.unpriced or "no price is set")
+    return found.priced(*at_once.per_j_and_s(1)).plus(prices.start_saved(drawn)[0])
+
+
+def co2e_g_saved(found: SavedSum, prices: Prices, drawn: Sequence[Observation]) -> Estimate:
+    """The same in grams of CO2 equivalent; missing where no intensity is set."""
+    at_once = prices.at_once(drawn)
+    g_per_j = None if at_once.g_co2e_per_kwh is None else at_once.g_per_j
+    return found.energy_j.times(g_per_j, "no intensity is set").plus(prices.start_saved(drawn)[1])
 
 
 def added(found: Iterable[SavedDraws]) -> list[SavedSum]:

@@ -110,6 +110,8 @@ class PeriodSum:
     currencies: tuple[str, ...] = ()  # of that, at most two named
     g_co2e: float | None = None  # the same in grams of CO2e
     g_co2e_j: float | None = None
+    start_saved: float | None = None  # of ``paid``, by waiting for a cheaper start; below 0: lost; None: no run waited
+    start_saved_g: float | None = None  # the same of ``g_co2e``
 
     def drawn(self) -> list[Observation]:
         """The energy as attempts: that whose hours were priced, and the rest."""
@@ -122,8 +124,10 @@ class PeriodSum:
             Observation(
                 energy_j=j / len(currencies),
                 price_per_kwh=p,
+                price_at_once=None if p is None else p + (self.start_saved or 0.0) / paid_j * J_PER_KWH,
                 price_currency=currency if p is not None else None,
                 g_co2e_per_kwh=g,
+                g_co2e_at_once=None if g is None else g + (self.start_saved_g or 0.0) / g_j * J_PER_KWH,
             )
             for j, p, g in (
                 (both_j, price, grams),

@@ -6,13 +6,23 @@ from collections.abc import Sequence
 from datetime import date
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.plugin.charts.months_chart import months_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthKind, MonthSaved
-from airflow_provider_zeus.plugin.views.prices import Factors
-from airflow_provider_zeus.reports.months import TIME_ALONE, SavedDraws, SavedSum, added, kind_of, silent_text
+from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.reports.months import (
+    TIME_ALONE,
+    SavedDraws,
+    SavedSum,
+    added,
+    co2e_g_saved,
+    kind_of,
+    money_saved,
+    silent_text,
+)
 from airflow_provider_zeus.store.base import PeriodSum
 from airflow_provider_zeus.units import counted
 
@@ -122,7 +132,8 @@ def month_saved(
         total.kind: _saved(
             total,
             words.badge(sorted({s.source for s in kinds.get(total.kind, ())}, key=str)),
-            at_the_time(factors, kinds.get(total.kind, ())),
+            factors,
+            [attempt for s in kinds.get(total.kind, ()) for attempt in s.drawn()],
         )
         for total in added(known)
     }
@@ -138,20 +149,27 @@ def month_saved(
     )
 
 
-def _saved(found: SavedSum, source: Source, factors: Factors) -> Answer:
-    """What the jobs of a kind saved."""
+def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:
+    """What the jobs of a kind saved at the prices of a start at once, and what waiting for another saved besides.
+
+    :param drawn: by all their attempts in the month.
+    """
     about = f"against the default of each job, by {counted(found.runs, 'run')} of {counted(found.jobs, 'job')}"
     energy, time = found.energy_j, found.time_s
     tiles = [
         amount_tile("Energy", energy, words.energy, source, baseline=_without(energy, found.spent[0])),
         amount_tile("Time", time, words.duration, source, baseline=_without(time, found.spent[1])),
     ]
-    if factors.priced:
-        (per_j, per_s), (spent_j, _, spent_gpu_s) = factors.per_j_and_s(1), found.spent
-        money, paid = found.priced(per_j, per_s), (spent_j or 0.0) * per_j + spent_gpu_s * per_s
-        tiles.append(amount_tile("Money", money, factors.paid, source, baseline=_without(money, paid)))
-    if factors.g_co2e_per_kwh is not None:
-        tiles.append(amount_tile("CO₂e", energy, factors.emitted, source, baseline=_without(energy, found.spent[0])))
+    at_once, by_start = factors.at_once(drawn), factors.start_saved(drawn)
+    spent_j, _, spent_gpu_s = found.spent
+    if at_once.priced:
+        per_j, per_s = at_once.per_j_and_s(1)
+        money, paid = money_saved(found, factors, drawn), (spent_j or 0.0) * per_j + spent_gpu_s * per_s
+        tiles.append(amount_tile("Money", money, at_once.paid, source, baseline=_without(money, paid - by_start[0])))
+    if at_once.g_co2e_per_kwh is not None:
+        carbon, grams = co2e_g_saved(found, factors, drawn), None if spent_j is None else spent_j * at_once.g_per_j
+        baseline = _without(carbon, None if grams is None else grams - by_start[1])
+        tiles.append(amount_tile("CO₂e", carbon, grams_of, source, baseline=baseline))
     if found.kind == TIME_ALONE:
         tiles = [tile for tile in tiles if tile.figure.value is not None]
     return Answer(question=SAVED, about=about, figures=tiles)

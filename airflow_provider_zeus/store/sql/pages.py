@@ -81,6 +81,8 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
             sa.func.max(_T.c.price_currency),
             sa.func.sum(_T.c.energy_j * _T.c.g_co2e_per_kwh) / J_PER_KWH,
             sa.func.sum(sa.case((_T.c.g_co2e_per_kwh.is_not(None), _T.c.energy_j))),
+            sa.func.sum(_T.c.energy_j * (_T.c.price_at_once - _T.c.price_per_kwh)) / J_PER_KWH,
+            sa.func.sum(_T.c.energy_j * (_T.c.g_co2e_at_once - _T.c.g_co2e_per_kwh)) / J_PER_KWH,
         )
         .where(began >= bounds[0], began < bounds[-1])
         .group_by(*groups)
@@ -93,6 +95,8 @@ def sums(connection: sa.Connection, bounds: Sequence[float]) -> list[PeriodSum]:
             currencies=tuple(sorted({low, high} - {None})),
             g_co2e=g_co2e,
             g_co2e_j=g_co2e_j,
+            start_saved=start_saved,
+            start_saved_g=start_saved_g,
         )
-        for *first, low, high, g_co2e, g_co2e_j in found
+        for *first, low, high, g_co2e, g_co2e_j, start_saved, start_saved_g in found
     ]

@@ -357,6 +357,8 @@ def _sums(trials: Iterable[Trial], bounds: Sequence[float]) -> list[PeriodSum]:
             currencies=_ends({o.price_currency for o in _seen(found) if o.price_currency}),
             g_co2e=_sum(_times(o.energy_j, o.g_co2e_per_kwh) for o in _seen(found)),
             g_co2e_j=_sum(o.energy_j for o in _seen(found) if o.g_co2e_per_kwh is not None),
+            start_saved=_sum(_times(o.energy_j, _less(o.price_at_once, o.price_per_kwh)) for o in _seen(found)),
+            start_saved_g=_sum(_times(o.energy_j, _less(o.g_co2e_at_once, o.g_co2e_per_kwh)) for o in _seen(found)),
         )
         for (period, dag_id, job_id, source), found in sorted(groups.items())
     ]
@@ -373,6 +375,10 @@ def _seen(trials: Iterable[Trial]) -> list[Observation]:
 
 def _times(energy_j: float | None, per_kwh: float | None) -> float | None:
     return None if energy_j is None or per_kwh is None else energy_j * per_kwh / J_PER_KWH
+
+
+def _less(at_once: float | None, at_the_time: float | None) -> float | None:
+    return None if at_once is None or at_the_time is None else at_once - at_the_time
 
 
 def _ends(names: set[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_zeus.model.trial import Observation, State, TrialKey
+from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import Report, Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import Clock, only, report, request, run, seen
@@ -124,6 +125,21 @@ def test_sums_of_energy_whose_hours_were_priced(store: Store) -> None:
     drawn = found.drawn()
     assert sum(o.energy_j or 0.0 for o in drawn) == pytest.approx(10 * 3.6e6)
     assert sum((o.energy_j or 0.0) * (o.price_per_kwh or 0.0) for o in drawn) / 3.6e6 == pytest.approx(found.paid)
+    assert (found.start_saved, found.start_saved_g) == (None, None), "no run waited"
+    assert Prices().start_saved(drawn) == (0.0, 0.0)
+
+
+def test_sums_of_what_waiting_for_a_cheaper_start_saved(store: Store) -> None:
+    night = {"price_per_kwh": 0.1, "price_currency": "EUR", "price_at_once": 0.3}
+    clean = {"g_co2e_per_kwh": 100.0, "g_co2e_at_once": 90.0}
+    for n, more in enumerate(({"price_per_kwh": 0.4, "price_currency": "EUR"}, {**night, **clean}, night), start=1):
+        told = report(32, energy_j=3.6e6 * n, **more)
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, told)
+    (found,) = store.sums([0.0, 1e12])
+    assert (found.start_saved, found.start_saved_g) == (pytest.approx(5 * 0.2), pytest.approx(-20.0))
+    drawn = found.drawn()
+    assert Prices().start_saved(drawn) == (pytest.approx(1.0), pytest.approx(-20.0))
+    assert Prices().at_once(drawn).price_per_kwh == pytest.approx((0.4 + 5 * 0.3) / 6)
 
 
 def test_sums_by_period_job_and_source(store: Store, clock: Clock) -> None:

@@ -151,6 +151,17 @@ def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
     assert answer.answers["estimated"].note == NOTHING
 
 
+def test_a_month_counts_a_cheaper_start_as_the_tab_of_the_job_does() -> None:
+    """10 kWh were drawn at .10 instead of .30 EUR and 50 instead of 30 g; the default would have drawn 20 kWh."""
+    waited = {"paid": 1.0, "start_saved": 2.0, "g_co2e": 500.0, "start_saved_g": -200.0}
+    sums = [of("a", kwh=10.0, paid_j=10 * KWH_J, g_co2e_j=10 * KWH_J, currencies=("EUR",), **waited)]
+    told = replace(saved("measured", 10 * KWH_J, 0.0), spent=(10 * KWH_J, 240.0, 240.0))
+    shown = {t.name: t for t in month_saved([told], sums, 1, NO_PRICES).answers["measured"].figures}
+    assert shown["Money"].figure.text == "5.00 EUR", "3 by the energy at the price at once, and 2 by the start"
+    assert shown["CO₂e"].figure.text == "100 g CO₂e"
+    assert [shown[name].note[:4] for name in ("Money", "CO₂e")] == ["83 %", "17 %"], "of 6 EUR and 600 g"
+
+
 def test_of_time_alone_no_energy_is_named() -> None:
     time_alone = SavedDraws("time alone", None, np.full(1000, 60.0), np.full(1000, 60.0), 3, spent=(None, 240.0, 240.0))
     answer = month_saved([time_alone], [of("a", source=None)], 1, Factors(price_per_kwh=0.3, g_co2e_per_kwh=400.0))
