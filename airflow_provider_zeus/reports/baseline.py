@@ -1,7 +1,8 @@
 """What runs would have cost with the default batch size at full power, and what they saved against it. Pure.
 
 The baseline of a run is Epochs(default) on its slice (``slice_epochs.py``) x EpochCost(default) at the highest power
-limit measured, for a slice of that size (Eq. 6).
+limit measured, for a slice of that size (Eq. 6). A run of the default below that limit is re-costed to it by its
+profile, which may be off: one draw for the job.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights
 from airflow_provider_zeus.model.estimate import Estimate
@@ -18,9 +19,9 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
 from airflow_provider_zeus.optimizer.thompson.arms import run_variance
 from airflow_provider_zeus.reports.dataset import Dataset
-from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles
+from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles
 from airflow_provider_zeus.reports.runs import RunTrials, total
-from airflow_provider_zeus.reports.slice_epochs import RunId, SliceEpochs, estimates, run_id, slice_epochs
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, RunId, SliceEpochs, estimates, run_id, slice_epochs
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
@@ -56,6 +57,18 @@ class Saved:
         )
 
 
+class EpochCost(NamedTuple):
+    """EpochCost [J; s where time alone counts] as two parts."""
+
+    measured: float  # by runs at full power
+    profiled: float  # by runs that their profile re-costed
+
+    @property
+    def total(self) -> float:
+        """Both parts."""
+        return self.measured + self.profiled
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The default batch size at full power: the epochs of each run, and what one epoch draws."""
@@ -65,8 +78,10 @@ class Baseline:
     default_epochs: Vector | None  # (draw, run)
     ended: Collection[RunId]  # runs in which the default itself trained to an end
     why_not: str | None  # why nothing can be compared
-    rates: tuple[Rates, ...]  # of the newest runs of the default
+    rates: Mapping[RunId, Rates]  # of the newest runs of the default
     own_rates: Mapping[RunId, Rates]  # of the default's own run, where it trained to an end
+    by_profile: Collection[RunId]  # of these, the runs that the profile re-costed to full power
+    off: Vector  # draws of how many times what the profile says the default draws at full power; their mean is 1
     full_power_w: float | None  # None: the device has no limit
     belief: Belief
     device: DeviceInfo | None
@@ -81,7 +96,9 @@ class Baseline:
         seen = [t for t in log.here() if t.batch_size == b and t.state.kept_model]
         full = [(run_id(t), at_full_power(t.observation, profiled, b, full_w)) for t in seen]
         own = {run: r for run, o in full if o is not None and (r := Rates.of(o)) is not None}
-        rates = tuple(own.values())[-RATES_KEPT:]
+        changed = zip(seen, full, strict=True)
+        by_profile = frozenset(run for t, (run, o) in changed if o is not None and recosted(t.observation, o))
+        rates = dict(list(own.items())[-RATES_KEPT:])
         why_not = None
         if not any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials):
             why_not = f"no run of the default batch size {b} has reached the target"
@@ -89,27 +106,50 @@ class Baseline:
             why_not = f"the default batch size {b} has not run on this device"
         elif not rates:
             why_not = f"what the default batch size {b} draws at full power was neither measured nor profiled"
-        epochs = slice_epochs(log, np.random.default_rng(rng.getrandbits(64)))
+        draws = np.random.default_rng(rng.getrandbits(64))
+        epochs = slice_epochs(log, draws)
         found, ended = (None, {}) if epochs is None else (epochs.of(b), epochs.ended(b))
-        return cls(b, epochs, found, frozenset(ended), why_not, rates, own, full_w, log.belief(), log.device)
+        off = np.exp(draws.normal(0.0, RATIO_SD, DRAWS))
+        return cls(
+            batch_size=b,
+            epochs=epochs,
+            default_epochs=found,
+            ended=frozenset(ended),
+            why_not=why_not,
+            rates=rates,
+            own_rates=own,
+            by_profile=by_profile,
+            off=off / off.mean(),
+            full_power_w=full_w,
+            belief=log.belief(),
+            device=log.device,
+        )
 
-    def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
-        """EpochCost [J; s where time alone counts] at full power for a slice of this size; None where not known."""
-        costs = [c for r in self.rates if (c := r.epoch_cost(samples_per_epoch, weights)) is not None]
-        return math.fsum(costs) / len(costs) if costs else None
+    def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> EpochCost | None:
+        """EpochCost at full power for a slice of this size; None where not known."""
+        return self._epoch_cost(self.rates, samples_per_epoch, weights)
 
-    def epoch_costs(self, runs: Sequence[RunTrials], weights: Weights) -> list[float | None]:
+    def _epoch_cost(
+        self, rates: Mapping[RunId, Rates], samples_per_epoch: float | None, weights: Weights
+    ) -> EpochCost | None:
+        costs = {run: c for run, r in rates.items() if (c := r.epoch_cost(samples_per_epoch, weights)) is not None}
+        if not costs:
+            return None
+        profiled = math.fsum(c for run, c in costs.items() if run in self.by_profile)
+        measured = math.fsum(c for run, c in costs.items() if run not in self.by_profile)
+        return EpochCost(measured / len(costs), profiled / len(costs))
+
+    def epoch_costs(self, runs: Sequence[RunTrials], weights: Weights) -> list[EpochCost | None]:
         """EpochCost for the slice of each run; 0 for a run without a model. Computed once for each size of a slice."""
         usual = self.belief.slice_size[1] if self.belief.slice_size else None
         sizes = {r.id: r.samples_per_epoch or (usual if r.not_needed else None) for r in runs if r.kept}
         of_size = {size: self.epoch_cost(size, weights) for size in {*sizes.values()}}
 
-        def cost(run: RunTrials) -> float | None:
-            own = self.own_rates.get(run.id)
-            exact = None if own is None else own.epoch_cost(run.samples_per_epoch, weights)
-            return of_size[sizes[run.id]] if exact is None else exact
+        def cost(run: RunTrials) -> EpochCost | None:
+            own = {run.id: self.own_rates[run.id]} if run.id in self.own_rates else {}
+            return self._epoch_cost(own, run.samples_per_epoch, weights) or of_size[sizes[run.id]]
 
-        return [cost(run) if run.kept else 0.0 for run in runs]
+        return [cost(run) if run.kept else EpochCost(0.0, 0.0) for run in runs]
 
     def measured(self, run: RunTrials) -> bool:
         """Whether the default itself trained to an end in this run."""
@@ -127,7 +167,8 @@ class Baseline:
         if self.why_not or self.epochs is None or self.default_epochs is None or None in costs:
             return None
         columns = [self.epochs.column[run.id] for run in runs]
-        found: Vector = self.default_epochs[:, columns] * np.array(costs)
+        measured, profiled = np.array(costs, dtype=float).reshape(-1, 2).T
+        found: Vector = self.default_epochs[:, columns] * (measured + self.off[:, None] * profiled)
         variance, of_mean = run_variance(self.belief, self.device, weights), 1.0 / len(self.rates)
         if variance:
             varies = np.array([not self.measured(run) for run in runs])
@@ -186,3 +227,8 @@ def at_full_power(o: Observation, profiled: LimitProfiles, b: int, full_w: float
         return profiled.recosted(b, o, full_w)
     highest_w = None if o.max_power_w is None else o.max_power_w / (o.device_count or 1)
     return o if highest_w is not None and o.power_limit_w >= highest_w - SAME_W else None
+
+
+def recosted(o: Observation, full: Observation) -> bool:
+    """Whether what a trial drew at full power is known by a profile alone. ``full``: by :func:`at_full_power`."""
+    return o.power_limit_w is not None and abs((full.power_limit_w or 0.0) - o.power_limit_w) > SAME_W

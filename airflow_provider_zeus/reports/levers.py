@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, at_full_power
-from airflow_provider_zeus.reports.limit_profiles import RATE_SD, LimitProfiles
+from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, at_full_power, recosted
+from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, LimitProfiles
 from airflow_provider_zeus.reports.runs import RunTrials
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimates
 
@@ -75,7 +75,7 @@ def _at_full_power(
     """Draws of what all attempts would have cost at full power; None where one was not profiled.
 
     How far a profile is off is one draw for each batch size: it is the same in all of its runs. That of the default is
-    taken as it is, as the baseline takes it; and what ran at full power, or without a limit, is exact.
+    the baseline's. What ran at full power, or without a limit, is exact.
     """
     import numpy as np
 
@@ -86,10 +86,11 @@ def _at_full_power(
         cost = None if found is None else observed_cost(found, weights)
         if found is None or cost is None:
             return None
-        if b == base.batch_size or found.power_limit_w == o.power_limit_w:
-            exact += cost
-        else:
+        if recosted(o, found):
             drawn[b] += cost
-    off = np.exp(rng.normal(0.0, RATE_SD * 2**0.5, (DRAWS, len(drawn))))
-    total: Vector = off @ np.array(list(drawn.values())) + exact
+        else:
+            exact += cost
+    default = drawn.pop(base.batch_size, 0.0)
+    off = np.exp(rng.normal(0.0, RATIO_SD, (DRAWS, len(drawn))))
+    total: Vector = off @ np.array(list(drawn.values())) + base.off * default + exact
     return total

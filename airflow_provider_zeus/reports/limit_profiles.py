@@ -11,6 +11,7 @@ from airflow_provider_zeus.model.trial import Observation, ProfileSample
 
 SAME_W = 0.5  # limits that differ by at most this [W] are the same
 RATE_SD = 0.01  # relative sd of the J and s of a sample at one limit: the profiler aims at a 95 % interval of 2 %
+RATIO_SD = RATE_SD * 2**0.5  # of what a run at one limit is re-costed to at another
 
 
 @dataclass(frozen=True, slots=True)

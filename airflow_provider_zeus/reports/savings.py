@@ -141,10 +141,11 @@ def _per_run(log: Dataset, base: Baseline, weights: Weights) -> Estimate:
     if not costs:
         return Estimate.missing(f"what a run of the incumbent {b} costs here is not known")
     own_cost = math.fsum(costs) / len(costs)
-    if math.isclose(own_cost, default_cost, rel_tol=ROUNDING):
-        own_cost = default_cost
+    if math.isclose(own_cost, default_cost.total, rel_tol=ROUNDING):
+        own_cost = default_cost.total
     default = base.epochs.on_newest_slice(log.job.default_batch_size)
-    return estimates((default_cost * default - own_cost * base.epochs.on_newest_slice(b))[:, None])[0]
+    default_costs = default_cost.measured + base.off * default_cost.profiled
+    return estimates((default_costs * default - own_cost * base.epochs.on_newest_slice(b))[:, None])[0]
 
 
 def _break_even(steps: Sequence[RunningSum]) -> int | None:
