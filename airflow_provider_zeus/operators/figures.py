@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -87,15 +88,21 @@ def into_outlets(outlets: Sequence[Any], events: Any, found: Mapping[str, Any]) 
 def _saved(saving: RunSaving | None) -> dict[str, Any]:
     if saving is None:
         return {}
-    energy_j, time_s = saving.energy.saved.value, saving.time.saved.value
-    if energy_j is None and time_s is None:
+    energy, time = saving.energy.saved, saving.time.saved
+    if energy.value is None and time.value is None:
         return {}
     return {
-        "saved_j": energy_j,
-        "saved_s": time_s,
+        **{f"saved_{end}j": value for end, value in _ends(energy)},
+        **{f"saved_{end}s": value for end, value in _ends(time)},
+        "saved_verdict": saving.cost.verdict,
         "saved_source": "measured" if saving.measured else "estimated",
         "default_batch_size": saving.default_batch_size,
     }
+
+
+def _ends(saved: Estimate) -> tuple[tuple[str, float | None], ...]:
+    """A saving and its 90 % interval."""
+    return ("", saved.value), ("low_", saved.low), ("high_", saved.high)
 
 
 def _money(prices: Prices, energy_j: float | None, time_s: float | None, drawn: Sequence[Observation]) -> float | None:

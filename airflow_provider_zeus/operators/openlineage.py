@@ -31,7 +31,12 @@ class ZeusRunFacet(RunFacet):
     co2eG: float | None = None  # noqa: N815
     co2eSource: str | None = None  # noqa: N815
     savedJ: float | None = None  # noqa: N815
+    savedLowJ: float | None = None  # noqa: N815
+    savedHighJ: float | None = None  # noqa: N815
     savedS: float | None = None  # noqa: N815
+    savedLowS: float | None = None  # noqa: N815
+    savedHighS: float | None = None  # noqa: N815
+    savedVerdict: str | None = None  # noqa: N815
     savedSource: str | None = None  # noqa: N815
     defaultBatchSize: int | None = None  # noqa: N815
 

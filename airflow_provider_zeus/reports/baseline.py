@@ -45,6 +45,14 @@ class Saved:
     exploration: float | None  # part of ``spent`` that left no model: given up, failed, excess of profiling
     settled: Estimate
 
+    @property
+    def verdict(self) -> str | None:
+        """ "saved", "lost", or "undecided" where the interval holds both; None: not known."""
+        value, low, high = self.saved.value, self.saved.low, self.saved.high
+        if value is None or low is None or high is None:
+            return None
+        return "undecided" if low < 0 < high or value == 0 else "saved" if value > 0 else "lost"
+
     def times(self, factor: float) -> Saved:
         """The same in another unit; ``factor`` is at least 0."""
         return replace(

@@ -80,7 +80,9 @@ def job_metrics(
     unit = "s" if Weights.of(job, dataset.device).time_alone else "j"
     saved = Yardstick.of(dataset, where, rng=random.Random(0), profiles=profiles).saving(trials)
     costs = _believed(dataset, profiles)
-    found = list(_gauges("zeus.trial", {f"saving_{unit}": saved.cost.saved.value}, tags))
+    of_run = saved.cost.saved
+    ends = {f"saving_{unit}": of_run.value, f"saving_low_{unit}": of_run.low, f"saving_high_{unit}": of_run.high}
+    found = list(_gauges("zeus.trial", ends, tags))
     for b in job.batch_sizes[:MOST_SIZES]:
         found += _gauges("zeus.believed", {f"cost_{unit}": costs.get(b)}, {**tags, "batch_size": str(b)})
     return found, saved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import airflow_provider_zeus
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.operators.figures import figures
 from airflow_provider_zeus.signals.prices import Prices
+from tests.unit.reports.test_run_savings import saving, trial
 
 SCHEMA = json.loads((Path(airflow_provider_zeus.__file__).parent / "schemas/1-0-0/ZeusRunFacet.json").read_text())
 SEEN = Observation(energy_j=3.6e6, time_s=7200.0, power_limit_w=175.0, energy_source="nvml_counter", device_count=2)
@@ -97,6 +100,33 @@ def test_a_run_that_kept_no_model_has_no_batch_size_and_no_limit() -> None:
     assert found["energy_j"] == 3.6e6
 
 
+def test_a_saving_has_its_interval_and_its_verdict() -> None:
+    """The default never ran on the slice of the third run: what it would have cost is estimated."""
+    sure, estimated = saving(trial(1, 32, 4.0)), saving(trial(3, 16, 2.0))
+    for known in (sure, estimated):
+        found = figures(cost(SEEN), [SEEN], NO_PRICES, known)
+        for unit, saved in (("j", known.energy.saved), ("s", known.time.saved)):
+            ends = [found[f"saved_{end}{unit}"] for end in ("low_", "", "high_")]
+            assert ends == [saved.low, saved.value, saved.high]
+        assert found["saved_verdict"] == known.cost.verdict
+    assert sure.energy.saved.low == sure.energy.saved.high
+    assert (estimated.energy.saved.low or 0.0) < (estimated.energy.saved.high or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("saved", "verdict"),
+    [
+        (Estimate(5.0, 1.0, 9.0), "saved"),
+        (Estimate(-5.0, -9.0, -1.0), "lost"),
+        (Estimate(5.0, -1.0, 9.0), "undecided"),
+        (Estimate(0.0, 0.0, 0.0), "undecided"),
+        (Estimate.missing("the default has not run"), None),
+    ],
+)
+def test_the_verdict_is_that_of_the_pages(saved: Estimate, verdict: str | None) -> None:
+    assert replace(saving(trial(3, 16, 2.0)).cost, saved=saved).verdict == verdict
+
+
 @given(
     text=st.text(max_size=5000),
     number=st.one_of(st.none(), st.floats()),
@@ -130,6 +160,7 @@ def test_the_facet_is_what_its_schema_says() -> None:
     prices = Prices(price_per_kwh=0.5, price_per_gpu_hour=2.0, g_co2e_per_kwh=400.0, currency="EUR")
     for found in (
         figures(cost(SEEN), [SEEN], prices, None),
+        figures(cost(SEEN), [SEEN], prices, saving(trial(3, 16, 2.0))),
         figures(cost(Observation()), [Observation()], prices, None),
     ):
         sent = json.loads(Serde.to_json(lineage_of(found).run_facets[FACET]))
