@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
+from airflow_provider_zeus.reports.next_decision import NextDecision
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
@@ -50,10 +51,11 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any]]:
     job = trials[-1].job.with_settings(live)
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
-    base = saving(log, job, rng=random.Random(0), profiles=profiles).base
     prices = Prices(**read(of_airflow))
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices, time.time())
-    found = upcoming(log.of_target(), base, profiles=profiles, trials=trials, settings={**live, **spent})
+    decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **spent})
+    base = saving(log, job, rng=random.Random(0), profiles=profiles, decided=decided).base
+    found = upcoming(log, base, decided, profiles=profiles)
     running = [t.number for t in trials if t.state is State.RUNNING]
     return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running}
 

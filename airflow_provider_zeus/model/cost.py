@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.objective import Rate, permitted
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, ProfileSample
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.units import cost_text
 
 
@@ -68,6 +68,14 @@ class Weights(NamedTuple):
     def text(self, cost: float) -> str:
         """A cost as text, as the pages write it."""
         return cost_text(cost, "s" if self.time_alone else "J")
+
+
+def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:
+    """The weights with the slowdown that the decision allows; those of time alone where it is in a hurry."""
+    in_time = planned.in_time
+    if in_time is None or in_time.slowdown is None or weights.time_alone:
+        return weights
+    return weights.hurried() if in_time.hurry else weights._replace(slowdown=in_time.slowdown)
 
 
 def weights_of(job: ZeusJob, seen: Observation) -> Weights:

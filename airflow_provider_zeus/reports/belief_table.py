@@ -12,10 +12,10 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
-from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
 from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.next_decision import NextDecision
 from airflow_provider_zeus.reports.slice_epochs import RunId, run_id
 
 
@@ -63,11 +63,13 @@ def belief_table(
     profiles: Sequence[ProfileSample] = (),
     where: Where | None = None,
     hardness: Mapping[RunId, float] | None = None,
+    decided: NextDecision | None = None,
 ) -> BeliefTable:
     """Tabulate every batch size of the log on one device (``where``; default: the newest).
 
     :param profiles: samples of that device; they give an EpochCost where no run measured one.
     :param hardness: of each run's slice (``SliceEpochs.hardness``); default: all slices are typical.
+    :param decided: of this log; default: without live settings.
     """
     log = as_dataset(trials, job, where)
     belief, device = log.belief(), log.device
@@ -78,7 +80,8 @@ def belief_table(
         epoch_costs_elsewhere(belief, device, weights),
         loads(belief, device),
     )
-    statuses = _statuses(log, belief, profiles, list(figures))
+    decided = decided or NextDecision.of(log, profiles=profiles)
+    statuses = _statuses(log, belief, decided.settled.batch_size, list(figures))
     observed: dict[int, list[float]] = {b: [] for b in figures}
     typical: dict[int, list[float]] = {b: [] for b in figures}
     for trial in log.of_target().here():
@@ -105,26 +108,23 @@ def belief_table(
     return BeliefTable(lines=lines, where=log.where, unit="s" if weights.time_alone else "J", left_out=log.left_out)
 
 
-def _statuses(
-    log: Dataset, belief: Belief, profiles: Sequence[ProfileSample], sizes: Sequence[int]
-) -> dict[int, BatchSizeStatus]:
+def _statuses(log: Dataset, belief: Belief, settled: int, sizes: Sequence[int]) -> dict[int, BatchSizeStatus]:
+    """``settled``: the size that runs where nothing is tried."""
     job, device, converged = log.job, log.device, belief.reached
     model = UNKNOWN if device is None else device.model
     ended = [t for t in log.trials if t.state.conclusive]
     tried = {t.batch_size for t in ended if t.origin.run_type in job.learn_from}
     untaught = {t.batch_size for t in ended} - tried
-    settings = {"pause_exploration": True}
-    incumbent = choose(job, belief, profiles=profiles, device=device, settings=settings).attempts[-1].batch_size
     infeasible = belief.infeasible(model)
     wall = {b for b in infeasible if job.policy == "zeus" and belief.out_of_memory(b, model)}  # Algorithm 3 ends there
     walked = sorted(set(job.batch_sizes) - belief.barred(model, job.batch_sizes) | wall)  # others are passed over
-    near = in_reach(walked, converged & set(walked), job.policy) if converged else {incumbent}
+    near = in_reach(walked, converged & set(walked), job.policy) if converged else {settled}
 
     def status(b: int) -> BatchSizeStatus:
         if b in infeasible:
             return BatchSizeStatus.INFEASIBLE
         if b in converged:
-            return BatchSizeStatus.INCUMBENT if b == incumbent else BatchSizeStatus.CONVERGED
+            return BatchSizeStatus.INCUMBENT if b == settled else BatchSizeStatus.CONVERGED
         if b in tried or b in belief.struck:
             return BatchSizeStatus.FAILING
         if b in untaught:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_provider_zeus.model.cost import Rates, Weights
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.cost import Rates, Weights, hurried
+from airflow_provider_zeus.model.trial import PlannedAttempt, State
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
-from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
@@ -36,23 +35,16 @@ class BestFixed:
         return None if epoch_cost is None or run not in self.epochs else self.epochs[run] * epoch_cost
 
 
-def best_fixed(log: Dataset, base: Baseline, weights: Weights, profiled: LimitProfiles) -> BestFixed | None:
-    """The batch size that the job's policy holds for the cheapest: the one that runs where nothing is tried.
-
-    None where it has not run on this device, or never reached its target.
-    """
-    settings = {"pause_exploration": True}
-    b = choose(log.job, log.belief(), device=log.device, settings=settings).attempts[-1].batch_size
-    return fixed(b, log, base, weights, profiled)
-
-
-def fixed(b: int, log: Dataset, base: Baseline, weights: Weights, profiled: LimitProfiles) -> BestFixed | None:
-    """One batch size; None where it has not run on this device, or never reached its target."""
-    reached = any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials)
+def fixed(
+    planned: PlannedAttempt, log: Dataset, base: Baseline, weights: Weights, profiled: LimitProfiles
+) -> BestFixed | None:
+    """The batch size of an attempt; None where it has not run on this device, or never reached the job's target."""
+    b, runs = planned.batch_size, log.of_target()
+    reached = any(t.batch_size == b and t.state is State.CONVERGED for t in runs.trials)
     if base.epochs is None or not reached:
         return None
-    best_w = profiled.best_w(b, weights)
-    seen = [t.observation for t in log.here() if t.batch_size == b and t.state.kept_model]
+    best_w = profiled.best_w(b, hurried(weights, planned))
+    seen = [t.observation for t in runs.here() if t.batch_size == b and t.state.kept_model]
     at_best = [] if best_w is None else [m for o in seen if (m := profiled.recosted(b, o, best_w)) is not None]
     rates = tuple([r for o in at_best or seen if (r := Rates.of(o)) is not None][-RATES_KEPT:])
     if not rates:

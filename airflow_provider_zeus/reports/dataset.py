@@ -33,7 +33,8 @@ class Dataset:
     trials: tuple[Trial, ...]
     where: Where | None  # None: no trial has named its device yet
     left_out: dict[str, int]
-    folded: Belief | None = None  # what was learned from these trials, where that is known already
+    lessons: tuple[Trial, ...]  # all that the policy learns from: also runs that are left out of the figures
+    folded: Belief | None = None  # what was learned from the lessons, where that is known already
 
     @property
     def device(self) -> DeviceInfo | None:
@@ -50,25 +51,25 @@ class Dataset:
         return tuple(t for t in self.trials if t.observation.where == self.where) if self.where else ()
 
     def of_target(self) -> Dataset:
-        """Without the runs to another target, whose epochs and totals do not compare."""
+        """Without the runs to another target, whose epochs and totals do not compare. What was learned stays."""
         same = tuple(t for t in self.trials if same_target(t, self.job))
         gone = len(self.trials) - len(same)
         if not gone:
             return self
-        return replace(self, trials=same, left_out={**self.left_out, "of another target": gone}, folded=None)
+        return replace(self, trials=same, left_out={**self.left_out, "of another target": gone})
 
     def belief(self) -> Belief:
-        """What the job's policy learns from the trials."""
-        return reduce(learn, self.trials, prior(self.job)) if self.folded is None else self.folded
+        """What the job's policy has learned: the belief that its next run is decided with."""
+        return reduce(learn, self.lessons, prior(self.job)) if self.folded is None else self.folded
 
     def at(self, job: ZeusJob, recosted: Callable[[Trial], Trial]) -> Dataset:
         """The same trials, their energy and time replaced by ``recosted``, under a job that weighs them differently.
 
         Their epochs and states stay as they are, and so does what was learned from these.
         """
-        trials = tuple(map(recosted, self.trials))
-        folded = None if self.folded is None else with_rates(replace(self.folded, job=job), trials)
-        return replace(self, job=job, trials=trials, folded=folded)
+        trials, lessons = tuple(map(recosted, self.trials)), tuple(map(recosted, self.lessons))
+        folded = None if self.folded is None else with_rates(replace(self.folded, job=job), lessons)
+        return replace(self, job=job, trials=trials, lessons=lessons, folded=folded)
 
 
 def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | None = None) -> Dataset:
@@ -85,7 +86,8 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
         return trials
     rows = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
     once = list({t.number: t for t in rows}.values())
-    known = [t for t in once if t.state in _STATES and t.planned.phase in _PHASES]
+    readable = [t for t in once if t.state in _STATES and t.planned.phase in _PHASES]
+    known = [replace(t, observation=_finite(t.observation)) for t in readable]
     trained = [t for t in known if t.state is not State.NO_DATA]
     used = [t for t in trained if t.observation.bypassed is None]
     own = [t for t in used if t.spec.get("job_version", job.job_version) == job.job_version]
@@ -97,14 +99,13 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
         ("of another job_version", used, own),
     ]
     left_out = {why: len(before) - len(after) for why, before, after in steps if len(after) < len(before)}
-    found = tuple(replace(t, observation=_finite(t.observation)) for t in own)
-    devices = Counter(t.observation.where for t in found if t.observation.where is not None)
+    devices = Counter(t.observation.where for t in own if t.observation.where is not None)
     if where is None:
-        where = next((t.observation.where for t in reversed(found) if t.observation.where is not None), None)
+        where = next((t.observation.where for t in reversed(own) if t.observation.where is not None), None)
     others = sum(n for device, n in devices.items() if device != where)
     if others:
         left_out[FOREIGN] = others
-    return Dataset(job, found, where, left_out)
+    return Dataset(job, tuple(own), where, left_out, tuple(known))
 
 
 def _finite(o: Observation) -> Observation:

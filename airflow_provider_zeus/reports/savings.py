@@ -16,10 +16,11 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
-from airflow_provider_zeus.optimizer.policy import choose
 from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, Saved, less
+from airflow_provider_zeus.reports.best_fixed import BestFixed, fixed
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.next_decision import NextDecision
 from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
 from airflow_provider_zeus.reports.slice_epochs import estimates
 
@@ -50,13 +51,14 @@ class Savings:
     cost: Saved  # Eq. 2
     energy: Saved
     time: Saved
-    per_run: Estimate  # what a run of today's incumbent is expected to save on the newest slice, in ``cost.unit``
+    per_run: Estimate  # what a run of the size that runs now is expected to save on the newest slice, in ``cost.unit``
     break_even_run: int | None  # run (from 1) from which on the sum stays at or below the baseline's; None: not yet
     break_even_in: int | None  # further runs until then if each saves ``per_run``; None: reached, never, or not known
     steps: tuple[RunningSum, ...]  # oldest first
     where: Where | None
     left_out: dict[str, int]
     base: Baseline = field(compare=False)  # holds arrays
+    best: BestFixed | None = None  # the size that runs where nothing is tried, at its best limit; None: not known
 
 
 def saving(
@@ -66,19 +68,23 @@ def saving(
     rng: random.Random,
     profiles: Sequence[ProfileSample] = (),
     where: Where | None = None,
+    decided: NextDecision | None = None,
 ) -> Savings:
     """Compute what the runs on one device (default: the newest) saved so far and are expected to save.
 
     :param profiles: samples of that device: they show what the default draws at full power.
     :param rng: seeds the draws.
+    :param decided: of this log; default: without live settings.
     """
-    log = as_dataset(trials, job, where).of_target()
+    whole = as_dataset(trials, job, where)
+    ends, log = (decided or NextDecision.of(whole, profiles=profiles)).settled, whole.of_target()
     weights = Weights.of(job, log.device)
     runs, left_out = recurrences(log)
     base = Baseline.of(log, LimitProfiles.of(profiles), rng)
     draws = base.draws(runs, weights)
     cost = base.compare(runs, weights, "s" if weights.time_alone else "J", draws)
-    per_run = _per_run(log, base, weights)
+    best = fixed(ends, log, base, weights, LimitProfiles.of(profiles, job))
+    per_run = _per_run(ends.batch_size, best, base, weights)
     steps = _steps(runs, base, weights, draws)
     even_run, even_in = _break_even(steps), None
     if even_run is None and cost.saved.value is not None and (per_run.low or 0.0) > 0:
@@ -98,6 +104,7 @@ def saving(
         where=log.where,
         left_out=left_out,
         base=base,
+        best=best,
     )
 
 
@@ -127,23 +134,18 @@ def _steps(runs: Sequence[RunTrials], base: Baseline, weights: Weights, draws: V
     )
 
 
-def _per_run(log: Dataset, base: Baseline, weights: Weights) -> Estimate:
-    """Baseline minus a run of the incumbent, both of the newest slice's difficulty."""
-    belief = log.belief()
-    settings = {"pause_exploration": True}
-    b = choose(log.job, belief, device=log.device, settings=settings).attempts[-1].batch_size
-    size = belief.slice_size[1] if belief.slice_size else None
+def _per_run(b: int, best: BestFixed | None, base: Baseline, weights: Weights) -> Estimate:
+    """Baseline minus a run of ``b``, both of the newest slice's difficulty."""
+    size = base.belief.slice_size[1] if base.belief.slice_size else None
     default_cost = base.epoch_cost(size, weights)
     if base.why_not or base.epochs is None or default_cost is None:
         return Estimate.missing(base.why_not or "what the default draws at full power is not known")
-    rates = belief.rates.get((b, log.where), ()) if log.where else ()
-    costs = [c for _, r in rates if (c := r.epoch_cost(size, weights)) is not None]
-    if not costs:
-        return Estimate.missing(f"what a run of the incumbent {b} costs here is not known")
-    own_cost = math.fsum(costs) / len(costs)
+    own_cost = None if best is None else best.epoch_cost(size, weights)
+    if own_cost is None:
+        return Estimate.missing(f"what a run of {b}, which runs now, costs here is not known")
     if math.isclose(own_cost, default_cost.total, rel_tol=ROUNDING):
         own_cost = default_cost.total
-    default = base.epochs.on_newest_slice(log.job.default_batch_size)
+    default = base.epochs.on_newest_slice(base.batch_size)
     default_costs = default_cost.measured + base.off * default_cost.profiled
     return estimates((default_costs * default - own_cost * base.epochs.on_newest_slice(b))[:, None])[0]
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
-from airflow_provider_zeus.optimizer.policy import choose, decision_seed
+from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.best_fixed import fixed
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.next_decision import NextDecision
 from airflow_provider_zeus.reports.runs import ENERGY, TIME
 from airflow_provider_zeus.reports.slice_epochs import estimates
 
@@ -42,58 +41,28 @@ class Upcoming:
 
 
 def upcoming(
-    log: Dataset,
-    base: Baseline,
-    *,
-    profiles: Sequence[ProfileSample] = (),
-    trials: Sequence[Trial] = (),
-    settings: Mapping[str, Any] | None = None,
+    log: Dataset, base: Baseline, decided: NextDecision, *, profiles: Sequence[ProfileSample] = ()
 ) -> Upcoming:
-    """Decide as the next scheduled run would, from the same log.
+    """What the next run is expected to take.
 
     :param base: of this log; it has the epochs that each batch size needs.
-    :param trials: the job's, those that are running among them.
-    :param settings: live settings.
+    :param decided: of this log.
     """
-    running = [t for t in trials if t.state is State.RUNNING]
-    number = max((t.number for t in trials), default=0) + 1
-    job_id = trials[0].job_id if trials else ""
-    room_s = _room(trials) if log.job.finish_by is not None else None
-    decision = choose(
-        log.job,
-        log.belief(),
-        profiles=profiles,
-        device=log.device,
-        running=running,
-        seed=decision_seed(job_id, number, log.job.seed),
-        settings=settings,
-        finish_by_s=room_s,
-    )
-    planned = decision.attempts
-    b = (planned[0] if planned[0].phase is Phase.AUDIT else planned[-1]).batch_size
-    decided = partial(Upcoming, attempts=planned, batch_size=b, room_s=room_s)
-    weights = Weights.of(log.job, log.device)
-    found = fixed(b, log, base, weights, LimitProfiles.of(profiles, log.job))
+    planned = decided.attempts
+    kept = planned[0] if planned[0].phase is Phase.AUDIT else planned[-1]
+    b = kept.batch_size
+    expected = partial(Upcoming, attempts=planned, batch_size=b, room_s=decided.room_s)
+    found = fixed(kept, log, base, Weights.of(log.job, log.device), LimitProfiles.of(profiles, log.job))
     if base.epochs is None or found is None:
         why = base.why_not if b == base.batch_size else None
         nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
-        return decided(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing)
+        return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing)
     epochs = estimates(base.epochs.on_newest_slice(b)[:, None])[0]
     newest = log.belief().slice_size
     size = newest[1] if newest else None
-    return decided(
+    return expected(
         limit_w=found.limit_w,
         epochs=epochs,
         energy_j=epochs.times(found.epoch_cost(size, ENERGY), "no energy was measured at this batch size"),
         time_s=epochs.times(found.epoch_cost(size, TIME), "no time was measured at this batch size"),
     )
-
-
-def _room(trials: Sequence[Trial]) -> float | None:
-    """Time from the begin of the newest run with a deadline until that deadline [s]; None without one."""
-    for trial in sorted(trials, key=lambda t: -t.number):
-        known = trial.planned.in_time
-        if known is not None and known.finish_by_s is not None:
-            begun = min(t.opened_at for t in trials if t.key.ti_id == trial.key.ti_id)
-            return known.finish_by_s - begun
-    return None

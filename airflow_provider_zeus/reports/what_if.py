@@ -1,6 +1,6 @@
 """What the job would choose under another eta: batch size and power limit, and what a run would spend. No training.
 
-The choice is that of the job's own policy: it learns from the log under the changed job, with exploration paused.
+The choice is that of the job's own policy: it learns from the log under the changed job, and tries nothing.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.cost import Weights, hurried, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial, Where
-from airflow_provider_zeus.optimizer.policy import choose
+from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, run_variance
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import RATE_SD, SAME_W, LimitProfiles
+from airflow_provider_zeus.reports.next_decision import NextDecision, settled
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 NO_ENERGY = "no energy was measured at this batch size on this device"
 NO_TIME = "no time was measured at this batch size on this device"
-PAUSED = {"pause_exploration": True}
 NO_LIMIT = "no power limit was measured at this batch size on this device"
 
 
@@ -98,6 +97,7 @@ def what_if(
     profiles: Sequence[ProfileSample] = (),
     where: Where | None = None,
     epochs: SliceEpochs | None = None,
+    decided: NextDecision | None = None,
 ) -> WhatIf:
     """Forecast the run that another eta would choose, beside the one that runs today.
 
@@ -107,15 +107,16 @@ def what_if(
         eta (where the job's mode sets limits); without them the limits that the runs had are kept.
     :param where: the device whose joules and seconds count; default the newest.
     :param epochs: the fit to these trials, where it was made already.
+    :param decided: of this log under ``job``, what runs today; default: without live settings.
 
     Raises JobSpecError for an eta outside [0, 1].
     """
     changed = job if eta is None else replace(job, eta=eta)
     log, profiled = as_dataset(trials, job, where), LimitProfiles.of(profiles, job)
-    today = choose(job, log.belief(), profiles=profiles, device=log.device, settings=PAUSED).attempts[-1]
-    now = then = _forecast(log, job, profiled, today)
+    decided = decided or NextDecision.of(log, profiles=profiles)
+    now = then = _forecast(log, job, profiled, decided)
     if changed.eta != job.eta:
-        then = _forecast(log, changed, profiled)
+        then = _forecast(log, changed, profiled, decided)
     return WhatIf(
         now=now,
         then=then,
@@ -178,16 +179,21 @@ def _observed(log: Dataset, b: int, limit_w: float | None, weights: Weights) -> 
     )
 
 
-def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, today: PlannedAttempt | None = None) -> Forecast:
-    """``today``: what runs under this job; default: what it would choose if its runs had had their best limits."""
+def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: NextDecision) -> Forecast:
+    """What runs today; under another eta what the job would choose if its runs had had their best limits."""
     device = log.device
     weights = Weights.of(job, device)
     best = {b: profiled.best_w(b, weights) for b in profiled.sums}
-    raw, log = log, _at_best_limits(log, job, profiled, best)
-    belief = log.belief()
     samples = [s for at in profiled.sums.values() for s in at.values()]
-    attempt = today or choose(job, belief, profiles=samples, device=device, settings=PAUSED).attempts[-1]
+    raw, attempt = log, decided.settled
+    if job.eta != log.job.eta:
+        belief = _at_best_limits(log, job, profiled, best).belief()
+        asked = {"profiles": samples, "device": device, "finish_by_s": decided.room_s}
+        attempt = settled(job, belief, decided.settings, **asked)
     b = attempt.batch_size
+    best[b] = profiled.best_w(b, hurried(weights, attempt))
+    log = _at_best_limits(log, job, profiled, best)
+    belief = log.belief()
     costs = epoch_costs(belief, device, samples, weights)
     epochs = posteriors(belief, costs, {})[b].epochs
     joules = epoch_costs(belief, device, (), Weights(1.0, 1.0)).get(b)  # energy alone: J per epoch

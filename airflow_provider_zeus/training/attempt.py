@@ -12,7 +12,7 @@ from functools import partial
 from typing import NoReturn
 
 from airflow_provider_zeus.errors import ReportError
-from airflow_provider_zeus.model.cost import Rates, Weights
+from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
@@ -403,11 +403,3 @@ class LiveAttempt:
     def _give_up(self, state: State, reason: str) -> NoReturn:
         self._outcome, self.signal = (state, reason), AttemptOver(reason)
         raise self.signal
-
-
-def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:
-    """The weights with the slowdown that the decision allows; those of time alone where it is in a hurry."""
-    in_time = planned.in_time
-    if in_time is None or in_time.slowdown is None or weights.time_alone:
-        return weights
-    return weights.hurried() if in_time.hurry else weights._replace(slowdown=in_time.slowdown)

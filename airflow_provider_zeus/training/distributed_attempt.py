@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_zeus.model.cost import Rates, Weights
+from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import PlannedAttempt, State
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
-from airflow_provider_zeus.training.attempt import LiveAttempt, hurried
+from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.bound import Bound
 from airflow_provider_zeus.training.rank_report import (
     ENERGIES,

@@ -64,7 +64,7 @@ class BeliefCache:
         """The dataset with its belief. ``name`` identifies the log: logs with the same name must not share trials."""
         key = (name, belief_tag(log.job))
         start: _Learned = ((), prior(log.job))
-        ended = [t for t in log.trials if t.state is not State.RUNNING]  # a running trial teaches nothing yet
+        ended = [t for t in log.lessons if t.state is not State.RUNNING]  # a running trial teaches nothing yet
         versions = tuple((t.number, t.told_seq, t.key) for t in ended)
         seen, belief = self._beliefs.get(key, lambda: start)
         if versions[: len(seen)] != seen:

@@ -16,10 +16,11 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import ProfileSample, Trial
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Source
-from airflow_provider_zeus.reports.best_fixed import BestFixed, best_fixed
+from airflow_provider_zeus.reports.best_fixed import BestFixed
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.levers import Lever, levers
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.next_decision import NextDecision
 from airflow_provider_zeus.reports.pareto import ParetoFront, pareto
 from airflow_provider_zeus.reports.runs import ENERGY, TIME
 from airflow_provider_zeus.reports.savings import Savings, saving
@@ -45,8 +46,8 @@ class JobAnalysis:
     log: Dataset
     profiles: Sequence[ProfileSample]
     weights: Weights
+    decided: NextDecision  # what all parts say of the next run, and of the size that runs where nothing is tried
     saving: Savings
-    best: BestFixed | None
     levers: Mapping[str, Sequence[Lever]]  # by "energy" [J], "time" [s] and "cost"
     next_run: Upcoming
     marks: Sequence[HistoryBreak]
@@ -61,15 +62,16 @@ class JobAnalysis:
     ) -> JobAnalysis:
         """``trials``: also those of other versions of the job; ``profiles``: of the device; ``live``: live settings."""
         weights = Weights.of(log.job, log.device)
-        found = saving(log, log.job, rng=random.Random(0), profiles=profiles)
+        decided = NextDecision.of(log, profiles=profiles, trials=trials, settings=live)
+        found = saving(log, log.job, rng=random.Random(0), profiles=profiles, decided=decided)
         return cls(
             log=log,
             profiles=profiles,
             weights=weights,
+            decided=decided,
             saving=found,
-            best=best_fixed(log.of_target(), found.base, weights, LimitProfiles.of(profiles, log.job)),
             levers=_levers(found, LimitProfiles.of(profiles), weights),
-            next_run=upcoming(log.of_target(), found.base, profiles=profiles, trials=trials, settings=live),
+            next_run=upcoming(log, found.base, decided, profiles=profiles),
             marks=[*_changepoints(log), *_restarts(trials)],
         )
 
@@ -79,6 +81,11 @@ class JobAnalysis:
 
         runs = [step.run for step in self.saving.steps]
         return levers(runs, self.saving.base, LimitProfiles.of(self.profiles), weights, np.random.default_rng(0))
+
+    @property
+    def best(self) -> BestFixed | None:
+        """The size that runs where nothing is tried; None where it has not reached the target on this device."""
+        return self.saving.best
 
     @property
     def unit(self) -> str:

@@ -96,7 +96,10 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
         ),
         saved=words.badged(saved_chart(saving, rows), known.source),
         belief=words.badged(
-            belief_chart(belief_table(log, log.job, profiles=known.profiles, hardness=known.hardness)), known.source
+            belief_chart(
+                belief_table(log, log.job, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
+            ),
+            known.source,
         ),
         front=words.badged(
             front_chart(known.front(), known.weights, known.best.batch_size if known.best else None), known.source

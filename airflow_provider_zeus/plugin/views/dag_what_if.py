@@ -32,7 +32,8 @@ class Wish:
 def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswer:
     """Today's choice beside that under the wish, each with what a run without exploration spends."""
     log = known.log
-    found = what_if(log, log.job, eta=wish.eta, profiles=known.profiles, epochs=known.saving.base.epochs)
+    fit = known.saving.base.epochs
+    found = what_if(log, log.job, eta=wish.eta, profiles=known.profiles, epochs=fit, decided=known.decided)
     changed = {name: value for name in _PRICES if (value := getattr(wish, name)) is not None}
     factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1
     weights = Weights.of(log.job if wish.eta is None else replace(log.job, eta=wish.eta), log.device)

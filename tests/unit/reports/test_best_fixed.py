@@ -11,9 +11,10 @@ import pytest
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import ProfileSample, State
 from airflow_provider_zeus.reports.baseline import Baseline
-from airflow_provider_zeus.reports.best_fixed import BestFixed, best_fixed
+from airflow_provider_zeus.reports.best_fixed import BestFixed, fixed
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.next_decision import NextDecision
 from tests.unit.optimizer.world import World, job_of
 
 JOB = job_of(16, 32, 64, default=32, policy="knowledge_gradient")
@@ -34,7 +35,8 @@ def add(made: World, b: int, epochs: float, state: State = State.CONVERGED, powe
 def found(made: World, *samples: ProfileSample) -> tuple[BestFixed | None, Weights]:
     log, profiled = as_dataset(made.log, made.job), LimitProfiles.of(samples)
     weights = Weights.of(made.job, log.device)
-    return best_fixed(log, Baseline.of(log, profiled, random.Random(0)), weights, profiled), weights
+    ends = NextDecision.of(log, profiles=samples).settled
+    return fixed(ends, log, Baseline.of(log, profiled, random.Random(0)), weights, profiled), weights
 
 
 def test_it_is_the_batch_size_that_runs_where_nothing_is_tried() -> None:

@@ -13,6 +13,7 @@ from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
+from airflow_provider_zeus.reports.next_decision import NextDecision
 from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
 from tests.unit.optimizer.world import World, job_of
 
@@ -30,7 +31,7 @@ def world(runs: int, **changes: Any) -> World:
 def next_of(made: World, **settings: Any) -> Upcoming:
     log = as_dataset(made.log, made.job)
     base = Baseline.of(log, LimitProfiles.of(()), random.Random(0))
-    return upcoming(log, base, trials=made.log, settings=settings)
+    return upcoming(log, base, NextDecision.of(log, trials=made.log, settings=settings))
 
 
 def test_it_is_the_decision_of_the_log() -> None:
