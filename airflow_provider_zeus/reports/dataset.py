@@ -50,6 +50,11 @@ class Dataset:
         """The trials whose figures may be added and compared: those of ``where``."""
         return tuple(t for t in self.trials if t.observation.where == self.where) if self.where else ()
 
+    def newest_limit_w(self, batch_size: int) -> float | None:
+        """The power limit [W] of the newest run of a batch size that left a model here; None: none was read."""
+        runs = (t for t in reversed(self.here()) if t.batch_size == batch_size and t.state.kept_model)
+        return next((w for t in runs if (w := t.observation.power_limit_w)), None)
+
     def of_target(self) -> Dataset:
         """Without the runs to another target, whose epochs and totals do not compare. What was learned stays."""
         same = tuple(t for t in self.trials if same_target(t, self.job))

@@ -201,8 +201,8 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: Next
     energy_j, time_s = epochs.times(joules, NO_ENERGY), epochs.times(seconds, NO_TIME)
     limit_w, limit_source = best.get(b), "profile"
     if limit_w is None:
-        seen = [t.observation.power_limit_w for t in log.here() if t.batch_size == b and t.observation.power_limit_w]
-        limit_w, limit_source = (seen[-1], "observed") if seen else (None, NO_LIMIT)
+        limit_w = log.newest_limit_w(b)
+        limit_source = NO_LIMIT if limit_w is None else "observed"
     return Forecast(
         eta=weights.eta,
         unit="s" if weights.time_alone else "J",

@@ -19,6 +19,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
 )
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
+from airflow_provider_zeus.reports.limit_profiles import SAME_W
 from airflow_provider_zeus.reports.pareto import OperatingPoint, ParetoFront
 
 TITLE = "Energy against time"
@@ -83,25 +84,29 @@ class _Plot:
         return rows
 
 
-def front_chart(front: ParetoFront, weights: Weights, batch_size: int | None = None) -> Chart:
+def front_chart(
+    front: ParetoFront, weights: Weights, batch_size: int | None = None, limit_w: float | None = None
+) -> Chart:
     """Chart of the mean energy and time to the target per batch size and power limit, without profiling.
 
-    :param batch_size: that runs at these weights, by the policy, which knows more than these means; default: the
-        cheapest of them.
+    :param batch_size: that runs at these weights, by the policy, which knows more than these means; default: that of
+        the cheapest of them.
+    :param limit_w: the power limit [W] that it has; None: those that its runs had.
     """
     if not front.points:
         return Chart(title=TITLE, note=front.reason or "")
     plot = _Plot.of(front)
     points = plot.points
-    chosen = [p for p in points if batch_size in (None, p.batch_size)]
-    best = min(chosen or points, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size))
+    runs = points if batch_size is None else [p for p in points if p.batch_size == batch_size and _has(p, limit_w)]
+    best = min(runs, key=lambda p: (weights.cost(p.eta_j, p.tta_s), p.batch_size), default=None)
     pareto = [plot.at(p) for p in points if p.on_front]
     series: list[Option] = [
         line(FRONT, LINE, pareto) | {"silent": True},
-        line(f"eta {weights.eta:g}", COLOURS[1], _equal_cost(weights, best, plot), "dashed") | {"silent": True},
+        line(f"eta {weights.eta:g}", COLOURS[1], _equal_cost(weights, best, plot) if best else [], "dashed")
+        | {"silent": True},
         plot.scatter([p for p in points if not p.observed], PROFILED, 7, hollow(COLOURS[7])),
         plot.scatter([p for p in points if p.observed], RAN, 12, {"color": COLOURS[7], "opacity": 1}),
-        scatter(CHOSEN, 24, hollow(COLOURS[1]), [plot.at(best)]) | {"silent": True},
+        scatter(CHOSEN, 24, hollow(COLOURS[1]), [plot.at(best)] if best else []) | {"silent": True},
     ]
     option = base(
         grid={"left": 70, "right": 34, "top": 24, "bottom": 96},
@@ -112,10 +117,15 @@ def front_chart(front: ParetoFront, weights: Weights, batch_size: int | None = N
     )
     note = (
         "On a typical slice of the data. Numbers: batch size. Filled: runs had this power limit; hollow: it was only "
-        f"profiled. Dashed: what costs as much at eta {weights.eta:g} as what runs then; points below it look cheaper, "
-        "which the policy, whose intervals the belief shows, does not take for sure."
+        "profiled."
     )
-    text = _summary(points, best, weights)
+    if best:
+        note += (
+            f" Dashed: what costs as much at eta {weights.eta:g} as what runs then; points below it look cheaper, "
+            "which the policy, whose intervals the belief shows, does not take for sure, or have a limit that the job "
+            "does not set."
+        )
+    text = f"{_summary(points)} {_ran(best, weights, batch_size)}"
     return Chart(title=TITLE, option=option, text=text, note=note, table=_table(points, weights))
 
 
@@ -180,13 +190,21 @@ def _tip(p: OperatingPoint) -> str:
     )
 
 
-def _summary(points: Sequence[OperatingPoint], best: OperatingPoint, weights: Weights) -> str:
+def _has(p: OperatingPoint, limit_w: float | None) -> bool:
+    """Whether a point is of this power limit [W]; None: whether runs had its limit."""
+    return p.observed if limit_w is None else p.limit_w is not None and abs(p.limit_w - limit_w) <= SAME_W
+
+
+def _summary(points: Sequence[OperatingPoint]) -> str:
     front = sum(p.on_front for p in points)
-    return (
-        f"{len(points)} pairs of batch size and power limit, {front} of them on the Pareto front. At eta "
-        f"{weights.eta:g} runs batch size {best.batch_size}, {_limit(best)}, {words.duration(best.tta_s).text} and "
-        f"{words.energy(best.eta_j).text}."
-    )
+    return f"{len(points)} pairs of batch size and power limit, {front} of them on the Pareto front."
+
+
+def _ran(best: OperatingPoint | None, weights: Weights, batch_size: int | None) -> str:
+    runs = f"At eta {weights.eta:g} runs batch size {best.batch_size if best else batch_size}"
+    if best is None:
+        return f"{runs}, of which no run that reached the target is known here at its limit."
+    return f"{runs}, {_limit(best)}, {words.duration(best.tta_s).text} and {words.energy(best.eta_j).text}."
 
 
 def _table(points: Sequence[OperatingPoint], weights: Weights) -> Table:

@@ -88,6 +88,12 @@ class JobAnalysis:
         return self.saving.best
 
     @property
+    def limit_w(self) -> float | None:
+        """The power limit [W] of that size: the best one, else that of its newest run; None: none was read."""
+        best_w = None if self.best is None else self.best.limit_w
+        return self.log.newest_limit_w(self.decided.settled.batch_size) if best_w is None else best_w
+
+    @property
     def unit(self) -> str:
         """Of costs: J, or s where time alone counts."""
         return "s" if self.weights.time_alone else "J"

@@ -102,7 +102,7 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
             known.source,
         ),
         front=words.badged(
-            front_chart(known.front(), known.weights, known.best.batch_size if known.best else None), known.source
+            front_chart(known.front(), known.weights, known.decided.settled.batch_size, known.limit_w), known.source
         ),
     )
 

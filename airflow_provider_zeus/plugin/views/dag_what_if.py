@@ -37,11 +37,12 @@ def answered(known: JobAnalysis, wish: Wish, configured: Factors) -> WhatIfAnswe
     changed = {name: value for name in _PRICES if (value := getattr(wish, name)) is not None}
     factors, gpus = replace(configured, **changed), log.where[1] if log.where else 1
     weights = Weights.of(log.job if wish.eta is None else replace(log.job, eta=wish.eta), log.device)
+    front = front_chart(known.front(), weights, found.then.batch_size, found.then.limit_w)
     return WhatIfAnswer(
         text=_text(found, factors, gpus),
         asked=_inputs(found.then.eta if wish.eta is None else wish.eta, factors),
         table=_table(found, factors, gpus),
-        front=words.badged(front_chart(known.front(), weights, found.then.batch_size), known.source),
+        front=words.badged(front, known.source),
         whose=known.device,
         source=known.source,
     )

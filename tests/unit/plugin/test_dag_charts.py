@@ -259,6 +259,46 @@ def test_the_line_of_equal_cost_touches_the_cheapest(eta: float, cheapest: list[
     assert (x1, y1) != (x2, y2)
 
 
+LIMITS = [
+    ProfileSample(batch_size=32, limit_w=w, samples=1000, energy_j=j, time_s=s)
+    for w, j, s in ((100.0, 1000.0, 11.0), (200.0, 1500.0, 10.0), (300.0, 2000.0, 9.9))
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit_w"),
+    [
+        ({}, 100.0),
+        ({"mode": "observe"}, 300.0),
+        ({"power_objective": "time"}, 300.0),
+        ({"max_slowdown": 1.02}, 200.0),
+        ({"power_limits_w": [200.0, 300.0]}, 200.0),
+    ],
+)
+def test_what_runs_has_the_limit_that_the_job_sets_though_a_profile_shows_a_cheaper_one(
+    fields: dict[str, Any], limit_w: float
+) -> None:
+    job = replace(JOB, batch_sizes=[32], eta=0.9, policy="knowledge_gradient", **fields)
+    log = [replace(run(n, 32, 4.0), spec=job.to_dict()) for n in (1, 2, 3)]
+    found = JobAnalysis.of(log, as_dataset(log, job), LIMITS)
+    answers = dag_view.charts(log, found, Factors()), dag_what_if.answered(found, Wish(), Factors())
+    (at,) = [p for p in found.front().points if p.limit_w == limit_w]
+    for answer in answers:
+        assert answer.front is not None
+        assert f"At eta 0.9 runs batch size 32, {limit_w:g} W," in answer.front.text
+        x, y = values(series(answer.front)[CHOSEN])[0]
+        assert [x, y * 3600] == pytest.approx([at.tta_s, at.eta_j], rel=1e-3)
+
+
+def test_nothing_is_called_what_runs_where_that_size_never_reached_the_target() -> None:
+    log = [run(n, 32, 4.0) for n in (1, 2)]
+    found = JobAnalysis.of(log, as_dataset(log, JOB), [], {"pin_batch_size": 64})
+    chart = dag_view.charts(log, found, Factors()).front
+    assert chart is not None
+    assert "At eta 0.5 runs batch size 64, of which no run" in chart.text
+    assert series(chart)[CHOSEN]["data"] == []
+
+
 def test_no_label_hides_another() -> None:
     near = [(b, 200.0, 100.0 + b / 100, 1000.0 + b / 100, True) for b in (16, 32, 64)]
     drawn = series(front_chart(front(*near, (128, 200.0, 900.0, 5000.0, True)), known(run(1, 32, 4.0)).weights))
