@@ -26,8 +26,9 @@ class BatchSizeStatus(StrEnum):
     CONVERGED = "converged"  # reached the target within the window
     INFEASIBLE = "infeasible"  # ran out of memory here, or keeps failing
     FAILING = "failing"  # tried, and missed the target within the window, or raised an error lately
-    IN_REACH = "in reach"  # never tried; next to one that converged
+    IN_REACH = "in reach"  # no run of it counts; next to one that converged
     UNTAUGHT = "untaught"  # ran, but only in runs that do not teach
+    EARLIER = "earlier"  # ran, but to another target, or before the window
     UNTRIED = "untried"
 
 
@@ -112,9 +113,10 @@ def _statuses(log: Dataset, belief: Belief, settled: int, sizes: Sequence[int]) 
     """``settled``: the size that runs where nothing is tried."""
     job, device, converged = log.job, log.device, belief.reached
     model = UNKNOWN if device is None else device.model
-    ended = [t for t in log.trials if t.state.conclusive]
-    tried = {t.batch_size for t in ended if t.origin.run_type in job.learn_from}
-    untaught = {t.batch_size for t in ended} - tried
+    ran, ended = ([t for t in of.trials if t.state.conclusive] for of in (log, log.of_target()))
+    failing = belief.struck | {b for n, b, _ in belief.stopped if n >= belief.window_start()}
+    untaught = {t.batch_size for t in ended} - {t.batch_size for t in ended if t.origin.run_type in job.learn_from}
+    earlier = {t.batch_size for t in ran}
     infeasible = belief.infeasible(model)
     wall = {b for b in infeasible if job.policy == "zeus" and belief.out_of_memory(b, model)}  # Algorithm 3 ends there
     walked = sorted(set(job.batch_sizes) - belief.barred(model, job.batch_sizes) | wall)  # others are passed over
@@ -125,11 +127,13 @@ def _statuses(log: Dataset, belief: Belief, settled: int, sizes: Sequence[int]) 
             return BatchSizeStatus.INFEASIBLE
         if b in converged:
             return BatchSizeStatus.INCUMBENT if b == settled else BatchSizeStatus.CONVERGED
-        if b in tried or b in belief.struck:
+        if b in failing:
             return BatchSizeStatus.FAILING
         if b in untaught:
             return BatchSizeStatus.UNTAUGHT
-        return BatchSizeStatus.IN_REACH if b in near else BatchSizeStatus.UNTRIED
+        if b in near:
+            return BatchSizeStatus.IN_REACH
+        return BatchSizeStatus.EARLIER if b in earlier else BatchSizeStatus.UNTRIED
 
     return {b: status(b) for b in sizes}
 

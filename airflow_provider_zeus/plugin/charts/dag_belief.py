@@ -21,6 +21,7 @@ STANDINGS = {
     BatchSizeStatus.FAILING: "missed the target",
     BatchSizeStatus.IN_REACH: "may be tried next",
     BatchSizeStatus.UNTAUGHT: "ran, taught nothing",
+    BatchSizeStatus.EARLIER: "earlier runs only",
     BatchSizeStatus.UNTRIED: "not tried",
 }
 NOTE = (

@@ -60,6 +60,27 @@ def test_what_lies_behind_a_size_that_does_not_fit(policy: str, beyond: BatchSiz
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_a_size_whose_runs_had_another_target_or_left_the_window_has_missed_nothing(policy: str) -> None:
+    made = world(policy)
+    made.epochs = dict.fromkeys(made.job.batch_sizes, 10.0)
+    for b in (32, 64, 128):
+        made.add(b, spec={"target": "acc >= 0.5"})
+    made.add(32)
+    assert [(lines(made)[b].standing, lines(made)[b].stopped) for b in (64, 128, 256)] == [
+        (BatchSizeStatus.IN_REACH, 0),
+        (BatchSizeStatus.EARLIER, 0),
+        (BatchSizeStatus.UNTRIED, 0),
+    ]
+    long = world(policy, 32)
+    for b, state in ((128, State.GIVEN_UP), (64, State.GIVEN_UP)):
+        long.add(b, state, 3.0)
+    assert [lines(long)[b].standing for b in (64, 128)] == [BatchSizeStatus.FAILING] * 2
+    for _ in range(2 * long.job.window):
+        long.add(32)
+    assert [lines(long)[b].standing for b in (64, 128)] == [BatchSizeStatus.IN_REACH, BatchSizeStatus.EARLIER]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_before_any_run_only_the_default_is_in_reach(policy: str) -> None:
     found = lines(world(policy))
     assert [b for b, line in found.items() if line.standing is BatchSizeStatus.IN_REACH] == [32]
