@@ -23,7 +23,7 @@ class State(StrEnum):
     RUNNING = "running"
     CONVERGED = "converged"  # reached its target
     GIVEN_UP = "given_up"  # exploratory, stopped at its bound
-    EXHAUSTED = "exhausted"  # max_epochs done, below target
+    EXHAUSTED = "exhausted"  # ended below its target: max_epochs done, or its loop was left
     FAILED = "failed"  # ended by an error
     NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
     NOT_NEEDED = "not_needed"  # the model of an earlier run is still good, so nothing was trained; teaches nothing

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "9"  # of learn(); checkpoints of another version are not read
+VERSION = "10"  # of learn(); checkpoints of another version are not read
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 TARGET_IS_NEW = 8  # ended runs after a change of the target during which decisions name it
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
@@ -43,6 +43,7 @@ class Belief:
     converged: tuple[Run, ...] = ()  # newest runs that reached the target: ``job.window``, and up to half as many more
     learned: int = 0  # how many such runs there were
     stopped: tuple[Run, ...] = ()  # as many newest runs that did not: Epochs(b) > epochs
+    exhausted: Mapping[int, float] = field(default_factory=dict)  # number of one that ended below its target: most
     slices: Mapping[int, str] = field(default_factory=dict)  # number of such a run: the data that it trained on
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)  # (round, b): number, converged
     listed: Mapping[int, int] = field(default_factory=dict)  # b: number of the first trial that could have chosen it
@@ -105,8 +106,16 @@ class Belief:
         """Runs by slice of the data, oldest first. Runs older than the converged ones that are kept do not count."""
         oldest = self.converged[0][0] if self.learned > len(self.converged) else 0
         runs = [SliceRun(*run, True) for run in self.converged]
-        runs += [SliceRun(*run, False) for run in self.stopped if run[0] >= oldest]
+        runs += [self._stopped(run) for run in self.stopped if run[0] >= oldest]
         return grouped(runs, self.slices, self.max_epochs)
+
+    def _stopped(self, run: Run) -> SliceRun:
+        return SliceRun(*run, False, self.exhausted.get(run[0]))
+
+    @cached_property
+    def misses(self) -> tuple[Run, ...]:
+        """The ``stopped`` runs that missed their target: ``max_epochs`` were over, or their loop was left below it."""
+        return tuple(run for run in self.stopped if self._stopped(run).missed(self.max_epochs))
 
     @cached_property
     def hopeless(self) -> frozenset[int]:
@@ -146,7 +155,8 @@ class Belief:
         before = mine.get("by_slice")
         if run and before and before[-1].runs[-1].number < run[0]:
             slices = before.copy()
-            add(slices, SliceRun(*run, new.stopped is self.stopped), new.slices.get(run[0], ""), self.max_epochs)
+            newest = SliceRun(*run, True) if new.stopped is self.stopped else new._stopped(run)
+            add(slices, newest, new.slices.get(run[0], ""), self.max_epochs)
             new.__dict__["by_slice"] = slices
             if "epochs" in mine and new.changes is self.changes:
                 new.__dict__["_before"] = self.epochs
@@ -162,7 +172,7 @@ class Belief:
 
     @property
     def max_epochs(self) -> float:
-        """Epochs of a complete run that missed its target."""
+        """Epochs after which a run ends, even below its target."""
         return float(self.job.max_epochs or 1)
 
     @property
@@ -171,9 +181,9 @@ class Belief:
         return self.changes[-1].since if self.changes else 0
 
     def age(self) -> int:
-        """Complete runs since the last change of Epochs: to the target, or to ``max_epochs``."""
+        """Runs since the last change of Epochs that were not given up: to the target, or ended below it."""
         era = self.era
-        missed = sum([n >= era and epochs >= self.max_epochs for n, _, epochs in self.stopped])
+        missed = sum([n >= era for n, _, _ in self.misses])
         return missed + len(self.converged) - bisect_left(self.converged, (era,))
 
     def last_device(self) -> DeviceInfo | None:
@@ -199,6 +209,7 @@ class Belief:
                 "converged": self.converged,
                 "learned": self.learned,
                 "stopped": self.stopped,
+                "exhausted": list(self.exhausted.items()),
                 "slices": list(self.slices.items()),
                 "explored": [[*k, *v] for k, v in self.explored.items()],
                 "listed": list(self.listed.items()),
@@ -231,6 +242,7 @@ class Belief:
             converged=tuple((n, b, e) for n, b, e in d["converged"]),
             learned=d["learned"],
             stopped=tuple((n, b, e) for n, b, e in d["stopped"]),
+            exhausted=dict(d["exhausted"]),
             slices=dict(d["slices"]),
             explored={(r, b): (n, ok) for r, b, n, ok in d["explored"]},
             listed=dict(d["listed"]),

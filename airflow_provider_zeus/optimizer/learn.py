@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Run
 from airflow_provider_zeus.optimizer.changepoint import SURPRISES, Change, Surprise, change_among
+from airflow_provider_zeus.optimizer.slices import most_epochs
 from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR, failure_of
 
 V = TypeVar("V")
@@ -121,7 +122,10 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
     reached = trial.state is State.CONVERGED
     if epochs or not reached:
         slices = {**belief.slices, n: trial.origin.data_slice or trial.key.ti_id}
-        changes |= _with_run(belief, (n, b, epochs or 0.0), slices, reached=reached)
+        most, exhausted = most_epochs(trial), belief.exhausted
+        if most is not None:
+            exhausted = {**exhausted, n: most}
+        changes |= _with_run(belief, (n, b, epochs or 0.0), slices, exhausted, reached=reached)
     earlier = {size: n for size in trial.spec.get("batch_sizes", ()) if n < belief.listed.get(size, n + 1)}
     if earlier:
         changes["listed"] = {**belief.listed, **earlier}
@@ -131,26 +135,29 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
             changes["explored"] = {**belief.explored, key: (n, reached)}
 
 
-def _with_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: bool) -> dict[str, object]:
+def _with_run(
+    belief: Belief, run: Run, slices: Mapping[int, str], exhausted: Mapping[int, float], *, reached: bool
+) -> dict[str, object]:
     """The fields that one more run changes. Where it is not the newest, changes are detected again from the first."""
     name, window = "converged" if reached else "stopped", belief.job.window
     if belief.job.policy == "zeus":
         return {name: _newest(getattr(belief, name), run, window)}
     if all(not runs or runs[-1][0] < run[0] for runs in (belief.converged, belief.stopped)):
-        return _with_newest_run(belief, run, slices, reached=reached)
+        return _with_newest_run(belief, run, slices, exhausted, reached=reached)
     known = [(r, True) for r in belief.converged] + [(r, False) for r in belief.stopped]
     if any(r[0] == run[0] for r, _ in known):  # the same trial again
         return {}
-    again = replace(
-        belief, converged=(), stopped=(), learned=belief.learned - len(belief.converged), changes=(), surprises=()
-    )
+    learned = belief.learned - len(belief.converged)
+    again = replace(belief, converged=(), stopped=(), learned=learned, exhausted=exhausted, changes=(), surprises=())
     for r, ok in sorted([*known, (run, reached)]):
-        again = again.changed(_with_newest_run(again, r, slices, reached=ok))
-    fields = ("converged", "stopped", "learned", "slices", "changes", "surprises")
+        again = again.changed(_with_newest_run(again, r, slices, exhausted, reached=ok))
+    fields = ("converged", "stopped", "learned", "slices", "exhausted", "changes", "surprises")
     return {field: getattr(again, field) for field in fields}
 
 
-def _with_newest_run(belief: Belief, run: Run, slices: Mapping[int, str], *, reached: bool) -> dict[str, object]:
+def _with_newest_run(
+    belief: Belief, run: Run, slices: Mapping[int, str], exhausted: Mapping[int, float], *, reached: bool
+) -> dict[str, object]:
     changes, found = _change(belief, run, slices, reached=reached)
     fields: dict[str, object] = {}
     window, converged, stopped = belief.job.window, belief.converged, belief.stopped
@@ -162,6 +169,7 @@ def _with_newest_run(belief: Belief, run: Run, slices: Mapping[int, str], *, rea
         changes = tuple(change for change in changes if change.since > converged[0][0])
     else:
         fields["stopped"] = stopped = _newest(stopped, run, window)
+        fields["exhausted"] = {n: exhausted[n] for n, _, _ in stopped if n in exhausted}
     if len(converged) + len(stopped) <= len(belief.converged) + len(belief.stopped):
         slices = {n: slices[n] for n, _, _ in (*converged, *stopped) if n in slices}
     if changes != belief.changes:

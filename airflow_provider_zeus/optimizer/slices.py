@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from airflow_provider_zeus.model.trial import Phase, State, Trial
+
 OUT_OF_REACH = 3  # slices in a row on which every run missed, before that counts against the batch sizes
 
 
@@ -15,6 +17,28 @@ class SliceRun(NamedTuple):
     batch_size: int
     epochs: float
     reached: bool
+    most: float | None = None  # of a run that ended below its target: see most_epochs()
+
+    def ended(self, max_epochs: float) -> bool:
+        """Whether it was trained to an end: to its target or below it. Else it was given up."""
+        return self.reached or self.most is not None or self.epochs >= max_epochs
+
+    def missed(self, max_epochs: float) -> bool:
+        """Whether more training was not to be had: its epochs were over, or its loop was left below the target."""
+        return not self.reached and (self.epochs >= max_epochs or self.epochs < (self.most or 0.0))
+
+
+def most_epochs(trial: Trial) -> float | None:
+    """``max_epochs`` of the time of a run that ended below its target; None for any other run.
+
+    0 for a training from before Zeus: it is not known whether its loop was left, or its epochs were over.
+    """
+    if trial.state is not State.EXHAUSTED or not trial.observation.epochs:
+        return None
+    most = trial.spec.get("max_epochs")
+    if not isinstance(most, int | float) or trial.planned.phase is Phase.IMPORTED:
+        return 0.0
+    return float(most)
 
 
 class Slice(NamedTuple):
@@ -22,13 +46,13 @@ class Slice(NamedTuple):
 
     name: str
     runs: tuple[SliceRun, ...]
-    missed: bool  # a run took all its epochs, and none reached the target
+    missed: bool  # a run took all its epochs or was left below the target, and none reached it
 
     @classmethod
     def of(cls, name: str, runs: tuple[SliceRun, ...], max_epochs: float) -> Slice:
         """The slice that these runs trained on."""
-        reached, complete = any(r.reached for r in runs), any(r.epochs >= max_epochs for r in runs)
-        return cls(name, runs, complete and not reached)
+        reached, missed = any(r.reached for r in runs), any(r.missed(max_epochs) for r in runs)
+        return cls(name, runs, missed and not reached)
 
 
 def grouped(runs: Iterable[SliceRun], names: Mapping[int, str], max_epochs: float) -> list[Slice]:

@@ -6,7 +6,7 @@ epochs are exact. All runs are drawn together, so that sums have an interval, to
 
 A slice may lie out of reach of one batch size where another one reached its target. How often is learned from the
 complete runs of all sizes that reached it elsewhere; on a slice that every run missed another size is likely to have
-missed, too. Then it costs ``max_epochs``.
+missed, too. Then it costs what runs that missed take in this log: ``max_epochs``, where no loop is left before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, hopeless
+from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, hopeless, most_epochs
 from airflow_provider_zeus.reports.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class SliceEpochs(NamedTuple):
     sizes: Mapping[int, int]  # batch size -> index in the curve
     noise: Vector  # (draw, run) of log Epochs
     missed: NDArray[np.bool_]  # (draw, run) whether a batch size that did not run misses its target
+    miss_epochs: float  # that it then takes
     luck: Vector  # (draw, run + 1) standard normal: of EpochCost in each run, and of its mean
     max_epochs: float
 
@@ -50,7 +51,7 @@ class SliceEpochs(NamedTuple):
         import numpy as np
 
         log_epochs = self.paths.curve[:, self.paths.stretch, self.sizes[b]] + self.paths.difficulty + self.noise
-        found: Vector = np.where(self.missed, self.max_epochs, np.exp(log_epochs).clip(1.0, self.max_epochs))
+        found: Vector = np.where(self.missed, self.miss_epochs, np.exp(log_epochs).clip(1.0, self.max_epochs))
         own = {i: [r.epochs for r in item.runs if r.batch_size == b] for i, item in enumerate(self.slices)}
         least = {i: max(epochs) for i, epochs in own.items() if epochs}
         found[:, list(least)] = np.maximum(found[:, list(least)], list(least.values()))
@@ -77,7 +78,7 @@ class SliceEpochs(NamedTuple):
         found = {}
         for run, i in self.column.items():
             own = (r for r in self.slices[i].runs if r.batch_size == b)
-            if (end := next((r.epochs for r in own if r.reached or r.epochs >= self.max_epochs), None)) is not None:
+            if (end := next((r.epochs for r in own if r.ended(self.max_epochs)), None)) is not None:
                 found[run] = end
         return found
 
@@ -128,6 +129,7 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
         sizes={b: i for i, b in enumerate(sizes)},
         noise=paths.noise_sd[:, None] * rng.standard_normal(paths.difficulty.shape),
         missed=_misses(slices, skipped, most, rng),
+        miss_epochs=_miss_epochs(slices, most),
         luck=rng.standard_normal((DRAWS, len(slices) + 1)),
         max_epochs=most,
     )
@@ -140,7 +142,7 @@ def _runs(trials: Sequence[Trial]) -> dict[RunId, list[SliceRun]]:
         found, reached = runs.setdefault(run_id(trial), []), trial.state is State.CONVERGED
         epochs = trial.observation.epochs
         if trial.state.conclusive and (epochs or not reached):
-            found.append(SliceRun(trial.number, trial.batch_size, epochs or 0.0, reached))
+            found.append(SliceRun(trial.number, trial.batch_size, epochs or 0.0, reached, most_epochs(trial)))
     return runs
 
 
@@ -152,9 +154,15 @@ def _misses(
 
     able = {r.batch_size for item in slices for r in item.runs if r.reached}  # what others miss is no slice's doing
     runs = (r for item in slices for r in item.runs if r.batch_size in able)
-    complete = [r.reached for r in runs if r.reached or r.epochs >= most]
+    complete = [r.reached for r in runs if r.reached or r.missed(most)]
     misses = len(complete) - sum(complete)
     anywhere = rng.beta(MISS + misses, REACH + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
     there = np.maximum(anywhere, rng.beta(BOTH_MISS, ONE_MISSES, DRAWS))
     missed: NDArray[np.bool_] = rng.random((DRAWS, len(slices))) < np.where(skipped, there[:, None], anywhere[:, None])
     return missed
+
+
+def _miss_epochs(slices: Sequence[Slice], most: float) -> float:
+    """Mean epochs of the runs that missed their target."""
+    missed = [min(r.epochs, most) for item in slices for r in item.runs if r.missed(most)]
+    return sum(missed) / len(missed) if missed else most

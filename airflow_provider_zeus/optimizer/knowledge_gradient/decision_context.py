@@ -86,9 +86,7 @@ class DecisionContext(NamedTuple):
             weights = weights.hurried()
         feasible = frozenset(job.batch_sizes) - belief.barred(model, job.batch_sizes)
         converged, sizes, newest = belief.reached & feasible, belief.gp.sizes, belief.newest_runs
-        missed = converged & {
-            b for n, b, e in belief.stopped if e >= belief.max_epochs and newest[b] == n and n not in belief.hopeless
-        }
+        missed = converged & {b for n, b, _ in belief.misses if newest[b] == n and n not in belief.hopeless}
         if converged <= missed:  # all that reached the target before miss it now: begin again
             converged = missed = frozenset[int]()
         costs = epoch_costs(belief, device, profiles, weights)
@@ -214,11 +212,10 @@ class DecisionContext(NamedTuple):
         :param skipped: numbers of the runs that do not count; default: those on hopeless slices.
         """
         belief = self.belief
-        complete = [(n, b, False) for n, b, e in belief.stopped if e >= belief.max_epochs]
-        if not complete:
+        if not belief.misses:
             return unmissed
         skipped = belief.hopeless if skipped is None else skipped
-        missed = [run for run in complete if run[0] not in skipped]
+        missed = [(n, b, False) for n, b, _ in belief.misses if n not in skipped]
         if not missed:
             return unmissed
         eras, reached = [0, *(change.since for change in belief.changes)], belief.reached
@@ -255,7 +252,7 @@ def _rescues(belief: Belief) -> float:
     """Share of the newest misses after which another size reached the target on that slice; one success is added."""
     found: list[bool] = []
     for runs in [item.runs for item in reversed(belief.by_slice) if len(item.runs) > 1]:
-        first = next((i for i, r in enumerate(runs) if not r.reached and r.epochs >= belief.max_epochs), len(runs))
+        first = next((i for i, r in enumerate(runs) if r.missed(belief.max_epochs)), len(runs))
         if first + 1 < len(runs) and len(found) < RELIABILITY_RUNS:
             found.append(any(r.reached for r in runs[first + 1 :]))
     return (1 + sum(found)) / (1 + len(found))

@@ -32,16 +32,16 @@ class Account(NamedTuple):
     others: Mapping[int, float] = {}  # epochs of other sizes' kept runs, on slices where the default did not run
 
     def after(self, item: Slice, default: int, max_epochs: float) -> Account:
-        """The account with one more slice. A slice that no size reached costs the default ``max_epochs``, too."""
-        own = [r.epochs for r in item.runs if r.batch_size == default and (r.reached or r.epochs >= max_epochs)]
-        kept = [r for r in item.runs if r.reached]
-        if not (own or kept or item.missed):  # its runs ended early: no cost of the default can be derived
+        """The account with one more slice. One that no size reached costs the default what it cost them, too."""
+        ended = [r for r in item.runs if r.ended(max_epochs)]
+        own, kept = [r.epochs for r in ended if r.batch_size == default], [r for r in ended if r.reached]
+        if not ended:  # its runs were given up: no cost of the default can be derived
             return self
         trained = dict(self.trained)
         for run in item.runs:
             trained[run.batch_size] = trained.get(run.batch_size, 0.0) + run.epochs
         if own or not kept:
-            epochs = own[0] if own else max_epochs
+            epochs = own[0] if own else min(max(r.epochs for r in ended), max_epochs)
             return Account(self.slices + 1, trained, self.default_epochs + epochs, self.others)
         b, epochs = kept[0].batch_size, kept[0].epochs
         others = {**self.others, b: self.others.get(b, 0.0) + epochs}

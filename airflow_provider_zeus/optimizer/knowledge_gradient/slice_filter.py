@@ -139,7 +139,7 @@ def observe_run(state: State, i: int, run: SliceRun, max_epochs: float) -> State
     log_epochs = math.log(max(run.epochs, 0.5))
     if run.reached:
         return observe(state, i, log_epochs)
-    return observe_above(state, i, log_epochs, P_FAIL if run.epochs >= max_epochs else 0.0)
+    return observe_above(state, i, log_epochs, P_FAIL if run.missed(max_epochs) else 0.0)
 
 
 def mixed(state: State) -> Mixed:

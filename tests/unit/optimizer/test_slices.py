@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.optimizer.slices import OUT_OF_REACH, Slice, SliceRun, grouped, hopeless, settled
+from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.optimizer.slices import (
+    OUT_OF_REACH,
+    Slice,
+    SliceRun,
+    grouped,
+    hopeless,
+    most_epochs,
+    settled,
+)
+from tests.strategies import make_trial
+from tests.unit.optimizer.world import job_of
 
 MOST = 10.0
 
@@ -34,6 +48,29 @@ def test_a_slice_is_missed_where_a_complete_run_missed_and_none_reached() -> Non
     assert not Slice.of("", (given_up,), MOST).missed, "it was stopped early"
     assert Slice.of("", (given_up, complete), MOST).missed
     assert not Slice.of("", (complete, reached), MOST).missed
+
+
+@pytest.mark.parametrize(
+    ("state", "epochs", "fields", "ended", "missed"),
+    [
+        (State.EXHAUSTED, 10.0, {}, True, True),
+        (State.EXHAUSTED, 4.0, {}, True, True),  # its loop was left
+        (State.EXHAUSTED, 10.0, {"spec": {"max_epochs": 20}}, True, True),
+        (State.EXHAUSTED, 6.0, {"spec": {"max_epochs": 6}}, True, False),  # it may have more epochs now
+        (State.EXHAUSTED, 4.0, {"phase": Phase.IMPORTED}, True, False),
+        (State.EXHAUSTED, None, {}, False, False),  # a command that told nothing, or a checkpoint's rest
+        (State.GIVEN_UP, 4.0, {}, False, False),
+    ],
+)
+def test_a_run_ended_below_its_target_has_missed_it_unless_more_epochs_might_have_helped(
+    state: State, epochs: float | None, fields: dict[str, Any], ended: bool, missed: bool
+) -> None:
+    job = job_of(32, default=32, max_epochs=int(MOST))
+    trial = make_trial(1, 32, state, **{"job": job, "epochs": epochs, **fields})
+    found = SliceRun(1, 32, epochs or 0.0, False, most_epochs(trial))
+    assert (found.ended(MOST), found.missed(MOST)) == (ended, missed)
+    assert Slice.of("", (found,), MOST).missed is missed
+    assert not Slice.of("", (found, run(2)), MOST).missed
 
 
 def test_a_missed_slice_teaches_nothing_unless_it_is_no_exception() -> None:

@@ -94,6 +94,18 @@ def test_a_slice_that_every_run_missed_is_likely_to_be_missed_by_another_size() 
     assert (never.of(32)[:, -1] == 40.0).mean() < 0.01, "nothing has ever missed"
 
 
+def test_a_loop_that_was_left_below_the_target_is_an_end_and_a_miss() -> None:
+    """The default itself would not have taken ``max_epochs`` either."""
+    done, left = State.CONVERGED, State.EXHAUSTED
+    alone = fitted(world_of(*[(32, 12.0, done)] * 5, *[(32, 25.0, left)] * 10))
+    assert alone.of(32)[0].tolist() == [12.0] * 5 + [25.0] * 10
+    assert np.ptp(alone.of(32), axis=0).max() == 0.0
+    history = [(64, 9.0, done)] * 10 + [(32, 10.0, done)] * 10
+    missed = fitted(world_of(*history, (64, 20.0, left), (64, 9.0, done))).of(32)[:, -2]
+    assert 0.6 < (missed == 20.0).mean() < 0.95
+    assert missed.max() <= 20.0 or (missed == 40.0).mean() < 0.01
+
+
 def test_misses_in_a_row_are_the_sizes_doing_though_a_run_died_between_them() -> None:
     """As for the policy, which learns nothing from a run that died."""
     missed, died = (64, 40.0, State.EXHAUSTED), (64, 0.0, State.FAILED)

@@ -71,6 +71,30 @@ def test_a_target_that_only_smaller_sizes_reach_is_reached_again() -> None:
     assert not any(missed[missed.index(False) :])
 
 
+@pytest.mark.parametrize("left_after", [16.0, 1.0])
+def test_a_loop_that_is_left_below_its_target_has_missed_it(left_after: float) -> None:
+    """Early stopping, or a command that reports no epochs: it never takes ``max_epochs``."""
+    w = World(job_of(32, 64, 128, default=64, policy="knowledge_gradient"), dict.fromkeys((32, 64, 128), 12.0), EPOCH_S)
+    if left_after == 1.0:
+        w.epochs = dict.fromkeys(w.epochs, 1.0)
+    first = []
+    for n in range(40):
+        b = w.decide().attempts[0].batch_size
+        first.append(b)
+        ok = n < 10 or b == 32
+        w.add(b, State.CONVERGED if ok else State.EXHAUSTED, None if ok else left_after, data_slice=f"{n}")
+    assert set(first[-20:]) == {32}, "the one size that still reaches it"
+
+
+def test_a_default_that_never_reaches_its_target_is_not_tried_for_ever() -> None:
+    w, first = world({16: 12, 32: NEVER, 64: 11, 128: 14, 256: 30}, 32), []
+    for _ in range(12):
+        b = w.decide().attempts[0].batch_size
+        first.append(b)
+        w.add(b, *(() if b != 32 else (State.EXHAUSTED, 25.0)))
+    assert 32 not in first[-6:]
+
+
 def test_a_slice_that_no_size_reaches_changes_no_decision() -> None:
     w = world({16: 12, 32: 10, 64: 11, 128: 14, 256: 30}, 32)
     before = w.runs(20)[-1]

@@ -139,6 +139,14 @@ def test_the_default_would_have_needed_what_the_slice_did_to_the_size_that_ran()
     assert nobody.default_total() == pytest.approx(110.0), "what no size reaches costs the default max_epochs"
 
 
+def test_where_loops_are_left_below_the_target_the_default_would_have_been_left_too() -> None:
+    left = Slice.of("2", (SliceRun(2, 64, 25.0, False, 100.0),), 100.0)
+    first = Slice.of("1", (SliceRun(1, 32, 10.0, True),), 100.0)
+    model = EpochsModel(SIZES, 32, 100.0, [first, left], ())
+    assert model.default_total() == pytest.approx(35.0)
+    assert (model.newest.account.slices, model.newest.account.trained) == (2, {32: 10.0, 64: 25.0})
+
+
 def test_older_slices_are_not_folded_again() -> None:
     slices = [Slice.of(str(n), (SliceRun(n, 32, 10.0 + n % 3, True),), 100.0) for n in range(1, 9)]
     before = EpochsModel(SIZES, 32, 100.0, slices[:-1], ())
