@@ -47,6 +47,11 @@ class DrivenRun:
         self._epochs = iter(run.epochs())
         next(self._epochs)
 
+    def no_data(self) -> None:
+        """Take it that the framework found no batch, and began no loop."""
+        self.run.start_pass(0.0)
+        self.run.end_pass(0.0, 0.0)
+
     def begin_epoch(self) -> None:
         """Begin the training steps of an epoch. Raises ReportError where the epoch before reported nothing."""
         if self._epochs is None:

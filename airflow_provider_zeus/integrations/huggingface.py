@@ -9,8 +9,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.integrations.driven import DrivenRun
-from airflow_provider_zeus.training.data_loader import samples_per_pass
 from airflow_provider_zeus.training.run import ZeusRun
+from airflow_provider_zeus.training.samples import samples_per_pass
 
 
 def arguments(run: ZeusRun, *, gradient_accumulation_steps: int = 1, gpus: int | None = None) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from airflow_provider_zeus.integrations.driven import DrivenRun
-from airflow_provider_zeus.training.data_loader import samples_in, samples_per_pass
+from airflow_provider_zeus.training.data_loader import samples_in
 from airflow_provider_zeus.training.run import ZeusRun
+from airflow_provider_zeus.training.samples import all_dropped, samples_per_pass
 
 
 class ZeusCallback(Callback):
@@ -38,6 +39,14 @@ class ZeusCallback(Callback):
             epochs=None if epochs is None or epochs < 0 else epochs,
             samples=samples_per_pass(loader) if hasattr(loader, "sampler") else None,
         )
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Where Lightning had no batch it began no training: raise JobSpecError, unless the data set is empty."""
+        loader = trainer.train_dataloader
+        if trainer.num_training_batches == 0 and hasattr(loader, "sampler"):
+            if (error := all_dropped(loader)) is not None:
+                raise error
+            self._driven.no_data()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin an epoch."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from airflow_provider_zeus.errors import ReportError
+from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
@@ -95,6 +95,7 @@ class LiveAttempt:
         self._adoptable = False  # steps began the present epoch before epochs() did
         self._resumed = 0  # epochs that the checkpoint had trained when this attempt began
         self._previous_good = False  # the model of an earlier run reaches the target on this slice
+        self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
         self._data_wait = DataWait()
         self._check = BatchSizeCheck(planned.batch_size)
         self._bypassed: str | None = None  # why the attempt teaches nothing of its batch size
@@ -130,8 +131,13 @@ class LiveAttempt:
         self._take(target, metric)
 
     def next_epoch(self, target: Target) -> int | None:
-        """Begin the next epoch and return its number; None when the training of the kept model is over."""
+        """Begin the next epoch and return its number; None when the training of the kept model is over.
+
+        Raises JobSpecError where the epoch before had samples and no batch.
+        """
         raise_again(self.signal)
+        if not self._adoptable:
+            self._check_batches()
         done = self._meter.epochs_done + self._resumed
         if self.reached or done >= self._max_epochs or (self.no_data and not self._adoptable):
             return None
@@ -173,14 +179,24 @@ class LiveAttempt:
             self._refresh()
             self._check_bound(at_end_of_epoch=False)
 
+    def no_batch(self, error: JobSpecError) -> None:
+        """A pass had samples and no batch. Raised at the end of the epoch, unless another pass trains in it."""
+        if self._dropped is None:
+            log.warning("Zeus: %s", error)
+        self._dropped = error
+
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """End a pass over the data, which took ``looped_s``; ``waited_s`` of it went into waiting for batches."""
         self._meter.end_training()
         self._data_wait.add(waited_s, looped_s, self._meter.gpu_busy)
 
     def report(self, target: Target, metric: float) -> None:
-        """End an epoch with this metric. Raises AttemptOver when a bound or ``max_epochs`` is passed."""
+        """End an epoch with this metric.
+
+        Raises AttemptOver when a bound or ``max_epochs`` is passed; JobSpecError where it had samples and no batch.
+        """
         raise_again(self.signal)
+        self._check_batches()
         if self.no_data:  # the metric is not a result of training
             self._end_epoch()
             return
@@ -247,7 +263,7 @@ class LiveAttempt:
     @property
     def no_data(self) -> bool:
         """Whether there was nothing to train on."""
-        return self.untrained
+        return self.untrained and self._dropped is None
 
     @property
     def epochs_done(self) -> int:
@@ -286,6 +302,10 @@ class LiveAttempt:
             raise ReportError(problem)
         self._in_epoch = self._adoptable = False
         self._meter.end_epoch()
+
+    def _check_batches(self) -> None:
+        if self._dropped is not None and self.untrained:
+            raise self._dropped
 
     def _take(self, target: Target, metric: float) -> None:
         """Keep the metric of an epoch; the first one that is in another unit than the target is warned of."""

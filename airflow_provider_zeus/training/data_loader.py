@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.training.ranks import Ranks
+from airflow_provider_zeus.training.samples import all_dropped, batch_size_of, samples_per_pass
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,9 @@ class Listener(Protocol):
 
     def step(self, samples: int) -> None:
         """Count a batch of so many samples that was trained on."""
+
+    def no_batch(self, error: JobSpecError) -> None:
+        """The pass that is under way had samples and no batch, for the reason that ``error`` says."""
 
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """End a pass that took ``looped_s`` seconds, ``waited_s`` of them spent waiting for batches."""
@@ -55,8 +59,8 @@ class _Pass:
         self._loader, self._listener = loader, listener
         self._batches: Iterator[Any] | None = None  # None before the first batch
         self._pending = 0  # samples of the batch that the caller has now
-        self._over = False
-        self._fallback = _batch_size(loader) or 1
+        self._empty, self._over = True, False
+        self._fallback = batch_size_of(loader) or 1
         self._began_s = self._waited_s = 0.0
 
     def __iter__(self) -> _Pass:
@@ -79,9 +83,12 @@ class _Pass:
         except StopIteration:
             self._over = True
             now_s = perf_counter()
+            if self._empty and (error := all_dropped(self._loader)) is not None:
+                self._listener.no_batch(error)
             self._listener.end_pass(self._waited_s, now_s - self._began_s)
             raise
         self._waited_s += perf_counter() - asked_s
+        self._empty = False
         self._pending = samples_in(batch, self._fallback)
         return batch
 
@@ -149,10 +156,10 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             raise JobSpecError.of("run.data_loader(): options", names, problem, "give its data set, or leave them out")
     else:
         data = DataLoader(data, **{**_default_size(batch_size, options), **options})
-    if _batch_size(data) != batch_size:
+    if batch_size_of(data) != batch_size:
         raise JobSpecError.of(
             "run.data_loader(): batch_size",
-            _batch_size(data),
+            batch_size_of(data),
             f"this attempt runs with batch size {batch_size}",
             "leave batch_size out, or build the loader with run.batch_size (run.local_batch_size, where several "
             "processes train together)",
@@ -168,18 +175,6 @@ def _default_size(batch_size: int, options: Mapping[str, Any]) -> dict[str, Any]
     return {"batch_size": batch_size}
 
 
-def samples_per_pass(loader: Any) -> float | None:
-    """Samples of one pass over a torch loader; None for an iterable data set, whose length is unknown."""
-    try:
-        if loader.batch_size is None or not hasattr(loader.sampler, "__len__"):
-            samples = len(loader.dataset)
-        else:
-            samples = len(loader.sampler)  # it may sample only a part of the data set
-        return float(min(samples, len(loader) * (_batch_size(loader) or samples)))
-    except TypeError:
-        return None
-
-
 def samples_in(batch: Any, fallback: int) -> int:
     """Samples in one batch: the length of the first tensor found in it; ``fallback`` where there is none."""
     if isinstance(batch, Mapping):
@@ -190,12 +185,3 @@ def samples_in(batch: Any, fallback: int) -> int:
         return len(batch)
     except TypeError:
         return fallback
-
-
-def _batch_size(loader: Any) -> int | None:
-    """Batch size of a torch loader, also where its sampler yields whole batches of indices."""
-    for part in (loader, loader.batch_sampler, loader.sampler):
-        size = getattr(part, "batch_size", None)
-        if isinstance(size, int):
-            return size
-    return None

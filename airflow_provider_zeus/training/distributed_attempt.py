@@ -61,6 +61,8 @@ class DistributedAttempt(LiveAttempt):
         if self._finished:
             return None
         adopted = self._in_epoch and self._adoptable
+        if not adopted:
+            self._check_batches()
         if self._in_epoch and not adopted and self._ranks.rank:
             self._end_epoch()
         self._exchange(left=False)
@@ -91,6 +93,7 @@ class DistributedAttempt(LiveAttempt):
     def report(self, target: Target, metric: float) -> None:
         """End an epoch. What follows is decided in :meth:`next_epoch`."""
         raise_again(self.signal)
+        self._check_batches()
         reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached

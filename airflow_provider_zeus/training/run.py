@@ -300,6 +300,10 @@ class ZeusRun:
         """Begin a pass of a loader; see :meth:`.Listener.start_pass`."""
         return self._attempts.present.start_pass(expected_samples)
 
+    def no_batch(self, error: JobSpecError) -> None:
+        """Take it that a pass had samples and no batch; see :meth:`.Listener.no_batch`."""
+        self._attempts.present.no_batch(error)
+
     def end_pass(self, waited_s: float, looped_s: float) -> None:
         """End a pass of a loader; see :meth:`.Listener.end_pass`."""
         self._attempts.present.end_pass(waited_s, looped_s)

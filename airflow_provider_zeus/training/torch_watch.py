@@ -15,7 +15,8 @@ from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
-from airflow_provider_zeus.training.data_loader import samples_in, samples_per_pass
+from airflow_provider_zeus.training.data_loader import samples_in
+from airflow_provider_zeus.training.samples import samples_per_pass
 
 STEPS = 2  # of a rehearsal
 MOST_TOLD = 16  # steps told in a pass of a training whose optimizer is not torch's

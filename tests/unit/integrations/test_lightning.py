@@ -73,6 +73,10 @@ class Linear(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
+def trainer(run: ZeusRun, tmp: Path) -> Trainer:
+    return Trainer(callbacks=[ZeusCallback(run)], default_root_dir=tmp, max_epochs=run.job.max_epochs, **QUIET)
+
+
 class Training:
     """A training function; reaches its target in the given epoch."""
 
@@ -157,6 +161,26 @@ def test_a_trainer_that_does_not_fit(kit: Kit, tmp_path: Path, training: dict[st
 def test_a_trainer_without_an_end_of_its_own(kit: Kit, tmp_path: Path) -> None:
     kit.run(incumbent(16), **SIZES).train(Training(tmp_path, max_epochs=-1))
     assert kit.last().epochs == 3
+
+
+def test_a_batch_size_that_drops_all_samples_fails_and_the_incumbent_trains(kit: Kit, tmp_path: Path) -> None:
+    def train(run: ZeusRun) -> int:
+        loader = DataLoader(TensorDataset(torch.randn(20, 4)), batch_size=run.batch_size, drop_last=True)
+        trainer(run, tmp_path).fit(Linear(1), loader, loader)
+        return run.batch_size
+
+    assert kit.run(explore(32), incumbent(16), **SIZES).train(train) == 16
+    assert [end.state for end in kit.ends()] == [State.FAILED, State.CONVERGED]
+    assert "batch size 32 leaves no batch of 20 samples" in str(kit.ends()[0].reason)
+
+
+def test_an_empty_data_set_is_no_failure(kit: Kit, tmp_path: Path) -> None:
+    def train(run: ZeusRun) -> int:
+        trainer(run, tmp_path).fit(Linear(1), DataLoader(TensorDataset(torch.randn(0, 4)), batch_size=run.batch_size))
+        return run.batch_size
+
+    assert kit.run(incumbent(16), **SIZES).train(train) == 16
+    assert [end.state for end in kit.ends()] == [State.NO_DATA]
 
 
 def test_the_loop_alone_outside_of_train(kit: Kit, tmp_path: Path) -> None:

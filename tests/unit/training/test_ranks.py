@@ -209,6 +209,19 @@ class TestAgreement:
         assert together.ends()[0] == (1024, State.GIVEN_UP)
         assert together.written[0][2].profile
 
+    def test_a_share_of_which_no_batch_is_left_fails_in_all(self, together: Together) -> None:
+        def train(run: ZeusRun) -> None:
+            for _ in run.epochs():
+                for _ in run.data_loader(range(300), drop_last=True):
+                    pass
+                if not run.ranks.rank:
+                    run.report(acc=1.0)
+
+        outcomes = together.train(train, explore(1024), incumbent(256))
+        assert [type(outcome) for outcome in outcomes] == [JobSpecError] * 2
+        assert all("batch size 512 leaves no batch of 150 samples" in str(outcome) for outcome in outcomes)
+        assert together.ends() == [(1024, State.FAILED)]
+
     def test_exhausted_everywhere(self, together: Together) -> None:
         outcomes = together.train(reach(99), max_epochs=2, require_target=True)
         assert [type(outcome) for outcome in outcomes] == [BelowTargetError] * 2
