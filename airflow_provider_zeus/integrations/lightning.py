@@ -8,9 +8,8 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from airflow_provider_zeus.integrations.driven import DrivenRun
-from airflow_provider_zeus.training.data_loader import samples_in
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.samples import all_dropped, samples_per_pass
+from airflow_provider_zeus.training.samples import BatchCount, all_dropped, samples_per_pass
 
 
 class ZeusCallback(Callback):
@@ -50,13 +49,14 @@ class ZeusCallback(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin an epoch."""
+        self._samples_of = BatchCount(trainer.train_dataloader, self._whole // trainer.accumulate_grad_batches)
         self._driven.begin_epoch()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count the samples of a batch. With accumulated gradients not every batch is an optimizer step."""
-        self._pending += samples_in(batch, self._whole // trainer.accumulate_grad_batches)
+        self._pending += self._samples_of(batch)
         if trainer.global_step != self._optimizer_steps:
             self._optimizer_steps, pending, self._pending = trainer.global_step, self._pending, 0
             self._driven.step(pending)

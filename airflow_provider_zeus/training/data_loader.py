@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.training.ranks import Ranks
-from airflow_provider_zeus.training.samples import all_dropped, batch_size_of, samples_per_pass
+from airflow_provider_zeus.training.samples import BatchCount, all_dropped, batch_size_of, samples_per_pass
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,6 @@ class _Pass:
         self._batches: Iterator[Any] | None = None  # None before the first batch
         self._pending = 0  # samples of the batch that the caller has now
         self._empty, self._over = True, False
-        self._fallback = batch_size_of(loader) or 1
         self._began_s = self._waited_s = 0.0
 
     def __iter__(self) -> _Pass:
@@ -75,6 +74,7 @@ class _Pass:
         batches = self._batches
         if batches is None:
             self._leave = self._listener.start_pass(samples_per_pass(self._loader))
+            self._samples_of = BatchCount(self._loader)
             self._began_s = perf_counter()
             self._batches = batches = iter(self._loader)
         asked_s = perf_counter()
@@ -89,7 +89,7 @@ class _Pass:
             raise
         self._waited_s += perf_counter() - asked_s
         self._empty = False
-        self._pending = samples_in(batch, self._fallback)
+        self._pending = self._samples_of(batch)
         return batch
 
     def __del__(self) -> None:
@@ -173,15 +173,3 @@ def _default_size(batch_size: int, options: Mapping[str, Any]) -> dict[str, Any]
     if getattr(options.get("sampler"), "batch_size", None) is not None:
         return {"batch_size": None}  # the sampler yields whole batches of indices
     return {"batch_size": batch_size}
-
-
-def samples_in(batch: Any, fallback: int) -> int:
-    """Samples in one batch: the length of the first tensor found in it; ``fallback`` where there is none."""
-    if isinstance(batch, Mapping):
-        batch = next(iter(batch.values()), None)
-    if isinstance(batch, tuple | list) and batch and not isinstance(batch[0], str) and hasattr(batch[0], "__len__"):
-        return samples_in(batch[0], fallback)
-    try:
-        return len(batch)
-    except TypeError:
-        return fallback

@@ -15,8 +15,7 @@ from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
-from airflow_provider_zeus.training.data_loader import samples_in
-from airflow_provider_zeus.training.samples import samples_per_pass
+from airflow_provider_zeus.training.samples import BatchCount, samples_per_pass
 
 STEPS = 2  # of a rehearsal
 MOST_TOLD = 16  # steps told in a pass of a training whose optimizer is not torch's
@@ -90,6 +89,7 @@ class _Pass:
     def __init__(self, watch: TorchWatch, loader: Any, batches: Iterator[Any], *, cuts: bool) -> None:
         self.told = 0
         self._watch, self._batches, self._cuts = watch, batches, cuts
+        self._samples_of = BatchCount(loader)
         self._most = samples_per_pass(loader) or float("inf")
         self._drawn, self._before = 0, dict[int, int]()  # samples; by optimizer, those drawn at its last step
         self._sizes: dict[int, list[int]] = {}  # by optimizer
@@ -107,7 +107,7 @@ class _Pass:
             self._watch.cut = True
             raise StopIteration
         batch = next(self._batches)
-        self._drawn += samples_in(batch, 1)
+        self._drawn += self._samples_of(batch)
         return batch
 
     def stepped(self, optimizer: int) -> None:

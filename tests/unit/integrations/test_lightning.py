@@ -134,6 +134,23 @@ def test_accumulated_gradients_are_one_step(kit: Kit, tmp_path: Path) -> None:
     assert training.models[0].steps == 3 * 7
 
 
+def test_batches_are_counted_whatever_they_look_like(kit: Kit, tmp_path: Path) -> None:
+    """Those of torchvision's detection have one tensor for each image."""
+
+    def train(run: ZeusRun) -> None:
+        data = [(torch.rand(3, 4), {"boxes": torch.rand(2, 4)}) for _ in range(SAMPLES)]
+        loader = DataLoader(data, batch_size=run.batch_size, collate_fn=lambda items: tuple(zip(*items, strict=True)))
+        trainer(run, tmp_path).fit(Images(2), loader, DataLoader(TensorDataset(torch.rand(50, 4)), batch_size=50))
+
+    kit.run(incumbent(16), **SIZES).train(train)
+    assert (kit.last().samples, kit.last().samples_per_epoch) == (2 * SAMPLES, SAMPLES)
+
+
+class Images(Linear):
+    def training_step(self, batch: Any, index: int) -> Any:
+        return super().training_step((torch.cat(batch[0]),), index)
+
+
 def test_validations_in_the_midst_of_an_epoch_end_none(kit: Kit, tmp_path: Path) -> None:
     training = Training(tmp_path, val_check_interval=3)
     kit.run(incumbent(16), **SIZES).train(training)

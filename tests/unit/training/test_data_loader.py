@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import subprocess
-from collections import UserDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.utils.data import TensorDataset as Tensors
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training import data_loader as loader
-from airflow_provider_zeus.training.data_loader import ZeusDataLoader, samples_in
+from airflow_provider_zeus.training.data_loader import ZeusDataLoader
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.signals import AttemptOver
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop
@@ -254,26 +253,6 @@ def test_without_torch_the_remedy_is_named(kit: Kit, script: Callable[..., subpr
     assert "ModuleNotFoundError: run.data_loader()" in done.stderr
     assert "airflow-provider-zeus[torch]" in done.stderr
     assert "run.step(samples)" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("batch", "samples"),
-    [
-        (torch.zeros(7, 3), 7),
-        ([torch.zeros(5, 2), torch.zeros(5)], 5),
-        ((torch.zeros(4), {"y": 1}), 4),
-        ({"x": torch.zeros(3, 2), "name": ["a", "b", "c"]}, 3),
-        (UserDict({"input_ids": torch.zeros(6, 128)}), 6),
-        (["a", "bc", "def"], 3),
-        ([[torch.zeros(9), torch.zeros(9)], torch.zeros(9)], 9),
-        ([1, 2, 3, 4], 4),
-        (torch.tensor(1.0), 256),
-        (object(), 256),
-        ({}, 256),
-    ],
-)
-def test_samples_are_counted_in_batches_of_any_shape(batch: Any, samples: int) -> None:
-    assert samples_in(batch, 256) == samples
 
 
 @pytest.mark.parametrize(("wait_s", "warned"), [(0.12, True), (0.0, False)])
