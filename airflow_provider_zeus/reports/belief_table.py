@@ -10,7 +10,7 @@ from enum import StrEnum
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
 from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
 from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
@@ -22,7 +22,7 @@ from airflow_provider_zeus.reports.slice_epochs import RunId, run_id
 class BatchSizeStatus(StrEnum):
     """What the log says of a batch size."""
 
-    INCUMBENT = "incumbent"  # lowest expected cost of those that reached the target
+    INCUMBENT = "incumbent"  # reached the target, and runs where nothing is tried
     CONVERGED = "converged"  # reached the target within the window
     INFEASIBLE = "infeasible"  # ran out of memory here, or keeps failing
     FAILING = "failing"  # tried, and missed the target within the window, or raised an error lately
@@ -55,6 +55,7 @@ class BeliefTable:
     where: Where | None
     unit: str  # "J" of Eq. 2, or "s" where nothing measures energy
     left_out: dict[str, int]
+    settled: PlannedAttempt  # what runs where nothing is tried
 
 
 def belief_table(
@@ -106,7 +107,13 @@ def belief_table(
         )
         for b in figures
     )
-    return BeliefTable(lines=lines, where=log.where, unit="s" if weights.time_alone else "J", left_out=log.left_out)
+    return BeliefTable(
+        lines=lines,
+        where=log.where,
+        unit="s" if weights.time_alone else "J",
+        left_out=log.left_out,
+        settled=decided.settled,
+    )
 
 
 def _statuses(log: Dataset, belief: Belief, settled: int, sizes: Sequence[int]) -> dict[int, BatchSizeStatus]:

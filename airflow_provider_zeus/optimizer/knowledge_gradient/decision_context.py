@@ -122,13 +122,18 @@ class DecisionContext(NamedTuple):
         epochs = np.array([times.epochs_before(b, incumbent) for b in self.all_sizes])
         return context, predictions._replace(most_cost=np.exp(predictions.log_epoch_cost) * epochs)
 
-    @property
-    def standing(self) -> str:
-        """Why the incumbent is the incumbent."""
-        if self.times is None:
-            return "the cheapest known to reach the target"
-        fit = self.times.fitting(self.converged)
-        return f"the {'cheapest known that is fast enough' if fit else 'fastest known to reach the target'}"
+    def standing(self, predictions: Predictions, incumbent: int) -> str:
+        """Why the incumbent is the incumbent; another size may be believed cheaper, but not surely.
+
+        :param incumbent: its index.
+        """
+        fit = frozenset[int]() if self.times is None else self.times.fitting(self.converged)
+        adjective = "cheap" if fit or self.times is None else "fast"
+        known = f"known {'that is fast enough' if fit else 'to reach the target'}"
+        costs = dict(zip(self.all_sizes, predictions.log_cost.tolist(), strict=True))
+        if min(costs[b] for b in fit or self.converged) < costs[self.all_sizes[incumbent]]:
+            return f"than which none {known} is surely {adjective}er"
+        return f"the {adjective}est {known}"
 
     def predictions(self) -> Predictions | None:
         """Predictions for all sizes; None where no EpochCost is known on any device."""

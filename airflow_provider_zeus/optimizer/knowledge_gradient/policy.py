@@ -60,8 +60,9 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
     b, second = context.all_sizes[index], None
     context, predictions = context.with_room_after(b, predictions)
     if second_index is not None and context.rescues > 0.5:
-        why = f"Where {b} misses the target or does not fit: the next cheapest known to reach it."
+        why = f"Where {b} misses the target or does not fit: the next best known to reach it."
         second = PlannedAttempt(batch_size=context.all_sizes[second_index], phase=Phase.INCUMBENT, why=why)
+    standing = context.standing(predictions, index)
     if held is None and context.belief.newest[1]:
         held = "The run before died or taught nothing"  # a retry has to end with a model
     if held is None and not context.epoch_costs:  # another device's joules rank batch sizes, but bound no run
@@ -71,21 +72,21 @@ def _attempts(context: DecisionContext, held: str | None) -> Recommended:
     if held is None:
         choice = best(predictions, index, context.in_reach)
         if choice.index != index:
-            return _then_incumbent(context, _exploratory(context, predictions, choice, b), b), None
+            return _then_incumbent(_exploratory(context, predictions, choice, b), b, standing), None
         choice_again = context.returning(predictions, index)
         if choice_again is not None:
-            return _then_incumbent(context, _returning(context, choice_again, b), b), None
+            return _then_incumbent(_returning(context, choice_again, b), b, standing), None
         excess = context.audit_excess(predictions, index)
         if excess is not None:
             return (_audit(context, excess, b),), _second_after_audit(b)
         held = "Knowledge gradient: no other batch size is worth a try now"
-    why = f"{held}; {b}, {context.standing}, runs."
+    why = f"{held}; {b}, {standing}, runs."
     return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),), second
 
 
-def _then_incumbent(context: DecisionContext, attempt: PlannedAttempt, incumbent: int) -> Attempts:
+def _then_incumbent(attempt: PlannedAttempt, incumbent: int, standing: str) -> Attempts:
     """A bounded attempt, and the incumbent that runs where it is given up."""
-    why = f"{attempt.batch_size} was given up; {incumbent}, {context.standing}, runs to the end."
+    why = f"{attempt.batch_size} was given up; {incumbent}, {standing}, runs to the end."
     return attempt, PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
 
 
@@ -149,7 +150,7 @@ def _audit(context: DecisionContext, excess: float, incumbent: int) -> PlannedAt
 
 
 def _second_after_audit(incumbent: int) -> PlannedAttempt:
-    why = f"Where the default misses the target: {incumbent}, the cheapest known to reach it."
+    why = f"Where the default misses the target: {incumbent}, the best known to reach it."
     return PlannedAttempt(batch_size=incumbent, phase=Phase.INCUMBENT, why=why)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, line, number, scale, scatter
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views.models import Chart, Table
@@ -15,7 +16,7 @@ TITLE = "Belief per batch size"
 BELIEVED, OBSERVED, INTERVAL = "believed", "observed", "90 % interval"
 WIDE = 20.0  # highest over lowest cost above which the axis is logarithmic
 STANDINGS = {
-    BatchSizeStatus.INCUMBENT: "cheapest known",
+    BatchSizeStatus.INCUMBENT: "in use",
     BatchSizeStatus.CONVERGED: "reached the target",
     BatchSizeStatus.INFEASIBLE: "does not run here",
     BatchSizeStatus.FAILING: "missed the target",
@@ -104,13 +105,21 @@ def between(estimate: Estimate, unit: str) -> str:
 
 
 def _summary(beliefs: Beliefs) -> str:
-    best = [row for row in beliefs.lines if row.standing is BatchSizeStatus.INCUMBENT]
-    if not best or best[0].believed.cost.value is None:
-        return (
-            f"Costs of {len(beliefs.lines)} batch sizes; no run that teaches has reached the target within the window."
-        )
-    cost = words.cost(best[0].believed.cost.value, beliefs.unit).text
-    return f"Costs of {len(beliefs.lines)} batch sizes. Believed cheapest (★): {best[0].batch_size}, {cost} a run."
+    count, b = f"Costs of {len(beliefs.lines)} batch sizes", beliefs.settled.batch_size
+    reached = [r for r in beliefs.lines if r.standing in (BatchSizeStatus.INCUMBENT, BatchSizeStatus.CONVERGED)]
+    if not reached:
+        return f"{count}; no run that teaches has reached the target within the window."
+    cost = next((r.believed.cost.value for r in reached if r.standing is BatchSizeStatus.INCUMBENT), None)
+    if cost is None:
+        return f"{count}. In use: {b}; what a run of it to the target costs here is not known."
+    pinned = beliefs.settled.phase is Phase.PINNED
+    found = f"{count}. {'Pinned' if pinned else 'In use'} (★): {b}, {words.cost(cost, beliefs.unit).text} a run."
+    lower = [(r.batch_size, c) for r in reached if (c := r.believed.cost.value) is not None and c < cost]
+    if not lower:
+        return found
+    doubt = "" if pinned else ", but not surely" + (", or too slow" if beliefs.settled.in_time else "")
+    named = ", ".join(f"{size} ({words.cost(c, beliefs.unit).text})" for size, c in lower)
+    return f"{found} Believed cheaper{doubt}: {named}."
 
 
 def _table(beliefs: Beliefs) -> Table:

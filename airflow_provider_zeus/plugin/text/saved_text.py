@@ -213,7 +213,7 @@ def break_even(savings: Savings, *, all_of: bool = True) -> Tile:
         return Tile(name=name, figure=figure, note="if each saves what is expected now", kind="warn")
     if savings.cost.saved.value is not None and each is not None:
         if savings.per_run.low == each == savings.per_run.high == 0:
-            note = "the default is the cheapest that is known: a further run of it saves nothing"
+            note = "the default at full power is what runs now: a further run of it saves nothing"
             return Tile(name=name, figure=Figure(text="not yet"), note=note, kind="warn")
         if (savings.per_run.high or 0.0) <= 0:
             return Tile(name=name, figure=Figure(text="not in sight"), note="a further run saves nothing", kind="bad")

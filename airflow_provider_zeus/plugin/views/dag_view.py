@@ -128,7 +128,7 @@ def priced_levers(known: JobAnalysis, factors: Factors) -> list[Priced]:
 
 
 def lines(known: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:
-    """What each run would have cost with the default, and with the batch size that is best in hindsight."""
+    """What each run would have cost with the default, and with the batch size that runs now."""
     shown = dag_charts.charted(rows)
     if not shown or shown[-1].unit != known.unit:
         return []

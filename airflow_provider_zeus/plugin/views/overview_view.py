@@ -147,7 +147,7 @@ def controls(
         return None
     paused, pinned = bool(live.get("pause_exploration")), live.get("pin_batch_size")
     pinned = pinned if pinned in job.batch_sizes else None
-    again = f"batch size {pinned}, which stays pinned" if pinned else "the batch size with the lowest expected cost"
+    again = f"batch size {pinned}, which stays pinned" if pinned else "the best known batch size"
     return Controls(
         dag_id=newest.origin.dag_id,
         job_id=newest.job_id,

@@ -143,8 +143,36 @@ def test_belief_stands_beside_what_was_observed() -> None:
     assert [row[:2] for row in chart.table.rows] == [
         ["16", "may be tried next"],
         ["32", "reached the target"],
-        ["64", "cheapest known"],
+        ["64", "in use"],
     ]
+
+
+def doubtful() -> tuple[ZeusJob, list[Trial]]:
+    """32 is believed cheaper than 64, the default, by less than it takes to replace it."""
+    job = replace(JOB, batch_sizes=[32, 64], default_batch_size=64, policy="knowledge_gradient", max_epochs=50, eta=1.0)
+    needed = [(64, 20.0), (32, 18.0), (64, 20.0), (64, 21.0)]
+    more = [{"epochs": e, "samples": int(1000 * e), "time_s": 10 * e, "energy_j": 2000 * e} for _, e in needed]
+    runs = [run(n, b, 4.0, **m) for n, ((b, _), m) in enumerate(zip(needed, more, strict=True), 1)]
+    return job, [replace(t, spec=job.to_dict()) for t in runs]
+
+
+def test_what_runs_is_not_called_cheapest_where_another_size_is_believed_cheaper() -> None:
+    job, log = doubtful()
+    found = JobAnalysis.of(log, as_dataset(log, job), [])
+    answer = dag_view.charts(log, found, Factors())
+    assert answer.belief is not None
+    assert "In use (★): 64" in answer.belief.text
+    assert "Believed cheaper, but not surely: 32 (" in answer.belief.text
+    assert "64, than which none known to reach the target is surely cheaper, runs" in found.decided.settled.why
+    pinned = JobAnalysis.of(log, as_dataset(log, job), [], {"pin_batch_size": 64})
+    answer = dag_view.charts(log, pinned, Factors())
+    assert answer.belief is not None
+    assert "Pinned (★): 64" in answer.belief.text
+    assert "Believed cheaper: 32 (" in answer.belief.text
+    missing = JobAnalysis.of(log, as_dataset(log[1:2], job), [], {"pin_batch_size": 64})
+    answer = dag_view.charts(log, missing, Factors())
+    assert answer.belief is not None
+    assert "In use: 64; what a run of it to the target costs here is not known." in answer.belief.text
 
 
 def test_runs_are_stated_on_a_typical_slice_though_the_default_never_reached_its_target() -> None:

@@ -247,6 +247,18 @@ def test_a_size_that_never_reached_the_target_is_tried_less_after_a_change_too()
     assert sum(t.batch_size == 64 for t in w.log) <= 3
 
 
+def test_the_default_that_runs_though_another_size_is_believed_cheaper_is_not_called_the_cheapest() -> None:
+    w = world(default=64, needs={32: 18.0, 64: 20.0}, eta=1.0, max_epochs=50)
+    for b, epochs in ((64, 20.0), (32, 18.0), (64, 20.0), (64, 21.0)):
+        w.add(b, State.CONVERGED, epochs, energy_j=2000 * epochs, time_s=10 * epochs)
+    (only,) = w.decide(settings={"pause_exploration": True}).attempts
+    assert "; 64, than which none known to reach the target is surely cheaper, runs." in only.why
+    for _ in range(6):
+        w.add(32, State.CONVERGED, 12.0, energy_j=24_000.0, time_s=120.0)
+    (only,) = w.decide(settings={"pause_exploration": True}).attempts
+    assert "; 32, the cheapest known to reach the target, runs." in only.why
+
+
 def test_no_attempt_may_cost_more_than_beta_times_the_incumbent() -> None:
     w = world(beta=1.5)
     w.run()
