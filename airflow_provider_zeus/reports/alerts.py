@@ -110,10 +110,12 @@ def deadline_at_risk(trial: Trial) -> Event | None:
     due = f"{datetime.fromtimestamp(known.finish_by_s, UTC):%Y-%m-%d %H:%M} UTC"
     figures = {"finish_by_s": known.finish_by_s}
     if trial.state is not State.RUNNING:
-        late_s = (trial.closed_at or 0.0) - known.finish_by_s
+        dead = trial.state is State.ABANDONED  # then it was closed long after it died, if at all
+        late_s = (trial.lease_until - trial.lease_s if dead else trial.closed_at or 0.0) - known.finish_by_s
         if late_s <= 0:
             return None
-        text = f"The run of trial {trial.number} ended {time_text(late_s)} after its deadline, {due}."
+        ended = "left no result, and was last heard of" if dead else "ended"
+        text = f"The run of trial {trial.number} {ended} {time_text(late_s)} after its deadline, {due}."
         figures["late_s"] = late_s
     elif known.time_95_s is not None and trial.opened_at + known.time_95_s > known.finish_by_s:
         most = time_text(known.time_95_s)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from airflow_provider_zeus.model.trial import TELL_STEPS, Trial
+from airflow_provider_zeus.model.trial import TELL_STEPS, State, Trial
 from airflow_provider_zeus.units import time_text
 
 
@@ -66,7 +66,7 @@ def untaught_run(run_type: str, learn_from: Sequence[str]) -> str:
 
 
 def deadline(trials: Sequence[Trial]) -> str:
-    """The deadline of a run, and by how much it was met or missed; empty where it had none.
+    """The deadline of a run, and by how much it was met or missed; empty where it had none. ``trials``: by number.
 
     The time of a simulated device runs on its own, so a run ends at the earliest when its figures say so.
     """
@@ -74,6 +74,8 @@ def deadline(trials: Sequence[Trial]) -> str:
     if due_s is None:
         return ""
     by = f"Deadline: {datetime.fromtimestamp(due_s, UTC):%Y-%m-%d %H:%M} UTC"
+    if trials[-1].state is State.ABANDONED:  # it was closed long after it died, if at all
+        return f"{by}. The run died and left no result."
     if any(t.closed_at is None for t in trials):
         return f"{by}. The run has not ended."
     trained_s = sum(t.observation.time_s or 0.0 for t in trials)

@@ -88,6 +88,15 @@ def test_a_deadline(state: State, closed_at: float | None, known: InTime, expect
         assert "1970-01-01 01:00 UTC" in event.sentence
 
 
+def test_a_run_that_died_is_late_by_its_last_sign_of_life() -> None:
+    """Its closing says nothing: the next run closes it, a day later maybe."""
+    died = _due(1, State.ABANDONED, 90_000.0, InTime(finish_by_s=3600.0, time_95_s=60.0))
+    assert alerts.deadline_at_risk(replace(died, lease_until=3500.0, lease_s=90.0)) is None
+    event = alerts.deadline_at_risk(replace(died, lease_until=3810.0, lease_s=90.0, closed_at=None))
+    assert event is not None
+    assert "left no result, and was last heard of 2 min 00 s after its deadline" in event.sentence
+
+
 def _due(number: int, state: State, closed_at: float | None, known: InTime) -> Trial:
     run = trial(number, f"r{number}", state=state, opened_at=0.0)
     return replace(run, planned=replace(run.planned, in_time=known), closed_at=closed_at)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS
+from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
 from airflow_provider_zeus.plugin.text.run_notes import (
     bypassed,
     deadline,
@@ -69,3 +71,12 @@ def test_by_how_much_a_deadline_was_met_or_missed() -> None:
     assert deadline([replace(due, closed_at=None)]).endswith("The run has not ended.")
     slow = replace(trial(2, "run1", opened_at=1_000.0, time_s=60.0), planned=plain.planned, closed_at=4_720.0)
     assert deadline([due, slow]).endswith("The run ended 1 min 00 s after it.")
+
+
+@pytest.mark.parametrize("closed_at", [None, 90_000.0], ids=["not yet closed", "closed by the next run"])
+def test_a_run_that_died_missed_its_deadline_by_no_time(closed_at: float | None) -> None:
+    died = trial(1, "run1", state=State.ABANDONED, opened_at=1_000.0, time_s=60.0)
+    died = replace(died, planned=replace(died.planned, in_time=InTime(finish_by_s=4_660.0)), closed_at=closed_at)
+    assert deadline([died]) == "Deadline: 1970-01-01 01:17 UTC. The run died and left no result."
+    again = replace(trial(2, "run1", opened_at=2_000.0, time_s=60.0), planned=died.planned, closed_at=2_060.0)
+    assert deadline([replace(died, closed_at=2_000.0), again]).endswith("The run ended 43 min 20 s before it.")
