@@ -17,6 +17,7 @@ from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.deadline import finish_by_s, of_another_time
 from airflow_provider_zeus.operators.schedule import interval_s
 from airflow_provider_zeus.operators.start_time import planned
+from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
@@ -24,6 +25,7 @@ from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.units import time_text
 
 USUAL = 8  # newest runs that say how long a run takes
+READ = (8 * USUAL, 1_000)  # newest trials that are read until so many runs are in them; some train nothing
 LOG_S = 8.0  # limit of reading them
 
 _WHY = {
@@ -89,8 +91,12 @@ def wait_of(
 
 
 def _read(conn_id: str, job_id: str) -> tuple[Store, list[Trial]]:
-    store = open_store(conn_id)
-    return store, store.trials(job_id, last=8 * USUAL)
+    store, trials = open_store(conn_id), list[Trial]()
+    for last in READ:
+        trials = store.trials(job_id, last=last)
+        if len(_kept_runs(trials)) >= USUAL:
+            break
+    return store, trials
 
 
 def _window(job: ZeusJob) -> timedelta:
@@ -131,14 +137,22 @@ def _latest(job: ZeusJob, context: Mapping[str, Any], most_s: float) -> float:
 
 def durations(trials: Iterable[Trial]) -> tuple[float, float] | None:
     """(usual time of a run, time that nearly all take) [s], by the newest runs; None where none has ended."""
-    runs: dict[tuple[str, str, int], list[Trial]] = {}
-    for trial in trials:
-        runs.setdefault((trial.origin.run_id, trial.origin.task_id, trial.origin.map_index), []).append(trial)
-    ended = [each for each in runs.values() if each[-1].state.kept_model]
-    took = [sum(t.observation.time_s or 0.0 for t in each) for each in ended]
-    found = [s for s in took if s > 0][-USUAL:]
-    if not found:
+    kept = _kept_runs(trials)[-USUAL:]
+    if not kept:
         return None
-    known = next((attempt.in_time for attempt in ended[-1][-1].decision.attempts[-1:]), None)  # none where pruned
+    took = [sum(t.observation.time_s or 0.0 for t in run) for run in kept]
+    known = next((attempt.in_time for attempt in kept[-1][-1].decision.attempts[-1:]), None)  # none where pruned
     most_s = known.time_95_s if known and known.time_95_s else 0.0
-    return median(found), max(most_s, *found)
+    return median(took), max(most_s, *took)
+
+
+def _kept_runs(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """Of each run that trained a model, in order: the attempts of its newest try that did."""
+    runs: dict[tuple[str, ...], list[Trial]] = {}
+    tries: dict[str, list[Trial]] = {}
+    for trial in trials:
+        own = tries.setdefault(trial.key.ti_id, [])
+        own.append(trial)
+        if trial.state.kept_model and trial.observation.time_s:
+            runs[run_id(trial)] = own
+    return list(runs.values())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
-from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.operators import deadline, start_time, start_trigger, waiting
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
 from airflow_provider_zeus.operators.waiting import Wait, durations
@@ -26,9 +26,12 @@ NOW_S = datetime(2127, 1, 10, 20, tzinfo=UTC).timestamp()
 JOB = job_of(32, default=32)
 
 
-def ran(n: int, run_id: str, time_s: float | None, state: State = State.CONVERGED) -> Trial:
+def ran(
+    n: int, run_id: str, time_s: float | None, state: State = State.CONVERGED, dag_id: str = "d", try_number: int = 1
+) -> Trial:
     trial = make_trial(n, 32, state, job=JOB, time_s=time_s)
-    return replace(trial, origin=replace(trial.origin, run_id=run_id))
+    origin = replace(trial.origin, dag_id=dag_id, run_id=run_id, try_number=try_number)
+    return replace(trial, origin=origin, key=TrialKey(f"{dag_id}-{run_id}-{try_number}", n))
 
 
 LOG = [ran(n, f"r{n}", 1800.0 + n) for n in range(1, 4)]
@@ -47,7 +50,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def opened(*_: Any, **__: Any) -> Any:
         if isinstance(behind.log, Exception):
             raise behind.log
-        return SimpleNamespace(trials=lambda job_id, last: behind.log)
+        return SimpleNamespace(trials=lambda job_id, last: behind.log[-last:])
 
     def read(*_: Any) -> Series:
         if isinstance(behind.series, Exception):
@@ -177,8 +180,25 @@ def test_how_long_a_run_takes_counts_all_of_its_attempts() -> None:
     assert durations(log) == (80.0, 110.0)
     assert durations(log[3:]) is None
     assert durations([]) is None
+    failed = ran(5, "b", 30.0, State.FAILED, try_number=2)
+    assert durations([*log, failed, ran(6, "b", 60.0, try_number=3)]) == (85.0, 110.0), "and of the try that ended well"
+    assert durations([*log, ran(5, "b", None, State.RUNNING, try_number=2)]) == (80.0, 110.0)
     pruned = [replace(trial, decision=replace(trial.decision, attempts=())) for trial in log]
     assert durations(pruned) == (80.0, 110.0)
+
+
+def test_two_dags_that_share_a_job_and_a_schedule_are_two_runs() -> None:
+    log = [
+        ran(2 * n + i, f"scheduled__{n}", 3600.0, dag_id=dag) for n in range(4) for i, dag in enumerate(("eu", "us"))
+    ]
+    assert durations(log) == (3600.0, 3600.0)
+
+
+def test_runs_that_train_nothing_hide_no_run_that_did(world: SimpleNamespace) -> None:
+    world.log = [*LOG, *(ran(n, f"r{n}", None, State.NOT_NEEDED) for n in range(4, 4 + waiting.READ[0]))]
+    found = wait()
+    assert found is not None
+    assert found.duration_s == 1802.0
 
 
 def test_what_is_waited_for_has_to_be_named() -> None:
