@@ -348,6 +348,12 @@ class Trial:
         return ZeusJob.from_dict(self.spec)
 
     @property
+    def recurrence(self) -> tuple[str, ...]:
+        """The scheduled run of one task and map index that it belongs to, in all its tries; else its task instance."""
+        o = self.origin
+        return (o.dag_id, o.run_id, o.task_id, str(o.map_index)) if o.run_id else (self.key.ti_id,)
+
+    @property
     def batch_size(self) -> int:
         """Batch size of this trial."""
         return self.planned.batch_size

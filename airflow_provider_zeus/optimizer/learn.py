@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Run
 from airflow_provider_zeus.optimizer.changepoint import SURPRISES, Change, Surprise, change_among
-from airflow_provider_zeus.optimizer.slices import most_epochs
+from airflow_provider_zeus.optimizer.slices import most_epochs, slice_name
 from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR, failure_of
 
 V = TypeVar("V")
@@ -121,7 +121,7 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
     n, b, epochs = trial.number, trial.batch_size, trial.observation.epochs
     reached = trial.state is State.CONVERGED
     if epochs or not reached:
-        slices = {**belief.slices, n: trial.origin.data_slice or trial.key.ti_id}
+        slices = {**belief.slices, n: slice_name(trial)}
         most, exhausted = most_epochs(trial), belief.exhausted
         if most is not None:
             exhausted = {**exhausted, n: most}

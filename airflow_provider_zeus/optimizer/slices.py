@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.trial import Phase, State, Trial
@@ -39,6 +40,17 @@ def most_epochs(trial: Trial) -> float | None:
     if not isinstance(most, int | float) or trial.planned.phase is Phase.IMPORTED:
         return 0.0
     return float(most)
+
+
+def slice_name(trial: Trial) -> str:
+    """The data that a trial trained on: each task and map index of a DAG run has a part of its own."""
+    data, recurrence = trial.origin.data_slice, trial.recurrence
+    return data or recurrence[0] if len(recurrence) == 1 else short((*recurrence, data or ""))
+
+
+def short(names: Sequence[str]) -> str:
+    """A short text that stands for a recurrence; a task instance's id stays as it is."""
+    return names[0] if len(names) == 1 else sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
 class Slice(NamedTuple):

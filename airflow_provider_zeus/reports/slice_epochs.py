@@ -102,8 +102,7 @@ def estimates(draws: Vector) -> list[Estimate]:
 
 def run_id(trial: Trial) -> RunId:
     """The scheduled run that a trial belongs to; without one, its task instance."""
-    o = trial.origin
-    return (o.dag_id, o.run_id, o.task_id, str(o.map_index)) if o.run_id else (trial.key.ti_id,)
+    return trial.recurrence
 
 
 def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:

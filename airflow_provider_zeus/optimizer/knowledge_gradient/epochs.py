@@ -26,26 +26,28 @@ from airflow_provider_zeus.optimizer.slices import OUT_OF_REACH, Slice, hopeless
 class Account(NamedTuple):
     """Epochs that were trained, and those that the default would have needed on the same slices."""
 
-    slices: int = 0
+    slices: int = 0  # one for each kept run
     trained: Mapping[int, float] = {}  # by batch size
     default_epochs: float = 0.0  # of the default: on slices where it ran, and before the last change of the data
     others: Mapping[int, float] = {}  # epochs of other sizes' kept runs, on slices where the default did not run
 
     def after(self, item: Slice, default: int, max_epochs: float) -> Account:
-        """The account with one more slice. One that no size reached costs the default what it cost them, too."""
-        ended = [r for r in item.runs if r.ended(max_epochs)]
-        own, kept = [r.epochs for r in ended if r.batch_size == default], [r for r in ended if r.reached]
-        if not ended:  # its runs were given up: no cost of the default can be derived
-            return self
-        trained = dict(self.trained)
+        """The account with one more slice. Each kept run there counts: the default would have run as often.
+
+        Where no size reached its target, the default would have taken as long to miss it.
+        """
+        trained, known, others = dict(self.trained), self.default_epochs, dict(self.others)
         for run in item.runs:
             trained[run.batch_size] = trained.get(run.batch_size, 0.0) + run.epochs
-        if own or not kept:
-            epochs = own[0] if own else min(max(r.epochs for r in ended), max_epochs)
-            return Account(self.slices + 1, trained, self.default_epochs + epochs, self.others)
-        b, epochs = kept[0].batch_size, kept[0].epochs
-        others = {**self.others, b: self.others.get(b, 0.0) + epochs}
-        return Account(self.slices + 1, trained, self.default_epochs, others)
+        ended = [r for r in item.runs if r.ended(max_epochs)]
+        own = [r.epochs for r in ended if r.batch_size == default]
+        kept = [r for r in ended if r.reached] or ended[-1:]  # none where all were given up
+        for run in kept:
+            if run.reached and not own:
+                others[run.batch_size] = others.get(run.batch_size, 0.0) + run.epochs
+            else:
+                known += own[0] if own and run.batch_size != default else run.epochs
+        return Account(self.slices + len(kept), trained, known, others)
 
     def default_total(self, log_epochs: Mapping[int, float], default: int) -> float:
         """Epochs of the default on all slices. Eq. KG-12 of docs/knowledge-gradient.md.

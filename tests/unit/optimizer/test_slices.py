@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.slices import (
     OUT_OF_REACH,
     Slice,
@@ -17,6 +18,7 @@ from airflow_provider_zeus.optimizer.slices import (
     hopeless,
     most_epochs,
     settled,
+    slice_name,
 )
 from tests.strategies import make_trial
 from tests.unit.optimizer.world import job_of
@@ -37,6 +39,19 @@ def test_runs_that_follow_each_other_on_one_slice_share_an_entry() -> None:
     names = {1: "a", 2: "a", 3: "b", 4: "a"}
     slices = grouped([run(n) for n in (4, 2, 1, 3)], names, MOST)
     assert [(s.name, [r.number for r in s.runs]) for s in slices] == [("a", [1, 2]), ("b", [3]), ("a", [4])]
+
+
+def test_each_map_index_of_a_dag_run_has_its_own_slice_and_all_its_tries_share_it() -> None:
+    def trial(n: int, ti_id: str, run_id: str = "r1", map_index: int = 0, data: str | None = "day 1") -> Trial:
+        origin = Origin(dag_id="d", run_id=run_id, task_id="t", map_index=map_index, data_slice=data)
+        made = make_trial(n, 32, job=job_of(32, default=32))
+        return replace(made, key=TrialKey(ti_id), origin=origin)
+
+    first = slice_name(trial(1, "a"))
+    assert slice_name(trial(2, "b")) == first, "a retry, or a run that was cleared"
+    others = [trial(3, "c", map_index=1), trial(4, "d", run_id="r2"), trial(5, "e", data="day 2")]
+    assert len({first, *map(slice_name, others)}) == 4
+    assert [slice_name(trial(6, "f", run_id="", data=data)) for data in ("day 1", None)] == ["day 1", "f"]
 
 
 def test_a_run_whose_slice_is_not_known_stands_alone() -> None:

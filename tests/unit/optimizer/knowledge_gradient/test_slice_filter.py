@@ -147,6 +147,16 @@ def test_where_loops_are_left_below_the_target_the_default_would_have_been_left_
     assert (model.newest.account.slices, model.newest.account.trained) == (2, {32: 10.0, 64: 25.0})
 
 
+def test_each_kept_run_on_a_slice_counts_as_a_run_of_the_default() -> None:
+    """A run that was cleared trains again; the default would have, too. What tries took counts in any case."""
+    again = after([(32, 10.0)], [(32, 12.0), (32, 11.0)], [(64, 5.0, False), (64, 10.0), (64, 10.0)]).newest.account
+    assert (again.slices, again.default_epochs, again.others) == (5, 33.0, {64: 20.0})
+    known = after([(32, 10.0), (64, 8.0), (64, 8.0)]).newest.account
+    assert (known.slices, known.default_epochs, known.trained) == (3, 30.0, {32: 10.0, 64: 16.0})
+    given_up = after([(32, 10.0)], [(64, 5.0, False)]).newest.account
+    assert (given_up.slices, given_up.default_epochs, given_up.trained) == (1, 10.0, {32: 10.0, 64: 5.0})
+
+
 def test_older_slices_are_not_folded_again() -> None:
     slices = [Slice.of(str(n), (SliceRun(n, 32, 10.0 + n % 3, True),), 100.0) for n in range(1, 9)]
     before = EpochsModel(SIZES, 32, 100.0, slices[:-1], ())
