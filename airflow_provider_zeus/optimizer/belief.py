@@ -20,13 +20,14 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Where
 from airflow_provider_zeus.optimizer.changepoint import Change, Surprise
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, add, grouped, hopeless
-from airflow_provider_zeus.optimizer.strikes import Failure, struck
+from airflow_provider_zeus.optimizer.strikes import STRUCK_FOR, Failure, struck
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
 VERSION = "10"  # of learn(); checkpoints of another version are not read
+RECURRENCES_KEPT = 64  # newest recurrences that are told apart: later tries of them are no further ones
 RATES_KEPT = 16  # newest trials whose rates are averaged, per batch size and device
 TARGET_IS_NEW = 8  # ended runs after a change of the target during which decisions name it
 UNKNOWN = ""  # device model of a trial that ended before it reported its device
@@ -51,8 +52,8 @@ class Belief:
     seen: Mapping[tuple[int, Where], int] = field(default_factory=dict)  # newest conclusive trial of b there
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, device model): out of memory
     ends: Mapping[tuple[int, str], tuple[tuple[int, bool], ...]] = field(default_factory=dict)  # newest: number, death
-    started: tuple[int, ...] = ()  # numbers of the newest first attempts: one per recurrence
-    recurrences: int = 0  # how many first attempts there were
+    started: tuple[tuple[int, str], ...] = ()  # newest recurrences that teach: number of the first trial, and which
+    recurrences: int = 0  # how many there were
     retargeted: tuple[int, str] = (0, "")  # newest trial that had another target, and that target
     audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
     failures: tuple[Failure, ...] = ()  # newest attempts that raised an error
@@ -86,7 +87,7 @@ class Belief:
     @cached_property
     def struck(self) -> frozenset[int]:
         """Batch sizes that raised an error lately, where the attempt after them raised none."""
-        return struck(self.failures, self.started)
+        return struck(self.failures, [number for number, _ in self.started[-STRUCK_FOR:]])
 
     def barred(self, model: str, sizes: Iterable[int]) -> frozenset[int]:
         """Batch sizes that may not run on this device model.
@@ -250,7 +251,7 @@ class Belief:
             seen={(b, tuple(w)): n for b, w, n in d["seen"]},
             too_large=frozenset((b, m) for b, m in d["too_large"]),
             ends={(b, m): tuple((n, death) for n, death in v) for b, m, v in d["ends"]},
-            started=tuple(d["started"]),
+            started=tuple((n, name) for n, name in d["started"]),
             recurrences=d["recurrences"],
             retargeted=tuple(d["retargeted"]),
             audits=tuple(d["audits"]),

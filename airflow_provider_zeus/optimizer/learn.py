@@ -13,10 +13,10 @@ from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Phase, State, Trial
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT, UNKNOWN, Belief, Run
+from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Run
 from airflow_provider_zeus.optimizer.changepoint import SURPRISES, Change, Surprise, change_among
-from airflow_provider_zeus.optimizer.slices import most_epochs, slice_name
-from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR, failure_of
+from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
+from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, failure_of
 
 V = TypeVar("V")
 
@@ -30,13 +30,16 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     Running trials, those without data and those of another ``job_version`` teach nothing; a run that did not use its
     batch size, as far as can be told, teaches neither Epochs nor rates. Epochs(b) is learnt from
     conclusive runs to the job's current target whose run type is in ``learn_from``; rates from every trial that
-    measured them; feasibility from out of memory, errors and deaths.
+    measured them; feasibility from out of memory, errors and deaths. A run that trained nothing counts as a recurrence.
     """
     job, n = belief.job, trial.number
-    if not trial.state.teaches or trial.spec.get("job_version", job.job_version) != job.job_version:
+    if trial.state is State.RUNNING or trial.spec.get("job_version", job.job_version) != job.job_version:
         return belief
+    counted = _counted(belief, trial)
+    if not trial.state.teaches:
+        return belief.changed(counted) if counted else belief
     bypassed = trial.observation.bypassed is not None
-    changes: dict[str, object] = {"newest": max((n, trial.state.died or bypassed), belief.newest)}
+    changes: dict[str, object] = {"newest": max((n, trial.state.died or bypassed), belief.newest), **counted}
     if trial.planned.phase is not Phase.IMPORTED:  # no run of the job, and no device that it knows
         _learn_feasible(belief, trial, changes)
     if not same_target(trial, job):
@@ -73,6 +76,22 @@ def same_target(trial: Trial, job: ZeusJob) -> bool:
         return False
 
 
+def _counted(belief: Belief, trial: Trial) -> dict[str, object]:
+    """The fields that a further recurrence changes. All tries of a run are one, numbered by the first of its trials.
+
+    Retries follow soon: a run that is cleared after :data:`RECURRENCES_KEPT` others counts once more.
+    """
+    n, name = trial.number, short(trial.recurrence)
+    known = {of: first for first, of in belief.started}
+    if trial.planned.phase is Phase.IMPORTED or trial.origin.run_type not in belief.job.learn_from:
+        return {}
+    if n >= known.get(name, n + 1):
+        return {}
+    started = sorted((first, of) for of, first in {**known, name: n}.items())
+    recurrences = belief.recurrences + (name not in known)
+    return {"recurrences": recurrences, "started": tuple(started[-RECURRENCES_KEPT:])}
+
+
 def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
     """Deaths, errors and out of memory.
 
@@ -87,9 +106,6 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     death = trial.state is State.ABANDONED or (trial.state is State.FAILED and unproven and not strike)
     if failure is not None:
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
-    if trial.key.attempt == 1 and trial.number not in belief.started:
-        changes["recurrences"] = belief.recurrences + 1
-        changes["started"] = tuple(sorted({*belief.started, trial.number})[-STRUCK_FOR:])
     if trial.planned.phase is Phase.AUDIT:
         changes["audits"] = (belief.audits[0] + 1, max(belief.audits[1], trial.number))
     ends = belief.ends.get((b, model), ())

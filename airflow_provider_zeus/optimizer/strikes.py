@@ -37,7 +37,7 @@ def failure_of(trial: Trial) -> Failure | None:
 def struck(failures: Sequence[Failure], started: Sequence[int]) -> frozenset[int]:
     """Batch sizes that may not be tried now.
 
-    :param started: numbers of the newest :data:`STRUCK_FOR` first attempts, ascending.
+    :param started: first trials of the newest :data:`STRUCK_FOR` recurrences, ascending.
     """
     since = started[0] if len(started) >= STRUCK_FOR else 0
     failed = {(f.ti_id, f.attempt) for f in failures}

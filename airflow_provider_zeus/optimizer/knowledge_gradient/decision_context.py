@@ -191,7 +191,7 @@ class DecisionContext(NamedTuple):
 
         Eq. KG-32 of docs/knowledge-gradient.md.
         """
-        since = sum(number > self.belief.audits[1] for number in self.belief.started)
+        since = sum(number > self.belief.audits[1] for number, _ in self.belief.started)
         if self.job.default_batch_size not in self.converged or since < AUDIT_GAP:
             return None
         if self.times is not None and self.times.slowdown(self.job.default_batch_size) < 1:

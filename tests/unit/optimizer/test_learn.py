@@ -1,8 +1,11 @@
-"""What a trial teaches that shows nothing of its batch size."""
+"""What a trial teaches that shows nothing of its batch size, and which trials are one recurrence."""
 
 from __future__ import annotations
 
-from airflow_provider_zeus.model.trial import BATCH_SIZE
+from dataclasses import replace
+
+from airflow_provider_zeus.model.trial import BATCH_SIZE, Phase, State
+from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, Belief
 from tests.unit.optimizer.world import World, job_of
 
 JOB_KG = job_of(16, 32, 64, default=32, policy="knowledge_gradient")
@@ -19,3 +22,50 @@ def test_a_run_that_did_not_use_its_batch_size_teaches_nothing() -> None:
     assert [a.batch_size for a in w.decide().attempts] == [32], "nothing is tried after it"
     w.add(32)
     assert w.belief.newest[1] is False
+
+
+def ran(w: World, run_id: str, state: State = State.CONVERGED, *, map_index: int = -1, **fields: str) -> None:
+    """A run at the default: ``run_id`` names the scheduled run."""
+    w.add(32, state, 10.0, **fields)
+    origin = replace(w.log[-1].origin, dag_id="d", run_id=run_id, task_id="t", map_index=map_index)
+    w.log[-1] = replace(w.log[-1], origin=origin)
+
+
+def test_a_recurrence_counts_once_in_all_its_tries_and_only_where_its_type_teaches() -> None:
+    w = World(replace(JOB_KG, expected_runs=12), {16: 20, 32: 10, 64: 8})
+    for n in range(6):
+        ran(w, f"r{n}", State.FAILED)
+        ran(w, f"r{n}")
+    assert w.belief.recurrences == 6
+    assert w.decide().attempts[0].bounded, "five more runs may use what a try shows"
+    for n in range(6):
+        ran(w, f"b{n}", run_type="backfill")
+    assert w.belief.recurrences == 6
+    ran(w, "r5", map_index=1)
+    assert w.belief.recurrences == 7
+    assert [number for number, _ in w.belief.started] == [1, 3, 5, 7, 9, 11, 19]
+
+
+def test_a_run_that_trained_nothing_is_a_recurrence() -> None:
+    w = World(JOB_KG, {16: 20, 32: 10, 64: 8})
+    for n, state in enumerate((State.CONVERGED, State.NOT_NEEDED, State.NO_DATA, State.RUNNING)):
+        ran(w, f"r{n}", state)
+    assert w.belief.recurrences == 3
+    assert w.belief.converged == ((1, 32, 10.0),)
+
+
+def test_what_came_before_zeus_is_no_recurrence() -> None:
+    w = World(JOB_KG, {32: 10})
+    w.add(32, phase=Phase.IMPORTED)
+    assert w.belief.recurrences == 0
+
+
+def test_the_recurrences_that_are_told_apart_are_so_many_and_survive_a_checkpoint() -> None:
+    w = World(JOB_KG, {32: 10})
+    for n in range(RECURRENCES_KEPT + 9):
+        ran(w, f"r{n}")
+        ran(w, f"r{n}")
+    belief = w.belief
+    assert belief.recurrences == RECURRENCES_KEPT + 9
+    assert len(belief.started) == RECURRENCES_KEPT
+    assert Belief.from_json(w.job, belief.to_json()).started == belief.started

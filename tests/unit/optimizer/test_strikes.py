@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.trial import Decision, Phase, State, Trial, TrialKey
-from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, Belief
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
 from airflow_provider_zeus.optimizer.strikes import FAILURES_KEPT, STRUCK_FOR
 from tests.strategies import REPRODUCIBLE, V100
@@ -173,7 +173,7 @@ def test_strikes_do_not_depend_on_the_order_of_arrival(
     newest = script[-STRUCK_FOR:]
     assert in_order.struck == {tried for tried, raised, also in newest if raised and not also}
     assert len(in_order.failures) <= FAILURES_KEPT
-    assert len(in_order.started) <= STRUCK_FOR
+    assert len(in_order.started) <= RECURRENCES_KEPT
 
 
 @EVERY_POLICY
