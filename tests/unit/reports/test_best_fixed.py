@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import ProfileSample, State
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.best_fixed import BestFixed, fixed
@@ -74,6 +75,21 @@ def test_it_is_costed_at_its_best_power_limit() -> None:
     assert best is not None
     assert (best.batch_size, best.limit_w) == (32, 100.0)
     assert best.run((made.log[0].key.ti_id,), 1000.0, weights) == pytest.approx(weights.cost(10 * 200.0, 100.0))
+
+
+def test_a_deadline_raises_its_power_limit() -> None:
+    made = World(JOB, {16: 20.0, 32: 10.0, 64: 8.0})
+    for _ in range(3):
+        add(made, 32, 10.0, power_limit_w=150.0)
+    slow = ProfileSample(batch_size=32, limit_w=100.0, samples=1000, energy_j=200.0, time_s=20.0)
+    fast = ProfileSample(batch_size=32, limit_w=150.0, samples=1000, energy_j=5000.0, time_s=10.0)
+    log, profiled = as_dataset(made.log, made.job), LimitProfiles.of([slow, fast])
+    base, ends = Baseline.of(log, profiled, random.Random(0)), NextDecision.of(log).settled
+    found = []
+    for known in (None, InTime(slowdown=1.5), InTime(slowdown=1.0, hurry=True)):
+        best = fixed(replace(ends, in_time=known), log, base, Weights.of(made.job, log.device), profiled)
+        found.append(best and best.limit_w)
+    assert found == [100.0, 150.0, 150.0]
 
 
 def test_nothing_is_best_of_nothing() -> None:
