@@ -1,4 +1,4 @@
-"""What a fixed shift of the schedule would have saved by a tariff: the same runs, some hours later each. Pure.
+"""What a fixed shift of the schedule would have saved by a tariff or a series: the same runs, later each. Pure.
 
 No forecast and no wait are needed for it: for evening schedules a fixed shift gets most of what any forecast gets
 (docs/signals.md).
@@ -10,10 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.reports.slice_epochs import run_id
+from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.signals.tariff import HOUR_S, Tariff
 
 HOURS = 24  # shifts that are compared: within a day
@@ -24,13 +25,15 @@ MOST_S = 7 * 24 * HOUR_S  # a longer run than a week has no hour of the day
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleShift:
-    """The cheapest shift. Costs are in the currency of the tariff."""
+    """The cheapest shift. Costs are in the currency of the prices, or in grams of CO2e."""
 
     runs: int
     delay_h: int  # 0: the present schedule is the cheapest
     cost_now: float
     cost_then: float
-    start_hour: int | None  # local hour at which most runs start; None: they start at many
+    start_hour: int | None  # hour at which most runs start, local by a tariff, else UTC; None: they start at many
+    first_s: float  # starts of the first and of the last run [s since the epoch]
+    last_s: float
 
     @property
     def saved(self) -> float:
@@ -38,29 +41,33 @@ class ScheduleShift:
         return 1 - self.cost_then / self.cost_now if self.cost_now > 0 else 0.0
 
 
-def schedule_shift(trials: Iterable[Trial], tariff: Tariff, pue: float = 1.0) -> ScheduleShift | None:
+def schedule_shift(trials: Iterable[Trial], by: Tariff | Series, pue: float = 1.0) -> ScheduleShift | None:
     """Compare all shifts of whole hours within a day; None without a scheduled run of known energy and time.
 
     :param trials: of one job, on one device; all attempts of a run count, from its first on.
+    :param by: prices or carbon intensities; a run that they do not cover under every shift is left out.
     """
-    runs = _runs(trials)[-NEWEST:]
-    if not runs:
+    starts_s, costs = list[float](), [0.0] * HOURS
+    for start_s, duration_s, energy_j in _runs(trials)[-NEWEST:]:
+        at = by.series(start_s, start_s + (HOURS - 1) * HOUR_S + duration_s) if isinstance(by, Tariff) else by
+        means = [at.mean(start_s + h * HOUR_S, start_s + h * HOUR_S + duration_s) for h in range(HOURS)]
+        known = [mean for mean in means if mean is not None]
+        if len(known) == HOURS:
+            starts_s.append(start_s)
+            costs = [cost + energy_j / J_PER_KWH * pue * mean for cost, mean in zip(costs, known, strict=True)]
+    if not starts_s:
         return None
-    costs = [0.0] * HOURS
-    for start_s, duration_s, energy_j in runs:
-        prices = tariff.series(start_s, start_s + (HOURS - 1) * HOUR_S + duration_s)
-        for delay_h in range(HOURS):
-            at_s = start_s + delay_h * HOUR_S
-            costs[delay_h] += energy_j / J_PER_KWH * pue * (prices.mean(at_s, at_s + duration_s) or 0.0)
     best = min(range(HOURS), key=lambda h: (costs[h], h))
-    hours = Counter(datetime.fromtimestamp(start_s, tariff.zone).hour for start_s, _, _ in runs)
-    hour, count = hours.most_common(1)[0]
+    zone = by.zone if isinstance(by, Tariff) else UTC
+    hour, count = Counter(datetime.fromtimestamp(s, zone).hour for s in starts_s).most_common(1)[0]
     return ScheduleShift(
-        runs=len(runs),
+        runs=len(starts_s),
         delay_h=best,
         cost_now=costs[0],
         cost_then=costs[best],
-        start_hour=hour if count >= 0.8 * len(runs) else None,
+        start_hour=hour if count >= 0.8 * len(starts_s) else None,
+        first_s=min(starts_s),
+        last_s=max(starts_s),
     )
 
 

@@ -22,6 +22,7 @@ from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST_RULES = 100
 HOUR_S = 3600.0
+TARIFF = "tariff"  # source of its series
 _FIELDS = {"timezone", "unit", "default", "rules"}
 _RULE_FIELDS = {"days", "hours", "months", "value"}
 
@@ -81,7 +82,7 @@ class Tariff:
             until_s = at_s + HOUR_S - _into_hour_s(at_s, self.zone)
             steps.append(Step(at_s, until_s, self.at(at_s)))
             at_s = until_s
-        return Series.of(self.unit, steps, source="tariff", zone=str(self.zone))
+        return Series.of(self.unit, steps, source=TARIFF, zone=str(self.zone))
 
 
 def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:

@@ -281,6 +281,9 @@ class Store(Protocol):
         died, say), another one is to ask after :data:`RETRY_S`.
         """
 
+    def kept_signal(self, name: str) -> str | None:
+        """The series kept under a name, for one who asks no service; None: there is none."""
+
     def keep_signal(self, name: str, series: str | None) -> None:
         """Keep a series; None: there was no answer, so that a caller asks again after :data:`RETRY_S`."""
 

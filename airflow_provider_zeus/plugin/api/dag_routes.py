@@ -143,8 +143,9 @@ def _charts(dag_id: str, job_id: str | None) -> DagCharts:
         trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
         if not trials:
             return DagCharts(note=words.left_out(store.unreadable) or dag_view.NO_JOB)
-        more = reading.has_older(store, dag_id, job_id)
-        return dag_view.charts(trials, _analysis(store, dag_id, job_id, trials), factors, more=more)
+        more, analysis = reading.has_older(store, dag_id, job_id), _analysis(store, dag_id, job_id, trials)
+        hours = reading.kept_signals(store, analysis.log.job, time.time())
+        return dag_view.charts(trials, analysis, factors, hours, more=more)
 
     if version is None:
         return make()

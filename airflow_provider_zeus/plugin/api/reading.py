@@ -9,14 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_zeus.airflow_compat import DagModel, DagTag, XComModel, create_session
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, Trial, TrialKey
+from airflow_provider_zeus.operators.kept_series import KEPT_S
+from airflow_provider_zeus.operators.signal_series import CONNECTIONS, signal_series
 from airflow_provider_zeus.operators.xcoms import WAIT
 from airflow_provider_zeus.plugin.api.caches import BeliefCache
 from airflow_provider_zeus.plugin.text.waits import Wait
 from airflow_provider_zeus.plugin.views.overview_view import DagAbout
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
+from airflow_provider_zeus.signals.start import DAY_S
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
 from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
@@ -103,6 +107,42 @@ def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], Wait]:
         return {}
     found = ((task_id, index, Wait.read(value)) for task_id, index, value in rows)
     return {(wait.trains or task_id, index): wait for task_id, index, wait in found if wait is not None}
+
+
+def kept_signals(store: Store, job: ZeusJob, now_s: float) -> dict[str, Series]:
+    """Series of the price and of the carbon intensity that count for a job, by Connection; no service is asked.
+
+    Each covers the newest days, as far as the log keeps it; what is not known is absent.
+    """
+    found: dict[str, Series] = {}
+    for signal in filter(None, dict.fromkeys((PRICE, CARBON, job.start_signal, job.follow))):
+        try:
+            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, _OnlyKept(store))
+        except SignalError:
+            continue
+        if series.unit.goal not in {known.unit.goal for known in found.values()}:
+            found[CONNECTIONS.get(signal, signal)] = series
+    return found
+
+
+class _OnlyKept:
+    """The series that a log keeps, for a page: what it does not keep is not asked for, since that may take long."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def signal(self, name: str) -> tuple[str, bool]:
+        """The series, and that nobody asks. Raises OSError where none is kept."""
+        try:
+            text = self._store.kept_signal(name)
+        except StoreError as error:
+            raise OSError(str(error)) from None
+        if text is None:
+            raise FileNotFoundError(name)
+        return text, False
+
+    def keep_signal(self, name: str, series: str | None) -> None:
+        """Keep nothing."""
 
 
 def has_older(store: Store, dag_id: str, job_id: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
@@ -11,13 +12,14 @@ from airflow_provider_zeus.model.trial import Observation, Phase
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
-from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.plugin.views.prices import Factors, grams_of, grams_text
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.runs import RunTrials
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.reports.schedule_shift import ScheduleShift
 from airflow_provider_zeus.reports.upcoming import Upcoming
+from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.start import WORTH
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import energy_text, time_text
@@ -149,20 +151,28 @@ def _next(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> An
     return Answer(question=NEXT, about=about, figures=tiles, note=f"{first.why} Expected of a run of {kept}.")
 
 
-def shift(found: ScheduleShift | None, tariff: Tariff) -> str:
-    """What another hour of the day would have cost by the tariff, in a sentence; empty where that is not known."""
+def shift(found: ScheduleShift | None, by: Tariff | Series, name: str) -> str:
+    """What another hour of the day would have cost or emitted, in a sentence; empty where that is not known.
+
+    :param by: prices or carbon intensities. ``name``: of what holds them.
+    """
     if found is None:
         return ""
-    runs = "1 scheduled run" if found.runs == 1 else f"{found.runs:,} scheduled runs"
+    is_price = by.unit.goal == PRICE
+    runs, said_by = "1 scheduled run" if found.runs == 1 else f"{found.runs:,} scheduled runs", name
+    if isinstance(by, Series):
+        said_by = f"{name} ({', '.join(filter(None, (by.source, by.zone)))})"
+        first, last = (datetime.fromtimestamp(s, UTC) for s in (found.first_s, found.last_s))
+        runs += f" from {first:%Y-%m-%d} to {last:%Y-%m-%d}"
     if found.saved < WORTH:
-        return (
-            f"By [zeus] tariff no other hour of the day would have been cheaper by {100 * WORTH:g} % for these {runs}."
-        )
-    currency = tariff.unit.name.partition("/")[0]
+        best = "cheaper" if is_price else "cleaner"
+        return f"By {said_by} no other hour of the day would have been {best} by {100 * WORTH:g} % for these {runs}."
     when = f"{found.delay_h} h later"
     if found.start_hour is not None:
         hours = (found.start_hour + found.delay_h) % 24, found.start_hour
-        when = "at {:02d}:00 instead of {:02d}:00".format(*hours) + f" ({tariff.zone})"
-    now, then = (Factors(currency=currency).amount(cost) for cost in (found.cost_now, found.cost_then))
+        when = "at {:02d}:00 instead of {:02d}:00".format(*hours) + f" ({by.zone if isinstance(by, Tariff) else 'UTC'})"
+    amount = Factors(currency=by.unit.name.partition("/")[0]).amount if is_price else grams_text
+    now, then = (amount(value) for value in (found.cost_now, found.cost_then))
     less = f"{found.saved:.0%}".replace("%", " %")
-    return f"By [zeus] tariff the energy of {runs} would have cost {then} instead of {now} ({less} less) {when}."
+    would = "cost" if is_price else "emitted"
+    return f"By {said_by} the energy of {runs} would have {would} {then} instead of {now} ({less} less) {when}."

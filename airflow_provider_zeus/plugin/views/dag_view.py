@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,10 @@ from airflow_provider_zeus.plugin.views.prices import Factors, grams_text
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.reports.slice_epochs import run_id
+from airflow_provider_zeus.signals.series import PRICE, Series
+from airflow_provider_zeus.signals.tariff import TARIFF, Tariff
 
+NO_HOURS: Mapping[str, Series] = {}
 RUNS = 200  # in the table at once unless the reader asks for more
 NO_JOB = (
     "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with @task.zeus(ZeusJob(...)) is "
@@ -63,8 +66,19 @@ def filled(
     )
 
 
-def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, more: bool = False) -> DagCharts:
-    """Verdict, tiles and charts of the runs. ``more``: the log holds older runs than these."""
+def charts(
+    trials: Sequence[Trial],
+    known: JobAnalysis,
+    factors: Factors,
+    hours: Mapping[str, Series] = NO_HOURS,
+    *,
+    more: bool = False,
+) -> DagCharts:
+    """Verdict, tiles and charts of the runs.
+
+    :param hours: prices and carbon intensities of the newest days, by Connection.
+    :param more: the log holds older runs than these.
+    """
     log, saving = known.log, known.saving
     rows = costs.rows_of(trials, log.job)
     notes = [run_notes.bypassed(trials), run_notes.shared_job(trials), run_notes.untaught(trials, log.job.learn_from)]
@@ -76,9 +90,7 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
         ]
     return DagCharts(
         headline=headline.of_job(saving, known.next_run, known.source, factors, all_of=not more),
-        shift=headline.shift(schedule_shift(log.of_target().here(), factors.tariff, factors.pue or 1.0), factors.tariff)
-        if factors.tariff
-        else "",
+        shift=shifts(log.of_target().here(), factors, hours),
         verdict=saved_text.job_verdict(saving, all_of=not more),
         tiles=saved_text.job_tiles(saving, known.source, all_of=not more),
         levers=lever_table(
@@ -105,6 +117,17 @@ def charts(trials: Sequence[Trial], known: JobAnalysis, factors: Factors, *, mor
             front_chart(known.front(), known.weights, known.decided.settled.batch_size, known.limit_w), known.source
         ),
     )
+
+
+def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series]) -> str:
+    """What another hour of the day would have cost and emitted, in sentences: by ``[zeus] tariff``, else ``hours``."""
+    runs, by = list(trials), dict[str, Tariff | Series](hours)
+    if factors.tariff:  # it counts where no service prices the hours
+        by = {name: s for name, s in hours.items() if s.source != TARIFF}
+        if all(s.unit.goal != PRICE for s in by.values()):
+            by = {"[zeus] tariff": factors.tariff, **by}
+    found = (headline.shift(schedule_shift(runs, s, factors.pue or 1.0), s, name) for name, s in by.items())
+    return " ".join(filter(None, found))
 
 
 def priced_levers(known: JobAnalysis, factors: Factors) -> list[Priced]:

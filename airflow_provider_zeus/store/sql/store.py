@@ -196,6 +196,11 @@ class SqlStore:
         with transaction(self._engine, write=True) as connection:
             return signals.claim(connection, name, self._now(connection))
 
+    def kept_signal(self, name: str) -> str | None:
+        """The series kept under a name, for one who asks no service."""
+        with transaction(self._engine) as connection:
+            return signals.read(connection, name, self._now(connection))[0]
+
     def keep_signal(self, name: str, series: str | None) -> None:
         """Keep a series; None: there was no answer."""
         with transaction(self._engine, write=True) as connection:

@@ -215,6 +215,11 @@ class VariableStore:
             self._port.set(key, json.dumps([now - FRESH_S + RETRY_S, series]))
         return series, due
 
+    def kept_signal(self, name: str) -> str | None:
+        """The series kept under a name, for one who asks no service."""
+        key = variable_key("zeus-signal", name)
+        return (_read(key, self._port.get(key), _kept_series) or (0.0, None))[1]
+
     def keep_signal(self, name: str, series: str | None) -> None:
         """Keep a series; None: there was no answer."""
         key, now = variable_key("zeus-signal", name), self._now()

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import urllib.request
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,13 +19,16 @@ from airflow_provider_zeus.cli.export_rows import csv_of, exact
 from airflow_provider_zeus.cli.read_earlier import trials_of
 from airflow_provider_zeus.cli.read_export import histories_of, of_json
 from airflow_provider_zeus.cli.read_file import document_of
+from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.trial import State, TrialKey
+from airflow_provider_zeus.operators.signal_series import signal_series
 from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.reports import budget_figures
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.renamed import candidates, looks_like
 from airflow_provider_zeus.reports.savings import saving
+from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.plugin.auth_manager import SECRET
@@ -105,6 +109,42 @@ def test_another_hour_of_the_day_is_named_where_a_tariff_is_set(
     hours = {"timezone": "UTC", "unit": "EUR/kWh", "default": 0.3, "rules": [{"hours": "3-4", "value": 0.1}]}
     monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", json.dumps(hours))
     assert "3 scheduled runs" in answer(viewer, "charts")["shift"]
+
+
+def test_another_hour_of_the_day_by_the_series_that_the_log_keeps(
+    viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_full_power(store, 1)
+    extra = {"preset": "electricity-maps", "zone": "DE"}
+    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_CARBON", json.dumps({"conn_type": "zeus_signal", "extra": extra}))
+    monkeypatch.setattr(urllib.request, "build_opener", lambda *_: pytest.fail("a page asks no service"))
+    assert answer(viewer, "charts")["shift"] == "", "nothing is kept"
+    hour = store.trials("d.train")[0].opened_at // 3600 * 3600
+    steps = [Step(hour + h * 3600, hour + (h + 1) * 3600, 100.0 if h == 5 else 400.0) for h in range(-24, 48)]
+    series = Series.of(Unit.parse("g/kWh"), steps, source="api.electricitymaps.com", zone="DE")
+    store.signal(kept_name())
+    store.keep_signal(kept_name(), series.to_json())
+    at_full_power(store, 2)
+    said = answer(viewer, "charts")["shift"]
+    assert said.startswith("By zeus_carbon (api.electricitymaps.com, DE) the energy of 2 scheduled runs from ")
+    assert "(75 % less)" in said
+
+
+def kept_name() -> str:
+    """The name under which tasks keep the series of Connection ``zeus_carbon``."""
+    names = []
+
+    class Keeper:
+        def signal(self, name: str) -> tuple[str | None, bool]:
+            names.append(name)
+            raise FileNotFoundError
+
+        def keep_signal(self, name: str, series: str | None) -> None:
+            """Nothing."""
+
+    with pytest.raises(SignalError):
+        signal_series("carbon", 0.0, 1.0, Keeper())
+    return names[0]
 
 
 # --- what-if

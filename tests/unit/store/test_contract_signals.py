@@ -46,3 +46,12 @@ def test_a_clock_that_was_set_back_blocks_nobody(opens: Opens, clock: Clock) -> 
     opens().keep_signal("s", "kept")
     clock.t -= 500.0
     assert opens().signal("s") == ("kept", True)
+
+
+def test_who_only_reads_keeps_nobody_from_asking(opens: Opens, clock: Clock) -> None:
+    assert opens().kept_signal("s") is None
+    assert opens().signal("s") == (None, True)
+    opens().keep_signal("s", "kept")
+    clock.t += FRESH_S
+    assert opens().kept_signal("s") == "kept"
+    assert opens().signal("s") == ("kept", True)

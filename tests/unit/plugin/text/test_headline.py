@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,6 +21,7 @@ from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_savings import Yardstick
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
+from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.tariff import Tariff
 from tests.unit.plugin.kit import JOB, trial
 
@@ -146,7 +147,7 @@ def test_another_hour_of_the_day_in_a_sentence() -> None:
     assert found is not None
     assert (found.runs, found.delay_h, found.start_hour) == (5, 4, 18), "two hours that begin at 22:30"
     assert (found.cost_now, found.cost_then) == (pytest.approx(5 * 2 * 0.40), pytest.approx(5 * 2 * 0.20))
-    said = headline.shift(found, TARIFF)
+    said = headline.shift(found, TARIFF, "[zeus] tariff")
     assert "2.00 EUR instead of 4.00 EUR (50 % less) at 22:00 instead of 18:00 (Europe/Berlin)" in said
     with_pue = schedule_shift([evening(1)], TARIFF, pue=1.5)
     assert with_pue is not None
@@ -157,14 +158,45 @@ def test_a_schedule_that_is_cheap_already_and_runs_that_say_nothing() -> None:
     night = schedule_shift([evening(n, hour=1) for n in range(1, 4)], TARIFF)
     assert night is not None
     assert night.delay_h == 0
-    assert "no other hour" in headline.shift(night, TARIFF)
+    assert "no other hour" in headline.shift(night, TARIFF, "[zeus] tariff")
     assert schedule_shift([evening(1, run_type="manual")], TARIFF) is None
     assert schedule_shift([evening(1, energy_j=None)], TARIFF) is None
-    assert headline.shift(None, TARIFF) == ""
+    assert headline.shift(None, TARIFF, "[zeus] tariff") == ""
     scattered = schedule_shift([evening(n, hour=12 + n) for n in range(1, 7)], TARIFF)
     assert scattered is not None
     assert scattered.start_hour is None
-    assert "h later" in headline.shift(scattered, TARIFF)
+    assert "h later" in headline.shift(scattered, TARIFF, "[zeus] tariff")
+
+
+def days(unit: str, value_at: Mapping[int, float], count: int = 10, source: str = "api.example.org") -> Series:
+    """Hours of so many days from 2026-01-01 on, 0.4 where none is given, in UTC."""
+    begin_s = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    hours = (begin_s + h * 3600.0 for h in range(24 * count))
+    steps = [Step(at, at + 3600.0, value_at.get(int((at - begin_s) // 3600) % 24, 0.4)) for at in hours]
+    return Series.of(Unit.parse(unit), steps, source=source, zone="DE-LU")
+
+
+def test_another_hour_of_the_day_by_the_series_that_the_log_keeps() -> None:
+    """Each run draws 2 kWh in 2 h from 17:30 UTC on; at 1 and 2 o'clock it is cheap."""
+    runs = [evening(n) for n in (1, 5, 9, 10, 31)]
+    cheap, clean = days("EUR/kWh", {1: 0.1, 2: 0.1, 3: 0.1}), days("g/kWh", {1: 0.1, 2: 0.1, 3: 0.1})
+    said = dag_view.shifts(runs, Factors(), {"zeus_price": cheap, "zeus_carbon": clean})
+    covered = "3 scheduled runs from 2026-01-01 to 2026-01-09"
+    name = "(api.example.org, DE-LU) the energy of"
+    money = f"By zeus_price {name} {covered} would have cost 0.60 EUR instead of 2.40 EUR (75 % less) at 01:00 instead"
+    assert said.startswith(f"{money} of 17:00 (UTC). By zeus_carbon {name} {covered} would have emitted 0.6 g CO₂e")
+    assert dag_view.shifts(runs[-1:], Factors(), {"zeus_price": cheap}) == "", "no run of these days"
+    even = dag_view.shifts(runs, Factors(), {"zeus_carbon": days("g/kWh", {})})
+    assert "no other hour of the day would have been cleaner by 5 % for these 3 scheduled runs" in even
+
+
+def test_a_tariff_of_the_configuration_counts_where_no_service_tells_the_price() -> None:
+    runs, set_up = [evening(n) for n in range(1, 6)], Factors(tariff=TARIFF)
+    clean, of_config = days("g/kWh", {1: 0.1, 2: 0.1, 3: 0.1}), days("EUR/kWh", {}, source="tariff")
+    said = dag_view.shifts(runs, set_up, {"zeus_price": of_config, "zeus_carbon": clean})
+    assert said.startswith("By [zeus] tariff the energy of 5 scheduled runs would have cost 2.00 EUR")
+    assert said.count("By ") == 2
+    assert "tariff" not in dag_view.shifts(runs, set_up, {"zeus_price": days("EUR/kWh", {1: 0.1, 2: 0.1})})
 
 
 def test_all_attempts_of_a_run_are_moved_together() -> None:
