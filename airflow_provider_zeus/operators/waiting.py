@@ -27,6 +27,7 @@ from airflow_provider_zeus.units import time_text
 USUAL = 8  # newest runs that say how long a run takes
 READ = (8 * USUAL, 1_000)  # newest trials that are read until so many runs are in them; some train nothing
 LOG_S = 8.0  # limit of reading them
+QUEUE_S = 120.0  # from the end of a wait until a worker trains, where the run has to end in time
 
 _WHY = {
     NOW_IS_BEST: "now is the cheapest start",
@@ -132,7 +133,7 @@ def _latest(job: ZeusJob, context: Mapping[str, Any], most_s: float) -> float:
     run_after: datetime = context["dag_run"].run_after
     ends_s = (run_after + _window(job)).timestamp()
     due_s = finish_by_s(job, context)
-    return ends_s if due_s is None else min(ends_s, due_s - most_s)
+    return ends_s if due_s is None else min(ends_s, due_s - most_s - QUEUE_S)
 
 
 def durations(trials: Iterable[Trial]) -> tuple[float, float] | None:

@@ -52,7 +52,7 @@ def plan_start(
     duration_s: float,
     worth: float = WORTH,
 ) -> Start:
-    """Choose the start of a run that takes ``duration_s``, at ``now_s`` or at a later step up to ``latest_s``.
+    """Choose the start of a run that takes ``duration_s``, from ``now_s`` to ``latest_s``.
 
     :param published: values of the future, as far as there are any, of the same unit as ``past``.
     :param past: values of at least the last three days.
@@ -68,7 +68,7 @@ def plan_start(
         return Start(now_s, NO_VALUES)
     later = [
         (mean, at_s)
-        for at_s in candidates(known, now_s, latest_s)
+        for at_s in candidates(known, now_s, latest_s, duration_s)
         if (mean := known.mean(at_s, at_s + duration_s)) is not None
     ]
     if not later:
@@ -82,14 +82,19 @@ def plan_start(
     return Start(at_s, WAITS, at_once, best)
 
 
-def candidates(known: Series, now_s: float, latest_s: float) -> list[float]:
-    """The starts after now: where a step of the series begins; of very short steps at most :data:`MOST_STARTS`."""
+def candidates(known: Series, now_s: float, latest_s: float, duration_s: float) -> list[float]:
+    """The starts after now of which one is the cheapest: where a run begins or ends with a step, and the latest one.
+
+    Of very short steps at most :data:`MOST_STARTS`, beside the latest one.
+    """
+    later = [step for step in known.steps if step.start_s > now_s]
+    edges = sorted({at_s for step in later for at_s in (step.start_s, step.end_s - duration_s)})
     found: list[float] = []
     least_s = (latest_s - now_s) / MOST_STARTS
-    for step in known.steps:
-        if now_s < step.start_s <= latest_s and (not found or step.start_s >= found[-1] + least_s):
-            found.append(step.start_s)
-    return found
+    for at_s in edges:
+        if now_s < at_s < latest_s and (not found or at_s >= found[-1] + least_s):
+            found.append(at_s)
+    return [*found, latest_s]
 
 
 def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -> Series:

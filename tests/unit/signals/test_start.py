@@ -43,6 +43,26 @@ def test_it_never_starts_later_than_the_latest_start() -> None:
     assert (late.at_s, late.reason) == (10.0, planner.TOO_LATE)
 
 
+def test_a_run_may_also_end_with_a_step_or_begin_as_late_as_it_may() -> None:
+    values = [300.0, 300.0, 100.0, 100.0, 300.0]
+    late = plan(values, wait_h=1.75, job_h=1.5)
+    assert (late.at_s, late.mean_then) == (1.75 * HOUR, pytest.approx((0.25 * 300 + 1.25 * 100) / 1.5))
+    ends = plan([300.0, 200.0, 100.0, 300.0], wait_h=3, job_h=1.5)
+    assert (ends.at_s, ends.mean_then) == (1.5 * HOUR, pytest.approx(400 / 3))
+
+
+@REPRODUCIBLE
+@given(
+    st.lists(st.floats(-50, 500), min_size=2, max_size=12), st.floats(0.1, 9.0), st.floats(0.1, 4.0), st.floats(0, 1)
+)
+def test_no_other_start_is_cheaper(values: list[float], wait_h: float, job_h: float, share: float) -> None:
+    found = plan(values, wait_h=wait_h, job_h=job_h, worth=0.0)
+    at_s = share * wait_h * HOUR
+    other = hours(values).mean(at_s, at_s + max(job_h * HOUR, 1.0))
+    if other is not None and found.mean_then is not None:
+        assert found.mean_then <= other + 1e-6
+
+
 def test_below_five_per_cent_it_does_not_wait() -> None:
     assert plan([100, 97, 96, 99]).reason == planner.NOT_WORTH_IT
     assert plan([100, 97, 94, 99]).reason == planner.WAITS
