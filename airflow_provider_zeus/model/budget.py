@@ -18,7 +18,8 @@ from airflow_provider_zeus.units import energy_text, three_digits
 
 WARN_AT = 0.8  # share of a budget that is warned of; the other one is all of it
 
-_FORM = re.compile(r"\s*(?P<amount>[0-9.eE+]+)\s*(?P<unit>[A-Za-z]+)(?:\s*CO2e)?\s*/\s*(?P<period>day|week|month)\s*")
+_AMOUNT = r"(?P<amount>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+_FORM = re.compile(rf"\s*{_AMOUNT}\s*(?P<unit>[A-Za-z]+)(?P<co2e>\s*CO2e)?\s*/\s*(?P<period>day|week|month)\s*")
 _JOULES = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9, "Wh": 3600.0, "kWh": 3.6e6, "MWh": 3.6e9}
 _GRAMS = {"g": 1.0, "kg": 1e3, "t": 1e6}
 _MOST = 1e15  # of an amount in its unit
@@ -49,9 +50,11 @@ class Budget:
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise JobSpecError.of("budget", text, "cannot be read as amount, unit and period", _REMEDY)
-        unit, amount = match["unit"], _amount(match["amount"])
+        unit, amount = match["unit"], float(match["amount"])
         if not 0 < amount <= _MOST:
             raise JobSpecError.of("budget", text, f"its amount is not above 0 and up to {_MOST:g}", _REMEDY)
+        if match["co2e"] and unit not in _GRAMS:
+            raise JobSpecError.of("budget", text, f"CO2e is given in {', '.join(_GRAMS)}, not in {unit!r}", _REMEDY)
         shown = f"{match['amount']} {unit}{' CO2e' if unit in _GRAMS else ''}/{match['period']}"
         if unit in _JOULES:
             return cls(shown, Kind.ENERGY, amount * _JOULES[unit], "J", match["period"])
@@ -81,13 +84,6 @@ class Budget:
         if self.kind is Kind.CARBON:
             return f"{three_digits(amount / 1000)} kg CO2e" if amount >= 1000 else f"{three_digits(amount)} g CO2e"
         return f"{amount:,.2f} {self.unit}"
-
-
-def _amount(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,14 @@ def at(*day: int) -> float:
     [
         ("50 kWh/month", Kind.ENERGY, 1.8e8, "J"),
         ("1.5MJ/day", Kind.ENERGY, 1.5e6, "J"),
+        (".5 kWh/day", Kind.ENERGY, 1.8e6, "J"),
+        ("1.5e-1MJ/day", Kind.ENERGY, 1.5e5, "J"),
         ("3 kg CO2e/week", Kind.CARBON, 3000.0, "g"),
         ("200 g/day", Kind.CARBON, 200.0, "g"),
+        ("3kgCO2e/week", Kind.CARBON, 3000.0, "g"),
         ("20 EUR / week", Kind.MONEY, 20.0, "EUR"),
+        ("50EUR/month", Kind.MONEY, 50.0, "EUR"),
+        ("2e3EUR/month", Kind.MONEY, 2000.0, "EUR"),
     ],
 )
 def test_what_a_budget_is_of(text: str, kind: Kind, amount: float, unit: str) -> None:
@@ -43,7 +48,10 @@ def test_what_a_budget_is_of(text: str, kind: Kind, amount: float, unit: str) ->
         (50, "cannot be read"),
         ("0 kWh/day", "not above 0"),
         ("1e999 kWh/day", "not above 0"),
-        ("1.2.3 kWh/day", "not above 0"),
+        ("1.2.3 kWh/day", "cannot be read"),
+        ("-5 kWh/day", "cannot be read"),
+        ("50 kWh CO2e/month", "CO2e is given in g, kg, t, not in 'kWh'"),
+        ("20 EUR CO2e/week", "CO2e is given in g, kg, t, not in 'EUR'"),
         ("1e308 MWh/day", "not above 0 and up to"),
         ("5 bananas/day", "'bananas' is no unit"),
         ("5 kwh/day", "'kwh' is no unit"),
