@@ -88,6 +88,21 @@ def serves_as_previous(trial: Trial, origin: Origin, run_types: Iterable[str]) -
     return left and held.map_index == origin.map_index and held.run_type in run_types and not own_run
 
 
+def newest_runs(found: Iterable[tuple[int, Trial]], before: float, most: int) -> list[Trial]:
+    """The newest ``most`` trials, newest first. A run that was cleared keeps its place: that of its first trial.
+
+    :param found: (number of the first trial of the run, trial), in descending order of the trials' numbers.
+    :param before: number of the first trial of the run that asks: a later run's model has seen the data after its own.
+    """
+    kept: list[tuple[int, int, Trial]] = []
+    for began, trial in found:
+        if len(kept) == most and trial.number < kept[-1][0]:
+            break  # its run began before those, and so did all that follow
+        if began < before:
+            kept = sorted([*kept, (began, trial.number, trial)], key=lambda each: each[:2], reverse=True)[:most]
+    return [trial for _, _, trial in kept]
+
+
 def spent_by(o: Observation) -> tuple[float | None, float]:
     """Energy [J] and time of all devices [s] of an observation; a time that is not known yet counts as 0."""
     return o.energy_j, (o.time_s or 0.0) * (o.device_count or 1)

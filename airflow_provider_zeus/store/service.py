@@ -68,7 +68,7 @@ class TrialService(Protocol):
     def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
         """The newest ``most`` trials of these run types that left a model or kept an earlier one, newest first.
 
-        Of the map index of ``origin``, without those of its own DAG run.
+        Of the map index of ``origin``, and of DAG runs that began before its own (:func:`.rules.newest_runs`).
         """
 
     def spent(self, begin_s: float, source: str | None) -> tuple[float | None, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from airflow_provider_zeus.model.trial import Origin, Phase, State, Trial, Trial
 from airflow_provider_zeus.model.wire import member
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.rows import OBSERVED, read_row, to_row
-from airflow_provider_zeus.store.rules import limits_left
+from airflow_provider_zeus.store.rules import limits_left, newest_runs
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.watchdog import alive
 
@@ -81,8 +82,12 @@ _LATEST = (
     )
     .order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
 )
+_R = _T.alias("of_run")
+_BEGAN = sa.select(sa.func.min(_R.c.number)).where(_R.c.job_id == _job)  # number of the first trial of a run
+_RUN_BEGAN = _BEGAN.where(_R.c.dag_id == sa.bindparam("dag"), _R.c.run_id == sa.bindparam("run"))
+_ITS_RUN_BEGAN = _BEGAN.where(_R.c.dag_id == _T.c.dag_id, _R.c.run_id == _T.c.run_id).scalar_subquery()
 _LEFT_A_MODEL = (
-    sa.select(_T)
+    sa.select(_T, sa.case((_T.c.run_id == "", _T.c.number), else_=_ITS_RUN_BEGAN).label("began"))
     .where(
         _T.c.job_id == _job,
         _T.c.number > _after,
@@ -93,7 +98,6 @@ _LEFT_A_MODEL = (
         sa.not_(sa.and_(_T.c.dag_id == sa.bindparam("dag"), _T.c.run_id == sa.bindparam("run"), _T.c.run_id != "")),
     )
     .order_by(_T.c.number.desc())
-    .limit(_last)
 )
 _SPENT = sa.select(sa.func.sum(_T.c.energy_j), sa.func.sum(_T.c.time_s * sa.func.coalesce(_T.c.device_count, 1))).where(
     _T.c.job_id == _job,
@@ -243,10 +247,14 @@ def left_a_model(
 
     The newest :data:`SEARCHED` trials are searched.
     """
-    values = {"job": job_id, "index": origin.map_index, "types": list(run_types), "last": most}
-    values["after"] = newest_number - SEARCHED
-    run = {"dag": origin.dag_id, "run": origin.run_id}
-    return only_trials(_found(connection.execute(_LEFT_A_MODEL, values | run)))
+    run = {"job": job_id, "dag": origin.dag_id, "run": origin.run_id}
+    before = (connection.scalar(_RUN_BEGAN, run) if origin.run_id else None) or math.inf
+    values = {"index": origin.map_index, "types": list(run_types), "after": newest_number - SEARCHED}
+    rows = connection.execute(_LEFT_A_MODEL, run | values, execution_options={"yield_per": most + 1}).mappings()
+    read = ((row["began"], read_row(row)) for row in rows)
+    found = newest_runs(((began, trial) for began, trial in read if isinstance(trial, Trial)), before, most)
+    rows.close()
+    return found
 
 
 def spent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -128,12 +129,21 @@ class VariableTrialService:
     def _forget_returned(self) -> None:
         """Keep what the newest runs of each map index returned: the whole log is written at each question."""
         kept: Counter[tuple[int, str]] = Counter()
-        for i in reversed(range(len(self.log))):
+        began = self._began()
+        in_order = sorted(range(len(self.log)), key=lambda i: (_run_began(self.log[i], began), i), reverse=True)
+        for i in in_order:
             seen, origin = self.log[i].observation, self.log[i].origin
             if seen.returned is not None and self.log[i].state.left_model:
                 kept[origin.map_index, origin.run_type] += 1
                 if kept[origin.map_index, origin.run_type] > RETURNED:
                     self.log[i] = replace(self.log[i], observation=replace(seen, returned=None))
+
+    def _began(self) -> dict[tuple[str, str], int]:
+        """Number of the first trial of each DAG run."""
+        found: dict[tuple[str, str], int] = {}
+        for trial in self.log:
+            found.setdefault((trial.origin.dag_id, trial.origin.run_id), trial.number)
+        return found
 
     def apply_beats(self, beats: Mapping[TrialKey, Beat]) -> None:
         """Apply the heartbeats of open trials."""
@@ -188,8 +198,10 @@ class VariableTrialService:
         return [t for t in ended if t.observation.energy_source == source][-most:]
 
     def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
-        found = [t for t in reversed(self.log) if rules.serves_as_previous(t, origin, run_types)]
-        return found[:most]
+        began = self._began()
+        found = (t for t in reversed(self.log) if rules.serves_as_previous(t, origin, run_types))
+        before = began.get((origin.dag_id, origin.run_id), math.inf) if origin.run_id else math.inf
+        return rules.newest_runs(((_run_began(t, began), t) for t in found), before, most)
 
     def add(self, trial: Trial) -> None:
         for key in [k for k in self.beats if k.ti_id == trial.key.ti_id]:
@@ -268,3 +280,9 @@ class VariableTrialService:
         trial = self.find(key)
         if trial and points:
             self.points[trial.number] = thinned([*self.points.get(trial.number, ()), *points], KEPT_POINTS)
+
+
+def _run_began(trial: Trial, began: Mapping[tuple[str, str], int]) -> int:
+    """Number of the first trial of a trial's run; outside of Airflow each trial is a run."""
+    run = trial.origin.dag_id, trial.origin.run_id
+    return began[run] if trial.origin.run_id else trial.number

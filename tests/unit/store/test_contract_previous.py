@@ -75,6 +75,41 @@ def test_a_cleared_run_does_not_read_its_own_model(store: Store) -> None:
     assert read(store, again) == Previous(returned='"1"')
 
 
+def again(store: Store, n: int, value: str) -> Previous | None:
+    """Run ``n`` is cleared, and returns another value; what it could read."""
+    return ran(store, n, value=value, ti_id=f"ti-{n}-again", try_number=2)
+
+
+def test_a_cleared_run_keeps_its_place(store: Store) -> None:
+    """What it reads is no newer than its own data, and what it made anew is no newer than it was."""
+    for n in (1, 2):
+        ran(store, n)
+    assert again(store, 1, '"1 again"') is None
+    assert read(store, request(3)) == Previous(returned='"2"')
+    assert again(store, 2, '"2 again"') == Previous(returned='"1 again"')
+    assert read(store, request(4)) == Previous(returned='"2 again"')
+
+
+def test_a_run_that_failed_at_first_keeps_its_place_too(store: Store) -> None:
+    ran(store, 1)
+    ran(store, 2, State.FAILED)
+    ran(store, 3)
+    assert again(store, 2, '"2 again"') == Previous(returned='"1"')
+    assert read(store, request(4)) == Previous(returned='"3"')
+
+
+def test_runs_of_another_dag_are_other_runs(store: Store) -> None:
+    ran(store, 1)
+    ran(store, 2)
+    assert ran(store, 1, ti_id="us-1", dag_id="us", value='"us"') == Previous(returned='"2"')
+    assert read(store, request(3)) == Previous(returned='"us"')
+
+
+def test_outside_of_airflow_each_trial_is_a_run(store: Store) -> None:
+    nowhere = {"dag_id": "", "run_id": ""}
+    assert [ran(store, n, **nowhere) for n in (1, 2, 3)] == [None, Previous(returned='"1"'), Previous(returned='"2"')]
+
+
 def test_a_new_version_begins_without_one(store: Store) -> None:
     ran(store, 1)
     assert ran(store, 2, job=replace(JOB, job_version="2")) is None
