@@ -31,7 +31,8 @@ class DrivenRun:
         :param epochs: after how many the framework ends by itself; None: never.
         :param samples: of one epoch of this process; None: unknown.
 
-        Raises JobSpecError where the framework is set up with other values than the run's.
+        Raises JobSpecError where the framework is set up with other values than the run's; ReportError where an earlier
+        loop of this attempt has ended the training.
         """
         run, max_epochs = self.run, self.run.job.max_epochs or 1
         if processes != run.ranks.size:
@@ -44,8 +45,8 @@ class DrivenRun:
             problem = f"the run may need {max_epochs}, and ends by itself when it is done"
             raise JobSpecError.of("epochs", epochs, problem, "take it from run.job.max_epochs")
         self._samples = samples
-        self._epochs = iter(run.epochs())
-        next(self._epochs)
+        epochs_left = iter(run.epochs())
+        self._epochs = None if next(epochs_left, None) is None else epochs_left  # a rehearsal ends with its first epoch
 
     def no_data(self) -> None:
         """Take it that the framework found no batch, and began no loop."""

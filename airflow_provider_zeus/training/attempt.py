@@ -67,6 +67,7 @@ class LiveAttempt:
         self.ended = False  # its "end" line is written
         self.signal: AttemptOver | None = None  # set when the attempt is given up
         self.reached = False
+        self.over = False  # the loop over the epochs of a training has ended by itself
         self.passes = 0  # passes over the data that have begun
         self.epochs_before = 0  # of the attempt before this one, which did not reach the target
         self._device, self._limits = device, limits
@@ -130,6 +131,15 @@ class LiveAttempt:
         self._previous_good = True
         self._take(target, metric)
 
+    def begin_loop(self) -> None:
+        """Begin a loop over epochs. Raises ReportError where one has ended by itself: nothing would be trained."""
+        raise_again(self.signal)
+        if self.over:
+            raise ReportError(
+                "run.epochs(): this attempt's training is over: one run trains one model. Leave the first loop by "
+                "`break` where another follows, or use one task for each model."
+            )
+
     def next_epoch(self, target: Target) -> int | None:
         """Begin the next epoch and return its number; None when the training of the kept model is over.
 
@@ -140,6 +150,7 @@ class LiveAttempt:
             self._check_batches()
         done = self._meter.epochs_done + self._resumed
         if self.reached or done >= self._max_epochs or (self.no_data and not self._adoptable):
+            self.over = not self.no_data
             return None
         if self._in_epoch and self._adoptable:
             self._adoptable = False

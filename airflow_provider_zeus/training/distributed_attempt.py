@@ -72,6 +72,7 @@ class DistributedAttempt(LiveAttempt):
         done = self.epochs_done + self._resumed
         self._finished = self.reached or self.no_data or (done >= self._max_epochs and self.last)
         if self._finished:
+            self.over = not self.no_data
             return None
         if done >= self._max_epochs:
             self._give_up(State.EXHAUSTED, self._exhausted)

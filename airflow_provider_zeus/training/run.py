@@ -201,9 +201,9 @@ class ZeusRun:
 
         The loop ends normally only in the attempt whose model is kept; one that is given up is left by ``AttemptOver``.
         Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the begin of an epoch when the one
-        before reported nothing.
+        before reported nothing, and at the begin of a loop after one that ended normally: one run trains one model.
         """
-        raise_again(self._attempts.present.signal)
+        self._attempts.present.begin_loop()
         return iter(self._next_epoch, None)  # no generator: a swallowed signal is raised again at the next epoch
 
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:

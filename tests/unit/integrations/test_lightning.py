@@ -206,20 +206,28 @@ def test_the_loop_alone_outside_of_train(kit: Kit, tmp_path: Path) -> None:
     assert [end.state for end in kit.ends()] == [State.CONVERGED]
 
 
+def test_a_second_fit_after_the_end_is_an_error(kit: Kit, tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    with pytest.raises(ReportError, match="one run trains one model"):
+        kit.run(incumbent(16), **SIZES).train(lambda run: [training(run) for _ in range(2)])
+    assert training.models[1].steps == 0
+
+
 def test_a_metric_that_is_not_there(kit: Kit, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"\['acc', 'loss'\].* 'f1'"):
         kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(Training(tmp_path))
 
 
-@pytest.mark.parametrize(("size", "status"), [(None, "ok"), (32, "error")])
-def test_two_steps_before_the_first_run(size: int | None, status: str, tmp_path: Path) -> None:
-    """A rehearsal shortens no epoch of Lightning, which would then not validate."""
+@pytest.mark.parametrize(("size", "fits", "status"), [(None, 1, "ok"), (None, 2, "ok"), (32, 1, "error")])
+def test_two_steps_before_the_first_run(size: int | None, fits: int, status: str, tmp_path: Path) -> None:
+    """A rehearsal shortens no epoch of Lightning, which would then not validate. A second fit is none of its business."""
 
     def train(run: ZeusRun) -> str:
         data = TensorDataset(torch.rand(SAMPLES, 4))
         loader = DataLoader(data, batch_size=size or run.batch_size)
-        trainer = Trainer(max_epochs=run.job.max_epochs, callbacks=[ZeusCallback(run)], **QUIET)
-        trainer.fit(Linear(3), loader, DataLoader(data, batch_size=50))
+        for _ in range(fits):
+            trainer = Trainer(max_epochs=run.job.max_epochs, callbacks=[ZeusCallback(run)], **QUIET)
+            trainer.fit(Linear(3), loader, DataLoader(data, batch_size=50))
         return "/models/m.pt"
 
     job = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="acc >= 0.9", max_epochs=3)

@@ -222,6 +222,11 @@ class TestAgreement:
         assert all("batch size 512 leaves no batch of 150 samples" in str(outcome) for outcome in outcomes)
         assert together.ends() == [(1024, State.FAILED)]
 
+    def test_a_loop_after_one_that_has_ended_by_itself_is_an_error(self, together: Together) -> None:
+        outcomes = together.train(lambda run: [reach(2)(run) for _ in range(2)])
+        assert [type(outcome) for outcome in outcomes] == [ReportError] * 2
+        assert together.ends() == [(256, State.FAILED)]
+
     def test_exhausted_everywhere(self, together: Together) -> None:
         outcomes = together.train(reach(99), max_epochs=2, require_target=True)
         assert [type(outcome) for outcome in outcomes] == [BelowTargetError] * 2

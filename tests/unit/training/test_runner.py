@@ -439,6 +439,51 @@ def test_runs_follow_one_another_in_one_process_and_a_plan_runs_once(kit: Kit) -
     assert [line.kind for line in kit.lines].count("final") == 3
 
 
+def _reach(run: ZeusRun, metric: float, *, most: int) -> int:
+    """A loop of at most so many epochs; returns how many."""
+    done = 0
+    for _ in run.epochs():
+        steps(run)
+        run.report(acc=metric)
+        done += 1
+        if done == most:
+            break
+    return done
+
+
+def test_a_loop_after_one_that_has_ended_by_itself_is_an_error(kit: Kit) -> None:
+    """It would train nothing, and its model would be returned untrained."""
+    with pytest.raises(ReportError, match=r"training is over: one run trains one model\. Leave .* by `break`"):
+        kit.run().train(lambda run: [_reach(run, 1.0, most=5) for _ in range(3)])
+    assert [(e.state, e.observation.epochs) for e in kit.ends()] == [(State.FAILED, 1.0)]
+
+
+def test_a_loop_alone_after_its_end_is_an_error_too(kit: Kit) -> None:
+    run = kit.run()
+    assert loop(run) == 256
+    with pytest.raises(ReportError, match="one run trains one model"):
+        run.epochs()
+    assert [e.state for e in kit.ends()] == [State.CONVERGED]
+
+
+def test_loops_that_are_left_by_break_follow_each_other(kit: Kit) -> None:
+    assert kit.run().train(lambda run: [_reach(run, 0.5, most=2) for _ in range(3)]) == [2, 2, 2]
+    assert kit.last().epochs == 6.0
+
+
+def test_a_second_loop_over_an_empty_slice_is_no_error(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        for _ in range(2):
+            for _ in run.epochs():
+                for _ in run.data_loader([]):
+                    pass
+                run.report(acc=1.0)
+        return run.batch_size
+
+    assert kit.run().train(train) == 256
+    assert [e.state for e in kit.ends()] == [State.NO_DATA]
+
+
 def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(kit: Kit) -> None:
     def train(run: ZeusRun) -> int:
         for epoch in run.epochs():
