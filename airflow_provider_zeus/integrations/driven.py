@@ -14,6 +14,7 @@ class DrivenRun:
 
     def __init__(self, run: ZeusRun) -> None:
         self.run = run
+        run.driven = True
         self._epochs: Iterator[int] | None = None
         self._report_due = False  # the training steps of an epoch are over
         self._samples: float | None = None  # of one epoch of this process

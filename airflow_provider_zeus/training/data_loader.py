@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 class Listener(Protocol):
     """Gets the events of a loader's passes: the run handle. Each call may raise a signal."""
 
+    driven: bool  # a framework's callback counts the steps
+
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """Begin a pass of so many samples; None when the loader does not know.
 
@@ -35,7 +37,10 @@ class Listener(Protocol):
 
 
 class ZeusDataLoader:
-    """Iterates over a torch ``DataLoader``; each batch counts as one step when the next one is asked for."""
+    """Iterates over a torch ``DataLoader``; each batch counts as one step when the next one is asked for.
+
+    It has the loader's attributes, such as ``dataset``. Where a framework's callback drives the run, that one counts.
+    """
 
     def __init__(self, loader: Any, listener: Listener, shared: Any = None) -> None:
         self.loader = loader
@@ -45,11 +50,16 @@ class ZeusDataLoader:
     def __len__(self) -> int:
         return len(self.loader)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader" or name.startswith("__"):  # of a copy that is being made, which has no loader yet
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
     def __iter__(self) -> Iterator[Any]:
         if self._shared is not None:
             self._shared.set_epoch(self._passes)  # without it every pass has the same order
             self._passes += 1
-        return _Pass(self.loader, self._listener)
+        return iter(self.loader) if self._listener.driven else _Pass(self.loader, self._listener)
 
 
 class _Pass:

@@ -53,6 +53,7 @@ class ZeusRun:
         ranks: Ranks = ALONE,
     ) -> None:
         self.plan, self.device, self.limits, self.ranks = plan, device, limits, ranks
+        self.driven = False  # a framework's callback counts the steps
         self.job = plan.job
         self._target = self.job.parsed_target
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script

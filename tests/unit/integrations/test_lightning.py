@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ pytest.importorskip("lightning", reason="lightning is not installed: airflow-pro
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from airflow_provider_zeus.cli.checks_training import of_training
 from airflow_provider_zeus.cli.rehearsal import Stage
@@ -134,6 +135,32 @@ def test_accumulated_gradients_are_one_step(kit: Kit, tmp_path: Path) -> None:
     assert training.models[0].steps == 3 * 7
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["sized", "stream"])
+def test_the_runs_own_loader_counts_once(kit: Kit, tmp_path: Path, stream: bool) -> None:
+    data = TensorDataset(torch.randn(SAMPLES, 4))
+
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(data)
+
+    def train(run: ZeusRun) -> None:
+        loader = run.data_loader(Stream() if stream else data)
+        trainer(run, tmp_path).fit(Linear(3), loader, DataLoader(data, batch_size=50))
+
+    kit.run(incumbent(16), **SIZES).train(train)
+    assert (kit.last().samples, kit.last().samples_per_epoch) == (3 * SAMPLES, SAMPLES)
+
+
+def test_the_runs_own_loader_is_checked_like_any_other(kit: Kit, tmp_path: Path) -> None:
+    def train(run: ZeusRun) -> None:
+        data = TensorDataset(torch.randn(SAMPLES, 4))
+        cut = Trainer(callbacks=[ZeusCallback(run)], default_root_dir=tmp_path, accumulate_grad_batches=2, **QUIET)
+        cut.fit(Linear(3), run.data_loader(data), DataLoader(data, batch_size=50))
+
+    with pytest.raises(JobSpecError, match="batch size = 32: this attempt runs with 16"):
+        kit.run(incumbent(16), **SIZES).train(train)
+
+
 def test_batches_are_counted_whatever_they_look_like(kit: Kit, tmp_path: Path) -> None:
     """Those of torchvision's detection have one tensor for each image."""
 
@@ -220,7 +247,7 @@ def test_a_metric_that_is_not_there(kit: Kit, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "fits", "status"), [(None, 1, "ok"), (None, 2, "ok"), (32, 1, "error")])
 def test_two_steps_before_the_first_run(size: int | None, fits: int, status: str, tmp_path: Path) -> None:
-    """A rehearsal shortens no epoch of Lightning, which would then not validate. A second fit is none of its business."""
+    """A rehearsal shortens no epoch of Lightning, which would then not validate, and has no part in a second fit."""
 
     def train(run: ZeusRun) -> str:
         data = TensorDataset(torch.rand(SAMPLES, 4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -295,3 +296,13 @@ def test_the_loader_is_an_ordinary_iterable(kit: Kit) -> None:
             run.report(acc=1.0)
 
     kit.run().train(train)
+
+
+def test_it_has_the_attributes_of_the_loader_also_as_a_copy(kit: Kit) -> None:
+    data = tensors()
+    mine = kit.run().data_loader(data, shuffle=True)
+    for loader in (mine, copy.copy(mine)):
+        assert loader.dataset is data
+        assert (loader.batch_size, len(loader.sampler), len(loader)) == (256, N, 3)
+        with pytest.raises(AttributeError, match="no_such_name"):
+            loader.no_such_name  # noqa: B018
