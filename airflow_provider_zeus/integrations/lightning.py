@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from airflow_provider_zeus.integrations.driven import DrivenRun
 from airflow_provider_zeus.training.run import ZeusRun
@@ -24,6 +25,7 @@ class ZeusCallback(Callback):
     def __init__(self, run: ZeusRun) -> None:
         self._driven = DrivenRun(run)
         self._whole = run.local_batch_size
+        self._reporter = _Reporter(self._report)
         self._optimizer_steps = 0
         self._pending = 0  # samples since the last optimizer step
 
@@ -38,6 +40,7 @@ class ZeusCallback(Callback):
             epochs=None if epochs is None or epochs < 0 else epochs,
             samples=samples_per_pass(loader) if hasattr(loader, "sampler") else None,
         )
+        trainer.callbacks.append(self._reporter)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Where Lightning had no batch it began no training: raise JobSpecError, unless the data set is empty."""
@@ -67,9 +70,31 @@ class ZeusCallback(Callback):
             self._driven.end_training()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End an epoch, after its validation."""
+        """End the training steps of an epoch, after its validation."""
         self._driven.end_epoch()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave the trainer's callbacks as they were."""
+        if self._reporter in trainer.callbacks:
+            trainer.callbacks.remove(self._reporter)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leave the trainer's callbacks as they were."""
+        self.on_train_end(trainer, pl_module)
+
+    def _report(self, trainer: Trainer) -> None:
         # in single precision 0.9 is a little less than 0.9: seven digits make up for it
         logged = {name: float(f"{float(value):.7g}") for name, value in trainer.callback_metrics.items()}
         if not self._driven.report(logged):
             trainer.should_stop = True
+
+
+class _Reporter(Checkpoint):
+    """Reports an epoch after the module's own hooks, which may log its metric: only checkpoints are called so late."""
+
+    def __init__(self, report: Callable[[Trainer], None]) -> None:
+        self._report = report
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report the epoch."""
+        self._report(trainer)

@@ -108,6 +108,34 @@ def test_a_kept_training(kit: Kit, tmp_path: Path, validates: bool) -> None:
     assert seen.energy_j
 
 
+class LogsLate(Linear):
+    """Logs its metric in its own hook at the end of an epoch, as metrics over the whole epoch are logged."""
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        pass
+
+    def on_train_epoch_end(self) -> None:
+        self.log("acc", self.acc)
+
+
+def test_what_the_module_logs_at_the_end_of_an_epoch_is_reported_with_it(kit: Kit, tmp_path: Path) -> None:
+    left: list[Any] = []
+
+    def train(run: ZeusRun) -> int:
+        data = DataLoader(TensorDataset(torch.randn(SAMPLES, 4)), batch_size=run.batch_size)
+        mine = trainer(run, tmp_path)
+        before = list(mine.callbacks)
+        try:
+            mine.fit(module := LogsLate(3), data, data)
+        finally:
+            left.append(mine.callbacks == before)
+        return module.begun
+
+    assert kit.run(explore(32, bound_epochs=1.0), incumbent(16), **SIZES).train(train) == 3
+    assert [(end.state, end.observation.epochs) for end in kit.ends()] == [(State.GIVEN_UP, 1), (State.CONVERGED, 3)]
+    assert left == [True, True], "the trainer's callbacks are as they were"
+
+
 def test_an_attempt_that_is_given_up_leaves_the_trainer_and_the_next_starts_afresh(kit: Kit, tmp_path: Path) -> None:
     training = Training(tmp_path, epochs=4)
     run = kit.run(explore(32, bound_epochs=2.0), incumbent(16), **SIZES)

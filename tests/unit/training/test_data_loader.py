@@ -301,8 +301,8 @@ def test_the_loader_is_an_ordinary_iterable(kit: Kit) -> None:
 def test_it_has_the_attributes_of_the_loader_also_as_a_copy(kit: Kit) -> None:
     data = tensors()
     mine = kit.run().data_loader(data, shuffle=True)
-    for loader in (mine, copy.copy(mine)):
-        assert loader.dataset is data
-        assert (loader.batch_size, len(loader.sampler), len(loader)) == (256, N, 3)
+    for each in (mine, copy.copy(mine)):
+        assert each.dataset is data
+        assert (each.batch_size, len(each.sampler), len(each)) == (256, N, 3)
         with pytest.raises(AttributeError, match="no_such_name"):
-            loader.no_such_name  # noqa: B018
+            each.no_such_name  # noqa: B018
