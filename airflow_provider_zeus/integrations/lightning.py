@@ -40,7 +40,7 @@ class ZeusCallback(Callback):
             epochs=None if epochs is None or epochs < 0 else epochs,
             samples=samples_per_pass(loader) if hasattr(loader, "sampler") else None,
         )
-        trainer.callbacks.append(self._reporter)
+        _callbacks(trainer).append(self._reporter)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Where Lightning had no batch it began no training: raise JobSpecError, unless the data set is empty."""
@@ -75,17 +75,15 @@ class ZeusCallback(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the trainer's callbacks as they were."""
-        if self._reporter in trainer.callbacks:
-            trainer.callbacks.remove(self._reporter)
+        if self._reporter in (callbacks := _callbacks(trainer)):
+            callbacks.remove(self._reporter)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the trainer's callbacks as they were."""
         self.on_train_end(trainer, pl_module)
 
     def _report(self, trainer: Trainer) -> None:
-        # in single precision 0.9 is a little less than 0.9: seven digits make up for it
-        logged = {name: float(f"{float(value):.7g}") for name, value in trainer.callback_metrics.items()}
-        if not self._driven.report(logged):
+        if not self._driven.report(trainer.callback_metrics):
             trainer.should_stop = True
 
 
@@ -98,3 +96,8 @@ class _Reporter(Checkpoint):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report the epoch."""
         self._report(trainer)
+
+
+def _callbacks(trainer: Trainer) -> list[Callback]:
+    found: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # it is set elsewhere in Lightning
+    return found

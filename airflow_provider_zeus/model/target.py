@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
@@ -80,7 +81,10 @@ class Target:
         )
 
     def pick(self, metrics: Mapping[str, float], call: str = "run.report") -> float:
-        """The target's metric among those given to ``call``. Raises ReportError: missing, or not a finite number."""
+        """The target's metric among those given to ``call``, as it is meant where it comes in single precision.
+
+        Raises ReportError: missing, not one number, or not a finite one.
+        """
         if self.metric not in metrics:
             raise ReportError(
                 f"{call}() got {sorted(metrics)}, but the target is on {self.metric!r}. "
@@ -88,14 +92,28 @@ class Target:
             )
         try:
             value = float(metrics[self.metric])
-        except (TypeError, ValueError):
-            value = math.nan
+        except (TypeError, ValueError, RuntimeError):  # of a tensor of several elements
+            raise ReportError(
+                f"{call}({self.metric}={metrics[self.metric]!r}): not one number. Report one for the whole epoch, "
+                "such as a mean."
+            ) from None
         if not math.isfinite(value):
             raise ReportError(
                 f"{call}({self.metric}={metrics[self.metric]!r}): not a finite number. The training may have "
                 f"diverged (a smaller learning rate helps), or the metric is computed on an empty set."
             )
-        return value
+        return _meant(value)
 
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.higher_is_better else '<='}"
+
+
+def _meant(value: float) -> float:
+    """The shortest number of which single precision makes ``value``, as .89999998 of .9; any other as it is."""
+    if _single(value) != value:
+        return value
+    return next(short for digits in range(6, 10) if _single(short := float(f"{value:.{digits}g}")) == value)
+
+
+def _single(value: float) -> float:
+    return array("f", [value])[0]

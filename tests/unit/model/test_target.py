@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.target import Target
@@ -79,7 +81,30 @@ def test_a_report_without_the_metric_names_both() -> None:
     assert all(name in said for name in ("['f1', 'loss']", "'acc'", "run.report(acc=value)"))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "good"])
+@pytest.mark.parametrize("value", [None, "good", [0.95, 0.9], torch.tensor([0.95, 0.9]), np.array([0.95, 0.9])])
+def test_what_is_not_one_number_has_nothing_to_do_with_the_training(value: Any) -> None:
+    with pytest.raises(ReportError, match="not one number") as caught:
+        Target.parse("acc >= 1").pick({"acc": value})
+    assert "learning rate" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.float32(0.9), torch.tensor(0.9), torch.tensor(0.9).item(), 0.9])
+def test_single_precision_reaches_what_it_is_meant_to_reach(value: Any) -> None:
+    target = Target.parse("acc >= 0.9")
+    assert target.pick({"acc": value}) == 0.9
+    assert target.reached(target.pick({"acc": value}))
+    below = float(np.nextafter(np.float32(0.9), np.float32(0)))
+    assert not target.reached(target.pick({"acc": below}))
+
+
+@pytest.mark.parametrize("value", [0.5, 0.1234567890123, 1234567.5, 12345678.0, 16777216.0, 0.0, -(2.0**-149), 1e300])
+def test_any_other_number_is_taken_as_it_is(value: float) -> None:
+    picked = Target.parse("acc >= 1").pick({"acc": value})
+    assert picked == pytest.approx(value, rel=1e-7, abs=1e-50)
+    assert picked == value or value == -(2.0**-149), "of single precision the shortest number that is the same there"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_metric_that_is_no_finite_number_is_refused(value: Any) -> None:
     with pytest.raises(ReportError) as caught:
         Target.parse("acc >= 1").pick({"acc": value})

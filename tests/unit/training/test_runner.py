@@ -505,7 +505,7 @@ def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(ki
         (lambda run: run.report(loss=0.1), r"run.report\(\) got \['loss'\], but the target is on 'acc'"),
         (lambda run: run.report(), r"run.report\(\) got \[\]"),
         (lambda run: run.report(acc=float("nan")), r"run.report\(acc=nan\): not a finite number"),
-        (lambda run: run.report(acc="high"), r"run.report\(acc='high'\): not a finite number"),
+        (lambda run: run.report(acc="high"), r"run.report\(acc='high'\): not one number"),
         (lambda run: (run.report(acc=0.1), run.report(acc=0.1)), r"run.report\(\) ends an epoch, and none has begun"),
         (lambda run: run.step(0), r"run.step\(0\): an optimizer step has at least one sample"),
     ],
