@@ -22,7 +22,7 @@ UNKNOWN_STATE = "in a state or phase that this version does not know"
 FOREIGN = "on another device or by another energy source, for joules and seconds"
 _STATES, _PHASES = frozenset(State), frozenset(Phase)
 # Profiling at limits below the chosen one draws less than the same samples there; a price of the hour may be below 0.
-_SIGNED = {"metric", "target_value", "rest_j", "rest_s", "excess_j", "excess_s", "price_per_kwh", "price_at_once"}
+_SIGNED = {"metric", "target_value", "excess_j", "excess_s", "price_per_kwh", "price_at_once"}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from airflow_provider_zeus.store.base import Report
 _LEAST, _MOST = 1e-9, 1e15  # of a measured value in any unit: products of such values are finite and not 0
 NEVER_NEGATIVE = {"epochs", "samples", "samples_per_epoch", "energy_j", "time_s", "max_power_w", "power_limit_w"}
 _DIFFERENCES = ("rest_j", "rest_s", "excess_j", "excess_s")  # so rounding may leave a tiny rest
+_RESTS, _ROUNDING = {"rest_j": "energy_j", "rest_s": "time_s"}, 1e-6  # of what they are parts; share of it below 0
 
 
 def merged(old: Observation, new: Observation) -> Observation:
@@ -30,6 +31,8 @@ def merged(old: Observation, new: Observation) -> Observation:
     for name in (f.name for f in fields(Observation)):
         value = getattr(new, name)
         problem = _problem(name, value)
+        if not problem and name in _RESTS and value is not None:
+            problem = _negative_rest(value, values[_RESTS[name]])
         if problem:
             value, missing[name] = None, problem
         elif name in _DIFFERENCES and value is not None and abs(value) < _LEAST:
@@ -59,6 +62,11 @@ def _problem(name: str, value: Any) -> str:
         return f"{value} was reported, which is no count of devices"
     least = 0.0 if name in _DIFFERENCES else _LEAST
     return "" if value == 0 or least <= abs(value) <= _MOST else f"{value:g} was reported, which nothing measures"
+
+
+def _negative_rest(rest: float, total: float | None) -> str:
+    """Why a part of the energy or time cannot be stored: an epoch of fewer samples would cost nothing, or less."""
+    return "" if rest >= -_ROUNDING * (total or 0.0) else f"{rest:g} was reported, which is below 0"
 
 
 def finite(report: Report) -> Report:

@@ -99,7 +99,7 @@ def epoch_costs(
             costs[b] = best[1] * (size or 0.0)
     for b, entries in here.items():
         measured = _measured(entries if b in whole else _training_alone(entries), size, weights)
-        if measured is not None:
+        if measured is not None and measured.mean > 0:
             costs[b] = measured.mean
     uncounted = {b for b, entries in here.items() if not all(rates.s_per_sample for _, rates in entries)}
     if early := costs.keys() - whole - uncounted:
@@ -180,7 +180,7 @@ class _Measured(NamedTuple):
 
 @lru_cache(maxsize=1024)  # one trial changes the entries of one batch size
 def _measured(entries: Entries, size: float | None, weights: Weights) -> _Measured | None:
-    known = [(cost, r.epochs) for _, r in entries if (cost := r.epoch_cost(size, weights)) is not None]
+    known = [(cost, r.epochs) for _, r in entries if (cost := r.epoch_cost(size, weights)) is not None and cost >= 0]
     if not known:
         return None
     mean = math.fsum([cost * epochs for cost, epochs in known]) / math.fsum([epochs for _, epochs in known])

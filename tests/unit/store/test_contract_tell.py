@@ -68,6 +68,15 @@ def test_the_metric_of_the_first_thousand_epochs_is_kept(store: Store) -> None:
     assert only(store).observation.epoch_metrics == tuple(float(n) for n in range(1000))
 
 
+def test_energy_outside_training_is_not_below_0_but_for_rounding(store: Store) -> None:
+    """A smaller slice would cost nothing, or less: no decision could be computed with it."""
+    key = store.ask(request(1)).trial.key
+    store.tell(key, State.CONVERGED, report(energy_j=1e4, time_s=50.0, rest_j=-500.0, rest_s=-1e-6, excess_j=-9.0))
+    seen = only(store).observation
+    assert (seen.rest_j, seen.rest_s, seen.excess_j) == (None, -1e-6, -9.0)
+    assert seen.reasons["rest_j"] == "-500 was reported, which is below 0"
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_number_that_is_not_finite_is_missing(store: Store, value: float) -> None:
     key = store.ask(request(1)).trial.key

@@ -124,6 +124,19 @@ def test_a_run_of_less_than_an_epoch_validates_as_the_others_do() -> None:
     assert cost[64] < 1.01 * EPOCH_COST, "its own validation is known now"
 
 
+def test_a_log_that_makes_a_smaller_slice_cost_less_than_nothing_has_no_such_cost() -> None:
+    """As a log may hold it that another version wrote."""
+    world = World(job_of(16, 32, default=32, policy="knowledge_gradient"), NEEDS)
+    for size in (1000.0, 1000.0, 10.0):
+        world.samples = size
+        world.add(32, rest_j=-5_000.0, rest_s=1.0)
+    weights = Weights.of(world.job, V100)
+    assert all(cost > 0 for cost in epoch_costs(world.belief, V100, (), weights).values())
+    attempts = world.decide().attempts
+    assert all(a.bound_cost is None or math.isfinite(a.bound_cost) for a in attempts)
+    assert "nan" not in " ".join(a.why for a in attempts)
+
+
 def test_where_no_samples_are_counted_nothing_is_added() -> None:
     world = world_of()
     world.add(32, epochs=10.0, samples=None)
