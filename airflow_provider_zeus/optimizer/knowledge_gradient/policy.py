@@ -101,11 +101,19 @@ def _before_convergence(context: DecisionContext, held: str | None) -> PlannedAt
         default = b == context.job.default_batch_size
         why = f"{b}, {'the default' if default else 'the nearest to the default that fits'}, comes first."
     else:
-        known = "No batch size has reached the target yet"
-        if context.belief.reached:
-            known = "Every batch size that has reached the target misses it now"
-        why = f"{known}; {b} is the nearest to {start} of those that missed it least."
+        why = f"{_why_none(context)}; {b} is the nearest to {start} of those that missed it least."
     return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, why=why)
+
+
+def _why_none(context: DecisionContext) -> str:
+    """Why no batch size counts as one that reaches the target."""
+    reached, here = context.belief.reached, context.belief.reached & context.feasible
+    if not reached:
+        return "No batch size has reached the target yet"
+    if not here:
+        return "No batch size that has reached the target may run here"
+    barred = " or may not run here" if here < reached else ""
+    return f"Every batch size that has reached the target misses it now{barred}"
 
 
 def _without_epoch_costs(context: DecisionContext) -> PlannedAttempt:

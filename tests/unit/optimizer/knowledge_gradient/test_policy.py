@@ -95,6 +95,24 @@ def test_a_default_that_never_reaches_its_target_is_not_tried_for_ever() -> None
     assert 32 not in first[-6:]
 
 
+def test_the_reason_says_whether_the_sizes_that_reached_the_target_miss_it_or_may_not_run() -> None:
+    def why(*ends: tuple[int, str]) -> str:
+        w = world({32: 10, 64: 8, 128: 9}, 64)
+        w.job = replace(w.job, batch_sizes=(32, 64, 128))
+        for n, b in enumerate((64, 64, 128, 128)):
+            w.add(b, data_slice=f"{n}")
+        for n, (b, end) in enumerate(ends):
+            failed = {"state": State.FAILED, "out_of_memory": True} if end == "memory" else {"state": State.EXHAUSTED}
+            w.add(b, epochs=100.0 if end == "missed" else 0.0, data_slice=f"later {n}", **failed)
+        return w.decide().attempts[0].why.partition(";")[0]
+
+    misses = [(b, "missed") for b in (64, 64, 64, 128, 128, 128)]
+    assert why((64, "memory"), (128, "memory")) == "No batch size that has reached the target may run here"
+    assert why(*misses) == "Every batch size that has reached the target misses it now"
+    mixed = why(*misses[:3], (128, "memory"))
+    assert mixed == "Every batch size that has reached the target misses it now or may not run here"
+
+
 def test_a_slice_that_no_size_reaches_changes_no_decision() -> None:
     w = world({16: 12, 32: 10, 64: 11, 128: 14, 256: 30}, 32)
     before = w.runs(20)[-1]
