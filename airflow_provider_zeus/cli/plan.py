@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from airflow_provider_zeus.cli.plan_wait import may_wait
 from airflow_provider_zeus.cli.shell import command, known, opened, print_data, say
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.next_decision import NextDecision
@@ -30,12 +33,15 @@ def plan(args: Namespace) -> None:
     """Show what the next run of a job would do, as its log stands."""
     with opened(args) as store:
         job_id = known(store, args.job)
-        found, figures = _next_run(store, job_id)
-    starts = _scheduled(figures["dag_id"])
-    data = {"job": job_id, **figures, "starts": starts and starts.isoformat(), **_as_json(found)}
-    if print_data(data, args.output):
+        found, figures, job = _next_run(store, job_id)
+        starts = _scheduled(figures["dag_id"])
+        wait = may_wait(job, starts, store, job_id, now_s=time.time())
+    data = {"job": job_id, **figures, "starts": starts and starts.isoformat(), "wait": wait and wait.as_json()}
+    if print_data(data | _as_json(found), args.output):
         return
-    lines = {"job": job_id, "starts": _when(starts, figures["dag_id"]), **_texts(found)}
+    lines = {"job": job_id, "starts": _when(starts, figures["dag_id"])}
+    lines |= {"wait": wait.text} if wait else {}
+    lines |= _texts(found)
     if figures["settings"]:
         lines["settings"] = ", ".join(f"{name}={json.dumps(value)}" for name, value in figures["settings"].items())
     if figures["running"]:
@@ -45,19 +51,19 @@ def plan(args: Namespace) -> None:
         say(f"{name:<11} {text}")
 
 
-def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any]]:
-    """The next decision, and what it depends on besides the log."""
+def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], ZeusJob]:
+    """The next decision, what it depends on besides the log, and the job as that run has it."""
     trials, live = store.trials(job_id, last=NEWEST), store.settings(job_id)
-    job = trials[-1].job.with_settings(live)
+    job, switched = next_of(trials[-1].job.with_settings(live))
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
     prices = Prices(**read(of_airflow))
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices, time.time())
-    decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **spent})
+    decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **spent, **switched})
     base = saving(log, job, rng=random.Random(0), profiles=profiles, decided=decided).base
     found = upcoming(log, base, decided, profiles=profiles)
     running = [t.number for t in trials if t.state is State.RUNNING]
-    return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running}
+    return found, {"dag_id": trials[-1].origin.dag_id, "settings": live, "running": running}, job
 
 
 def _scheduled(dag_id: str) -> datetime | None:

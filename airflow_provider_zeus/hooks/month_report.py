@@ -22,10 +22,9 @@ from airflow_provider_zeus.reports.months import (
     co2e_g_saved,
     kind_of,
     money_saved,
-    silent_text,
 )
 from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices
-from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.store.base import PeriodSum, silent_text
 from airflow_provider_zeus.units import counted, energy_text, three_digits, time_text
 
 DagJob = tuple[str, str]

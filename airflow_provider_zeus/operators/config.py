@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
@@ -83,7 +84,7 @@ class ZeusConfig:
     @property
     def pinned_by(self) -> str | None:
         """What makes every run take the default batch size; None: nothing does."""
-        return None if self.enabled == ON else f"[zeus] enabled = {self.enabled}"
+        return _pinned_by(self.enabled)
 
     def share_folders(self) -> None:
         """Make the shared folders of ``shared_group`` before anything makes them private. Raises nothing."""
@@ -110,3 +111,22 @@ def enabled() -> str:
     if found is None:
         raise JobSpecError.of("[zeus] enabled", text, "none of these", "use True, measure or False")
     return found
+
+
+def next_of(job: ZeusJob) -> tuple[ZeusJob, dict[str, Any]]:
+    """The job as its next run has it by ``[zeus] enabled`` of this host, and what that adds to its live settings.
+
+    Switched off it sets and waits for nothing, and its default batch size is pinned.
+    """
+    try:
+        by = _pinned_by(enabled())
+    except JobSpecError:  # the run itself says so
+        by = None
+    if by is None:
+        return job, {}
+    job = replace(job, mode="measure", start_within=None, start_signal=None)
+    return job, {"pin_batch_size": job.default_batch_size, "pinned_by": by}
+
+
+def _pinned_by(switch: str) -> str | None:
+    return None if switch == ON else f"[zeus] enabled = {switch}"

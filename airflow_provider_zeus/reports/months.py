@@ -22,8 +22,6 @@ from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
 from airflow_provider_zeus.reports.slice_epochs import estimates
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.store.base import PeriodSum
-from airflow_provider_zeus.units import counted
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
@@ -54,15 +52,6 @@ def month_bounds(last: str, count: int) -> list[float]:
     index = day.year * 12 + day.month - 1
     months = [divmod(i, 12) for i in range(index - count + 1, index + 2)]
     return [datetime(y, m + 1, 1, tzinfo=UTC).timestamp() for y, m in months]
-
-
-def silent_text(sums: Iterable[PeriodSum]) -> str:
-    """How many attempts of how many jobs reported nothing, so that no figure holds them; empty: none."""
-    silent = [s for s in sums if s.unknown]
-    if not silent:
-        return ""
-    attempts = counted(sum(s.unknown for s in silent), "attempt")
-    return f"{attempts} of {counted(len({(s.dag_id, s.job_id) for s in silent}), 'job')} that reported nothing"
 
 
 @dataclass(frozen=True, slots=True)

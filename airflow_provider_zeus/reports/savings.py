@@ -143,11 +143,11 @@ def _per_run(b: int, best: BestFixed | None, base: Baseline, weights: Weights) -
     own_cost = None if best is None else best.epoch_cost(size, weights)
     if own_cost is None:
         return Estimate.missing(f"what a run of {b}, which runs now, costs here is not known")
-    if math.isclose(own_cost, default_cost.total, rel_tol=ROUNDING):
-        own_cost = default_cost.total
-    default = base.epochs.on_newest_slice(base.batch_size)
     default_costs = default_cost.measured + base.off * default_cost.profiled
-    return estimates((default_costs * default - own_cost * base.epochs.on_newest_slice(b))[:, None])[0]
+    is_default = math.isclose(own_cost, default_cost.total, rel_tol=ROUNDING)  # it draws the same: by the same draws
+    own_costs = default_costs if is_default else own_cost
+    of_default, own = (base.epochs.on_newest_slice(size) for size in (base.batch_size, b))
+    return estimates((default_costs * of_default - own_costs * own)[:, None])[0]
 
 
 def _break_even(steps: Sequence[RunningSum]) -> int | None:

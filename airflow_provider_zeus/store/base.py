@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -22,6 +22,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.wire import OMIT_EMPTY
 from airflow_provider_zeus.signals.prices import J_PER_KWH
+from airflow_provider_zeus.units import counted
 
 FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
 Profile = tuple[Where, str, Sequence[ProfileSample]]  # device, job_version, one sum per (batch size, power limit)
@@ -138,6 +139,15 @@ class PeriodSum:
             for currency in currencies
         ]
         return [part for part in parts if part.energy_j]
+
+
+def silent_text(sums: Iterable[PeriodSum]) -> str:
+    """How many attempts of how many jobs reported nothing, so that no figure holds them; empty: none."""
+    silent = [s for s in sums if s.unknown]
+    if not silent:
+        return ""
+    attempts = counted(sum(s.unknown for s in silent), "attempt")
+    return f"{attempts} of {counted(len({(s.dag_id, s.job_id) for s in silent}), 'job')} that reported nothing"
 
 
 def trial_label(damage: Unreadable) -> str:

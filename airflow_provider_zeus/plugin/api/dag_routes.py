@@ -11,6 +11,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response  # noqa: 
 
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.plugin.api import alert_routes, auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.text import run_notes, words
@@ -202,7 +203,7 @@ def _job(dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str 
 
 def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis:
     live = store.settings(job_id)
-    job = job_of(trials, live)
+    job, switched = next_of(job_of(trials, live))
     dataset, profiles = reading.learned(store, dag_id, job, trials)
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices.configured(), time.time())
-    return JobAnalysis.of(trials, dataset, profiles, {**live, **spent})
+    return JobAnalysis.of(trials, dataset, profiles, {**live, **spent, **switched})

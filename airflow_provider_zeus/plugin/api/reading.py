@@ -13,6 +13,7 @@ from airflow_provider_zeus.errors import SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, Trial, TrialKey
 from airflow_provider_zeus.operators.kept_series import KEPT_S
+from airflow_provider_zeus.operators.only_kept import OnlyKept
 from airflow_provider_zeus.operators.signal_series import CONNECTIONS, signal_series
 from airflow_provider_zeus.operators.xcoms import WAIT
 from airflow_provider_zeus.plugin.api.caches import BeliefCache
@@ -117,32 +118,12 @@ def kept_signals(store: Store, job: ZeusJob, now_s: float) -> dict[str, Series]:
     found: dict[str, Series] = {}
     for signal in filter(None, dict.fromkeys((PRICE, CARBON, job.start_signal, job.follow))):
         try:
-            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, _OnlyKept(store))
+            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, OnlyKept(store))
         except SignalError:
             continue
         if series.unit.goal not in {known.unit.goal for known in found.values()}:
             found[CONNECTIONS.get(signal, signal)] = series
     return found
-
-
-class _OnlyKept:
-    """The series that a log keeps, for a page: what it does not keep is not asked for, since that may take long."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def signal(self, name: str) -> tuple[str, bool]:
-        """The series, and that nobody asks. Raises OSError where none is kept."""
-        try:
-            text = self._store.kept_signal(name)
-        except StoreError as error:
-            raise OSError(str(error)) from None
-        if text is None:
-            raise FileNotFoundError(name)
-        return text, False
-
-    def keep_signal(self, name: str, series: str | None) -> None:
-        """Keep nothing."""
 
 
 def has_older(store: Store, dag_id: str, job_id: str) -> bool:

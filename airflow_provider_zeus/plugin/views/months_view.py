@@ -21,9 +21,8 @@ from airflow_provider_zeus.reports.months import (
     co2e_g_saved,
     kind_of,
     money_saved,
-    silent_text,
 )
-from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.store.base import PeriodSum, silent_text
 from airflow_provider_zeus.units import counted
 
 MONTHS = 13  # of the chart: a year, and the same month of the year before

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
 
 from airflow_provider_zeus.airflow_compat import DagModel, create_session
+from airflow_provider_zeus.cli.plan_wait import may_wait
+from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -85,3 +90,74 @@ def test_a_job_with_a_deadline_says_how_long_95_percent_of_its_runs_take(zeus: Z
     found = json.loads(zeus("plan", "d.train", "-o", "json").out)
     assert 7100 < found["room_s"] <= 7200
     assert 0 < found["time_95_s"] < 7200
+
+
+@pytest.mark.parametrize("switch", ["measure", "False"])
+def test_what_is_switched_off_tries_nothing(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    recur(store, 1)
+    recur(store, 2)
+    monkeypatch.setenv("AIRFLOW__ZEUS__ENABLED", switch)
+    found = json.loads(zeus("plan", "d.train", "-o", "json").out)
+    asked = request(3, ti_id="d.train-3", pinned_by=f"[zeus] enabled = {switch}")
+    (attempt,) = store.ask(asked).trial.decision.attempts
+    assert [(a["batch_size"], a["phase"], a["why"]) for a in found["attempts"]] == [
+        (attempt.batch_size, "pinned", attempt.why)
+    ]
+    assert (found["settings"], found["limit_w"]) == ({}, None), "these are the live settings; no limit is set"
+
+
+# --- a wait for a cheaper start
+
+STARTS = datetime(2031, 5, 1, 2, tzinfo=UTC)
+
+
+def waiting(store: Store, runs: int, **changes: Any) -> ZeusJob:
+    job = replace(request(1).job, start_within=timedelta(hours=8), start_signal="price", **changes)
+    for n in range(1, runs + 1):
+        asked = store.ask(request(n, ti_id=f"d.train-{n}", job=job)).trial
+        store.tell(asked.key, State.CONVERGED, report(asked.batch_size))
+    return job
+
+
+def test_a_wait_is_planned_by_a_tariff(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = {"timezone": "UTC", "unit": "EUR/kWh", "default": 0.4, "rules": [{"hours": "5-7", "value": 0.1}]}
+    monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", json.dumps(hours))
+    job = waiting(store, 2)
+    wait = may_wait(job, STARTS, store, "d.train", now_s=0.0)
+    assert wait is not None
+    assert wait.as_json() == {"within_s": 28_800.0, "signal": "price", "until": "2031-05-01T05:00:00+00:00"}
+    until = "as its series stands it would start at 2031-05-01 05:00 UTC"
+    assert wait.text == f"at most 8 h 00 min for a cheaper start by price; {until}"
+    late = may_wait(job, STARTS.replace(hour=8), store, "d.train", now_s=0.0)
+    assert late is not None
+    assert late.text.endswith("it would not wait")
+
+
+@pytest.mark.parametrize(
+    ("runs", "starts", "changes", "said"),
+    [
+        (0, STARTS, {}, "it starts at once: no run has shown yet how long it takes"),
+        (2, None, {}, "start by price; it is planned when the run begins"),
+        (2, STARTS, {"finish_by": "06:00"}, "no longer than its deadline lets it; it is planned when the run begins"),
+        (2, STARTS, {}, "no series of these hours is in the log; it is planned when the run begins"),
+    ],
+)
+def test_a_wait_that_cannot_be_planned_says_why(
+    store: Store, runs: int, starts: datetime | None, changes: dict[str, Any], said: str
+) -> None:
+    wait = may_wait(waiting(store, runs, **changes), starts, store, "d.train", now_s=0.0)
+    assert wait is not None
+    assert wait.text.endswith(said)
+    assert wait.until is None
+
+
+def test_the_window_of_a_wait_is_said_and_none_where_zeus_is_switched_off(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting(store, 2)
+    assert "wait        at most 8 h 00 min for a cheaper start by price" in zeus("plan", "d.train").out
+    assert json.loads(zeus("plan", "d.train", "-o", "json").out)["wait"]["within_s"] == 28_800.0
+    monkeypatch.setenv("AIRFLOW__ZEUS__ENABLED", "measure")
+    assert json.loads(zeus("plan", "d.train", "-o", "json").out)["wait"] is None

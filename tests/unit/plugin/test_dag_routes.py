@@ -147,6 +147,15 @@ def kept_name() -> str:
     return names[0]
 
 
+def test_the_next_run_is_that_of_zeus_switched_off(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in (1, 2):
+        at_full_power(store, n)
+    monkeypatch.setenv("AIRFLOW__ZEUS__ENABLED", "measure")
+    (_, _, upcoming) = answer(viewer, "charts")["headline"]
+    assert upcoming["about"] == f"batch size {JOB.default_batch_size}"
+    assert "is pinned by [zeus] enabled = measure" in upcoming["note"]
+
+
 # --- what-if
 
 
