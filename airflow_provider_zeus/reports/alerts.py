@@ -193,11 +193,12 @@ def _lost(log: Dataset, profiles: Sequence[ProfileSample], prices: Prices) -> Ev
         return None
     base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(0))
     first = runs[0].trials[0]
-    prices = prices.at_the_time([t.observation for run in runs for t in run.trials])
+    seen = [t.observation for run in runs for t in run.trials]
+    prices, (by_start, _) = prices.at_once(seen), prices.start_saved(seen)  # as the page does
     per_j, per_s = prices.per_j_and_s(log.where[1] if log.where else 1)
     if prices.priced and prices.currency and per_j >= 0 and per_j + per_s > 0:
         paid = base.compare(runs, Weights(per_j / (per_j + per_s), 1.0), "").times(per_j + per_s)
-        return _loss(first, paid.saved, prices.currency, lambda v: f"{v:,.2f} {prices.currency}")
+        return _loss(first, paid.saved.plus(by_start), prices.currency, lambda v: f"{v:,.2f} {prices.currency}")
     weights = Weights.of(log.job, log.device)
     unit = "s" if weights.time_alone else "J"
     return _loss(first, base.compare(runs, weights, unit).saved, unit, costs_as(unit))

@@ -165,6 +165,15 @@ def test_a_loss_is_in_money_where_prices_are_set() -> None:
     assert "EUR more than the default" in event.sentence
 
 
+def test_a_cheaper_start_counts_in_what_was_lost() -> None:
+    """At once the default would have paid .3 EUR a kWh; the runs waited for .05 EUR, which makes up for their loss."""
+    waited = {"price_per_kwh": 0.05, "price_at_once": 0.3, "price_currency": "EUR"}
+    log = [replace(t, observation=replace(t.observation, **waited)) for t in _losing(10, 600.0).log]  # type: ignore[arg-type]
+    assert alerts.LOST not in held(log, profiles=PROFILE)
+    at_once = [replace(t, observation=replace(t.observation, price_at_once=0.05)) for t in log]
+    assert alerts.LOST in held(at_once, profiles=PROFILE)
+
+
 def test_a_loss_in_money_without_a_currency_is_in_joules() -> None:
     event = held(_losing(10, 600.0).log, Prices(price_per_kwh=0.3), profiles=PROFILE)[alerts.LOST]
     assert event.figures["unit"] == "J"
