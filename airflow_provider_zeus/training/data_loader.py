@@ -19,6 +19,7 @@ class Listener(Protocol):
     """Gets the events of a loader's passes: the run handle. Each call may raise a signal."""
 
     driven: bool  # a framework's callback counts the steps
+    warned: set[str]  # warnings that were given once in this run
 
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """Begin a pass of so many samples; None when the loader does not know.
@@ -128,13 +129,25 @@ def run_loader(
         shared = DistributedSampler(data, ranks.size, ranks.rank, **how)
         options = {**{name: value for name, value in options.items() if name != "shuffle"}, "sampler": shared}
     loader = make_loader(data, batch_size, options)
-    if ranks.several and type(getattr(loader, "sampler", None)).__name__ in ("RandomSampler", "SequentialSampler"):
-        log.warning(
-            "Zeus: each of %d processes goes over all of the data: give run.data_loader() the data set, or a loader "
-            "with a DistributedSampler.",
-            ranks.size,
-        )
+    if ranks.several and (doubt := _not_divided(loader)) and doubt not in listener.warned:
+        listener.warned.add(doubt)
+        log.warning("Zeus: each of %d processes %s.", ranks.size, doubt)
     return ZeusDataLoader(loader, listener, shared)
+
+
+def _not_divided(loader: Any) -> str:
+    """What each of several processes does with a loader that seems to give all of the data to each; else empty."""
+    from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
+
+    batches = loader.batch_sampler
+    if isinstance(loader.dataset, IterableDataset):
+        return (
+            "goes over all of the iterable data set, unless it divides itself: let it leave out the samples of the "
+            "others"
+        )
+    if type(batches) is BatchSampler and type(batches.sampler) in (RandomSampler, SequentialSampler):
+        return "goes over all of the data: give run.data_loader() the data set, or a loader with a DistributedSampler"
+    return ""
 
 
 def _is_indexed(data: Any) -> bool:
@@ -166,6 +179,14 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             raise JobSpecError.of("run.data_loader(): options", names, problem, "give its data set, or leave them out")
     else:
         data = DataLoader(data, **{**_default_size(batch_size, options), **options})
+    if batch_size_of(data) is None:
+        raise JobSpecError.of(
+            "run.data_loader(): batch_size",
+            None,
+            f"the data set or its sampler makes its own batches, and nothing says that they have {batch_size} samples",
+            "iterate over it yourself, with batches of run.batch_size (run.local_batch_size, where several processes "
+            "train together), and call run.step(len(batch)) after each optimizer step",
+        )
     if batch_size_of(data) != batch_size:
         raise JobSpecError.of(
             "run.data_loader(): batch_size",

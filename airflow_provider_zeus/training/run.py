@@ -54,6 +54,7 @@ class ZeusRun:
     ) -> None:
         self.plan, self.device, self.limits, self.ranks = plan, device, limits, ranks
         self.driven = False  # a framework's callback counts the steps
+        self.warned: set[str] = set()  # warnings that were given once
         self.job = plan.job
         self._target = self.job.parsed_target
         self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script

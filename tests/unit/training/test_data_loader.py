@@ -229,7 +229,8 @@ class _Same:
     [
         (Numbers, {"batch_size": 64}, r"batch_size = 64: this attempt runs with batch size 256\. leave batch_size out"),
         (lambda: DataLoader(Numbers(), batch_size=64), {}, "batch_size = 64: this attempt runs with batch size 256"),
-        (Numbers, {"batch_sampler": [[1, 2], [3]]}, "batch_size = None: this attempt"),
+        (Numbers, {"batch_sampler": [[1, 2], [3]]}, r"makes its own batches, .* 256 samples\. iterate .*run\.step\("),
+        (Stream, {"batch_size": None}, r"batch_size = None: .* makes its own batches.*run\.step\(len\(batch\)\)"),
         (lambda: DataLoader(Numbers(), batch_size=256), {"shuffle": True}, "'shuffle': the loader is built already"),
     ],
 )

@@ -481,7 +481,7 @@ class TestLoader:
         assert sorted(passes[0]) != sorted(passes[1])
         assert len(passes[0]) == 300
 
-    def test_what_only_iterates_divides_itself(self, kit: Kit) -> None:
+    def test_what_only_iterates_divides_itself(self, kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
         torch = pytest.importorskip("torch")
 
         class Mine(torch.utils.data.IterableDataset):
@@ -489,13 +489,39 @@ class TestLoader:
                 return iter(range(10))
 
         run = kit.rank(0)
-        assert [len(batch) for batch in run.data_loader(Mine()).loader] == [10]
+        assert [len(batch) for _ in range(2) for batch in run.data_loader(Mine()).loader] == [10, 10]
+        assert caplog.text.count("each of 2 processes goes over all of the iterable data set, unless") == 1
+        caplog.clear()
+        kit.run().data_loader(Mine())
+        assert not caplog.text, "one process alone"
 
-    def test_a_loader_over_all_of_the_data_is_warned_about(self, kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_loader_over_all_of_the_data_is_warned_about_once(
+        self, kit: Kit, caplog: pytest.LogCaptureFixture
+    ) -> None:
         torch = pytest.importorskip("torch")
         run = kit.rank(0)
         data = torch.utils.data.TensorDataset(torch.arange(600))
-        run.data_loader(torch.utils.data.DataLoader(data, batch_size=run.local_batch_size))
-        assert "each of 2 processes" in caplog.text
+        for _ in range(2):
+            run.data_loader(torch.utils.data.DataLoader(data, batch_size=run.local_batch_size))
+        assert caplog.text.count("each of 2 processes") == 1
         with pytest.raises(JobSpecError, match=r"run\.local_batch_size"):
             run.data_loader(torch.utils.data.DataLoader(data, batch_size=run.batch_size))
+
+    def test_a_loader_whose_batches_are_divided_is_not_warned_about(
+        self, kit: Kit, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As Accelerate divides them: by a sampler of batches, around the one of all of the data."""
+        torch = pytest.importorskip("torch")
+        data = torch.utils.data.TensorDataset(torch.arange(512))
+
+        class Mine(torch.utils.data.BatchSampler):
+            def __iter__(self) -> Any:
+                return (batch for index, batch in enumerate(super().__iter__()) if index % 2)
+
+        run = kit.rank(0)
+        mine = Mine(torch.utils.data.SequentialSampler(data), run.local_batch_size, drop_last=False)
+        run.data_loader(torch.utils.data.DataLoader(data, batch_sampler=mine))
+        own = torch.utils.data.DistributedSampler(data, 2, 0)
+        whole = torch.utils.data.BatchSampler(own, run.local_batch_size, drop_last=False)
+        run.data_loader(data, batch_sampler=whole)
+        assert "each of 2 processes" not in caplog.text
