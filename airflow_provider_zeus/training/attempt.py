@@ -94,6 +94,7 @@ class LiveAttempt:
         self._target_value: float | None = None
         self._in_epoch = False
         self._adoptable = False  # steps began the present epoch before epochs() did
+        self._looked = False  # a first batch was looked at before that, and not trained on
         self._resumed = 0  # epochs that the checkpoint had trained when this attempt began
         self._previous_good = False  # the model of an earlier run reaches the target on this slice
         self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
@@ -336,6 +337,9 @@ class LiveAttempt:
     def _leave_pass(self, number: int, samples: int) -> None:
         if self.ended or number != self.passes or not self._meter.training:
             return
+        if self._adoptable and not self._meter.samples and not self._looked:  # at a first batch, before epochs()
+            self._looked, self.passes, samples = True, self.passes - 1, 0
+            self._meter.expect_nothing()
         if samples:
             self._meter.samples += samples
             self._device.on_step(samples)

@@ -62,6 +62,10 @@ class AttemptMeter:
         known = self._expected is not None and samples is not None
         self._expected = (self._expected or 0.0) + (samples or 0.0) if known else None
 
+    def expect_nothing(self) -> None:
+        """Take it that no loader has announced a pass of the present epoch."""
+        self._expected = 0.0
+
     def start_training(self, *, first_step_done: bool) -> None:
         """Begin training steps. If the first one is already done, they began with the epoch."""
         if not self.training:

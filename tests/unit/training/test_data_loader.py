@@ -146,18 +146,33 @@ def test_a_loop_left_by_break_counts_its_last_batch_and_its_validation_is_rest(k
     assert kit.last().time_s == pytest.approx(2 * 60 * step_s)
 
 
-def test_a_look_at_the_first_batch_before_the_loop_is_no_epoch_of_its_own(kit: Kit) -> None:
+def test_a_look_at_the_first_batch_before_the_loop_is_neither_an_epoch_nor_a_step(kit: Kit) -> None:
+    announced: list[float | None] = []
+
     def train(run: ZeusRun) -> list[int]:
         loader = run.data_loader(Numbers())
         assert len(next(iter(loader))) == 256
         done = []
         for epoch in run.epochs():
-            done += [epoch for _ in loader]
+            for _ in loader:
+                done.append(epoch)
+                announced.append(run._attempts.live._meter.samples_per_epoch)
             run.report(acc=float(epoch == 1))
         return done
 
     assert kit.run().train(train) == [0, 0, 0, 1, 1, 1]
-    assert (kit.last().epochs, kit.last().samples) == (2.0, 2 * N + 256)
+    assert (kit.last().epochs, kit.last().samples, announced) == (2.0, 2 * N, 6 * [N])
+
+
+def test_a_look_before_a_loop_that_tells_no_steps_is_no_empty_slice(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        next(iter(run.data_loader(Numbers())))
+        for epoch in run.epochs():
+            run.report(acc=float(epoch == 1))
+        return run.batch_size
+
+    assert kit.run().train(train) == 256
+    assert [(end.state, end.observation.epochs) for end in kit.ends()] == [(State.CONVERGED, 2.0)]
 
 
 def test_a_pass_that_is_dropped_late_disturbs_neither_the_next_pass_nor_the_next_attempt(kit: Kit) -> None:
