@@ -31,6 +31,10 @@ class StoreError(ZeusError, RuntimeError):
         self.passing, self.unsure = passing, unsure
 
 
+class ConnectionLookupError(StoreError):
+    """Airflow could not say whether a Connection is defined."""
+
+
 class UndefinedConnectionError(StoreError):
     """A Connection other than the default one is not defined. The text names no address: every reader may see it."""
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
-from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.cli.servers import MIGRATE, not_migrated
+from airflow_provider_zeus.errors import ConnectionLookupError, JobSpecError, ZeusError
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Store
 
@@ -41,7 +42,7 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
             with warnings.catch_warnings(action="ignore"):  # of libraries; Airflow 3.2 prints them to stdout
                 status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
         except ZeusError as error:
-            say(str(error), file=sys.stderr)
+            say(_cause(error), file=sys.stderr)
             status = 1
         except BrokenPipeError:  # of "| head"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -50,6 +51,12 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
             raise SystemExit(status)
 
     return run
+
+
+def _cause(error: ZeusError) -> str:
+    """The text of an error; where Airflow has no database yet to look a Connection up in, that."""
+    problem = not_migrated() if isinstance(error, ConnectionLookupError) else None
+    return f"{problem}: {MIGRATE}." if problem else str(error)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
-from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
+from airflow_provider_zeus.errors import ConnectionLookupError, StoreError, UndefinedConnectionError
 from airflow_provider_zeus.private_files import share_with
 from airflow_provider_zeus.store.base import UPGRADE, Store
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
@@ -91,7 +91,7 @@ def find_connection(conn_id: str) -> Any:
                 raise StoreError(f"{name} is no Connection") from None  # Airflow treats it as absent
             return found
     except Exception as error:  # of Airflow, of HTTP, of its database, of a secrets backend
-        raise StoreError(
+        raise ConnectionLookupError(
             f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): see that Airflow's API and database "
             "can be reached and that the Connection is well-formed."
         ) from None

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,20 +51,31 @@ def test_every_check_in_order_and_nothing_is_changed(zeus: Zeus, home: Path) -> 
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_before_the_first_migration_it_says_that_alone(tmp_path: Path) -> None:
-    """In a process of its own, whose Airflow has never been started."""
+@pytest.fixture
+def never_started(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``airflow zeus ...`` in a process of its own, whose Airflow has never been started."""
     new = tmp_path / "new"
     new.mkdir()
-    code = "import sys; from airflow.__main__ import main; sys.argv = ['airflow', 'zeus', 'doctor', '--json']; main()"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW__DATABASE", "_AIRFLOW"))}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**environment, "AIRFLOW_HOME": str(new)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = f"import sys; from airflow.__main__ import main; sys.argv = {['airflow', 'zeus', *arguments]!r}; main()"
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env={**environment, "AIRFLOW_HOME": str(new)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.slow
+def test_before_the_first_migration_it_says_that_alone(
+    never_started: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = never_started("doctor", "--json")
     found = {f["check"]: Finding(**f) for f in json.loads(done.stdout)}
     assert done.returncode == 1
     assert [f.check for f in found.values() if f.status == "error"] == ["airflow"]
@@ -71,6 +83,16 @@ def test_before_the_first_migration_it_says_that_alone(tmp_path: Path) -> None:
     assert "airflow db migrate" in (found["airflow"].remedy or "")
     assert {f.check for f in found.values() if f.status == "undecided"} == {"store", "schema", "trials", "untold costs"}
     assert found["executor"].status == "ok"
+
+
+@pytest.mark.slow
+def test_before_the_first_migration_other_commands_say_so_too(
+    never_started: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = never_started("trials", "d.train")
+    assert done.returncode == 1
+    assert "lacks the tables of this version of Airflow: run 'airflow db migrate'" in done.stderr
+    assert "cannot be looked up" not in done.stderr
 
 
 def test_people_read_a_line_per_check_and_its_remedy(zeus: Zeus, home: Path) -> None:
