@@ -160,6 +160,9 @@ OTHERS = (
         _SP, "UNLIKELY", "ln P over the best pair's, below which pages do not draw one", "convention: bounded time"
     ),
     Constant(_SP, "_JITTER", "variance added so that a covariance has an inverse", "precision"),
+    Constant(
+        "belief", "RECURRENCES_KEPT", "newest recurrences told apart from their retries", "convention: bounded memory"
+    ),
     Constant("belief", "RATES_KEPT", "KG-18: newest trials whose rates are averaged", "convention: bounded memory"),
     Constant("strikes", "STRUCK_FOR", "recurrences for which an error bars a size", "judgement"),
     Constant("strikes", "FAILURES_KEPT", "failures remembered", "convention: bounded memory"),

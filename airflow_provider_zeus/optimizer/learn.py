@@ -33,7 +33,7 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     measured them; feasibility from out of memory, errors and deaths. A run that trained nothing counts as a recurrence.
     """
     job, n = belief.job, trial.number
-    if trial.state is State.RUNNING or trial.spec.get("job_version", job.job_version) != job.job_version:
+    if trial.state is State.RUNNING or not _same_version(trial, job):
         return belief
     counted = _counted(belief, trial)
     if not trial.state.teaches:
@@ -57,12 +57,16 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     """The belief with the rates of these trials in place of its own: they are the same trials, re-costed."""
     known = replace(belief, rates={})
     for trial in trials:
-        if trial.state.teaches and trial.observation.bypassed is None:
+        if trial.state.teaches and trial.observation.bypassed is None and _same_version(trial, belief.job):
             changes: dict[str, object] = {}
             _learn_rates(known, trial, changes)
             if "rates" in changes:
                 known = replace(known, rates=changes["rates"])  # type: ignore[arg-type]
     return known
+
+
+def _same_version(trial: Trial, job: ZeusJob) -> bool:
+    return bool(trial.spec.get("job_version", job.job_version) == job.job_version)
 
 
 def same_target(trial: Trial, job: ZeusJob) -> bool:

@@ -37,11 +37,11 @@ def test_every_metric_and_tag_of_the_dashboard_is_one_that_is_sent() -> None:
     for metric in sent:
         name = (PREFIX + metric.name).replace(".", "_") + ("_total" if metric.total else "")
         tags.setdefault(name, set()).update(metric.tags)
-    for panel, target in [(panel, target) for panel in panels() for target in panel["targets"]]:
+    for title, target in [(panel["title"], target) for panel in panels() for target in panel["targets"]]:
         names = set(NAME.findall(target["expr"]))
-        assert names <= set(tags), panel["title"]
+        assert names <= set(tags), title
         used = set(re.findall(r"(\w+)=~", target["expr"])) | set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-        assert all(used <= tags[name] for name in names), panel["title"]
+        assert all(used <= tags[name] for name in names), title
 
 
 @pytest.mark.slow
