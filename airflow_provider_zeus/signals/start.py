@@ -7,7 +7,7 @@ only where the forecast saving is at least :data:`WORTH`. Any fault of a signal 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -73,7 +73,8 @@ def plan_start(
     ]
     if not later:
         return Start(now_s, NO_FORECAST, at_once, at_once)
-    best, at_s = min(later)
+    best = min(mean for mean, _ in later)
+    at_s = next(at_s for mean, at_s in later if math.isclose(mean, best, abs_tol=1e-12))  # the first of equal ones
     if best >= at_once:
         return Start(now_s, NOW_IS_BEST, at_once, at_once)
     scale = max(abs(at_once), fmean(abs(mean) for mean, _ in later))
@@ -85,16 +86,20 @@ def plan_start(
 def candidates(known: Series, now_s: float, latest_s: float, duration_s: float) -> list[float]:
     """The starts after now of which one is the cheapest: where a run begins or ends with a step, and the latest one.
 
-    Of very short steps at most :data:`MOST_STARTS`, beside the latest one.
+    Of very short steps at most :data:`MOST_STARTS` of each kind, beside the latest one.
     """
-    later = [step for step in known.steps if step.start_s > now_s]
-    edges = sorted({at_s for step in later for at_s in (step.start_s, step.end_s - duration_s)})
-    found: list[float] = []
     least_s = (latest_s - now_s) / MOST_STARTS
-    for at_s in edges:
-        if now_s < at_s < latest_s and (not found or at_s >= found[-1] + least_s):
-            found.append(at_s)
-    return [*found, latest_s]
+
+    def thinned(edges: Iterable[float]) -> list[float]:
+        found: list[float] = []
+        for at_s in edges:
+            if now_s < at_s < latest_s and (not found or at_s >= found[-1] + least_s):
+                found.append(at_s)
+        return found
+
+    later = [step for step in known.steps if step.start_s > now_s]
+    begins, ends = thinned(step.start_s for step in later), thinned(step.end_s - duration_s for step in later)
+    return [*sorted({*begins, *ends}), latest_s]
 
 
 def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -> Series:

@@ -51,7 +51,7 @@ def change_book(port: VariablePort, job_id: str, change: Callable[[AlertBook], A
 def claimed(store: Store, job_id: str, record: Record) -> tuple[bool, list[str]]:
     """Whether the caller is the one task of the job that sends this event now, and which notifiers took it already.
 
-    It is a row of the kept series of signals, whose lock gives each name to one caller in 15 minutes. An event that
+    It is a row of the kept series of signals, whose lock gives each name to one caller in a minute. An event that
     began anew and one that is tried again have another row; rows are used again, so that a job has few. Raises
     StoreError.
     """
