@@ -80,6 +80,7 @@ def test_each_page_in_both_themes_and_widths(
     assert len(built.pages) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "word", "page"),
     [
@@ -102,6 +103,7 @@ def test_the_search_finds_a_page(by: str, word: str, page: str, built: Built, se
     assert reader.hosts <= {"127.0.0.1", ""}
 
 
+@pytest.mark.slow
 def test_a_site_from_files_asks_for_nothing_else(built: Built, reader: Reader) -> None:
     for name in ("index.html", "reference/job.html", "how-to/permissions.html"):
         reader.page.goto((built.folder / name).as_uri())

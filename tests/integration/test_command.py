@@ -179,6 +179,7 @@ def test_a_script_that_dies_has_failed_with_its_last_measured_cost(commands: Com
     assert commands.saves() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["run.train(train)", "train(run)"])
 def test_out_of_memory_in_the_first_attempt_lets_the_next_one_run(commands: Commands, style: str) -> None:
     name = "zeus_command_memory_" + ("one" if style.startswith("run") else "loop")

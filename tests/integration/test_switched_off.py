@@ -68,6 +68,7 @@ def test_off_no_tracker_is_spoken_with(switched: Any) -> None:
         assert tuple(ZeusConfig.read().switched(job(log_to=["mlflow"])).log_to) == log_to
 
 
+@pytest.mark.slow
 def test_measured_it_writes_what_the_default_costs_and_tries_nothing(
     run_dag: Any, tmp_path: Path, switched: Any
 ) -> None:

@@ -73,6 +73,7 @@ def reports_infinity(run: Any, epoch: int) -> float:
     return math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["knowledge_gradient", pytest.param("zeus", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "fails", [raises, *(pytest.param(f, marks=pytest.mark.slow) for f in (reports_nan, raises_late, reports_infinity))]

@@ -113,6 +113,7 @@ def pids_gone(pids: set[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_decision_one_trial_and_one_result(torchrun: Torchrun) -> None:
     dag = torchrun.dag("zeus_ranks", script())
     first, second = torchrun.run(dag), torchrun.run(dag)
@@ -282,6 +283,7 @@ def test_processes_that_the_command_does_not_tell_of_refuse_it_themselves(
     assert REMEDY in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code", "spec", "said"),
     [

@@ -42,6 +42,7 @@ def told(site: Site) -> Iterator[None]:
     AirflowVariables().delete(variable_key(ALERTS, JOB))
 
 
+@pytest.mark.slow
 def test_open_events_their_sending_and_the_history(visit: Visit, told: None) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -74,6 +75,7 @@ def test_they_fit(visit: Visit, told: None, width: int, theme: str) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_an_editor_silences_a_kind_and_hears_it_again(visit: Visit, told: None) -> None:
     at = visit(DAG_PAGE, user=ADMIN)
     tab = at.tab()

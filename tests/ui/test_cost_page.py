@@ -56,6 +56,7 @@ TEXTS = """() => window.echarts.getInstanceByDom(document.querySelector(".cost .
   .storage.getDisplayList().map((shape) => shape.style.text).filter(Boolean).join(" ")"""
 
 
+@pytest.mark.slow
 def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -263,6 +264,7 @@ def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(visit: Visit, site: Si
     assert not at.dialogs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", pytest.param("json", marks=pytest.mark.slow)])
 def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
     at = visit(DAG_TAB)

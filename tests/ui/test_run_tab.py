@@ -98,6 +98,7 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_what_each_of_several_gpus_drew(visit: Visit, kinds: None) -> None:
     at = visit(page("several"), theme="dark", width=800)
     tab = whole(at, "run-several-gpus", ".gpus canvas")

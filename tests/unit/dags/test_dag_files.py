@@ -90,6 +90,7 @@ def test_they_parse_from_any_folder(tmp_path: Path) -> None:
     assert found["dags"] == EXAMPLES
 
 
+@pytest.mark.slow
 def test_without_runtime_partitions_the_weather_file_defines_nothing_and_says_so_once(tmp_path: Path) -> None:
     found, log = parse(DAGS, tmp_path, WITHOUT_PARTITIONS)
     assert found["errors"] == {}

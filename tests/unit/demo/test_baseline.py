@@ -39,6 +39,7 @@ def test_a_changed_example_has_another_fingerprint(tmp_path: Path, monkeypatch: 
     assert fingerprint() != before
 
 
+@pytest.mark.slow
 def test_it_is_trained_at_the_default_and_full_power_on_a_gpu_of_its_own(tmp_path: Path) -> None:
     first, again = train(zeus_weather.JOB, "2013-W17", tmp_path), train(zeus_weather.JOB, "2013-W17", tmp_path)
     assert (first.batch_size, first.state, first.slice_key) == (32, "converged", "2013-W17")

@@ -280,6 +280,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
     store.close()
 
 
+@pytest.mark.slow
 @REPRODUCIBLE
 @given(lines=st.lists(a_line(), max_size=8))
 def test_whatever_lines_come_no_trial_stays_open_and_nothing_is_raised(

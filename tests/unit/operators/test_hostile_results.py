@@ -96,6 +96,7 @@ def question(number: int, *, run: int | None = None) -> AskRequest:
     return request(run or number, job=JOB, job_id=f"{JOB_ID}.{number}")
 
 
+@pytest.mark.slow
 def test_one_change_anywhere_in_a_result(store: Store, tmp_path: Path) -> None:
     """Each part of each line, replaced by each leaf, where the line can still be read."""
     read, port = 0, getattr(store, "_port", None)
@@ -115,6 +116,7 @@ def test_one_change_anywhere_in_a_result(store: Store, tmp_path: Path) -> None:
 UNCHANGED = starts_in_xcom({"zeus": {"lines": LINES}}, "zeus")
 
 
+@pytest.mark.slow
 @HOSTILE
 @given(data=st.data())
 def test_a_spoilt_result_file(store: Store, tmp_path: Path, data: st.DataObject) -> None:
@@ -127,6 +129,7 @@ def test_a_spoilt_result_file(store: Store, tmp_path: Path, data: st.DataObject)
     tell_and_go_on(store, starts_in_folder(tmp_path), tmp_path)
 
 
+@pytest.mark.slow
 @HOSTILE
 @given(document=spoilt({"zeus": {"lines": LINES}, "value": 3}), as_text=st.booleans())
 def test_a_spoilt_xcom(store: Store, tmp_path: Path, document: Any, as_text: bool) -> None:

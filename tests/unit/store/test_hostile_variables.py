@@ -98,6 +98,7 @@ def test_a_spoilt_cost_that_waits_changes_no_other_trial(log: SqlStore, text: st
     _drained(log, text)
 
 
+@pytest.mark.slow
 def test_one_change_anywhere_in_a_cost_that_waits(log: SqlStore) -> None:
     left = [_drained(log, json.dumps(changed)) for changed in each_change(json.loads(WHOLE[UNTOLD]))]
     assert 0 < sum(left) < len(left), "some are told, some stay with a warning"

@@ -230,6 +230,7 @@ def _upgrade(start: Barrier) -> None:
     print(upgrade(), flush=True)
 
 
+@pytest.mark.slow
 def test_two_upgrades_at_once_both_succeed(connected: str) -> None:
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(2)
