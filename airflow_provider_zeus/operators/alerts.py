@@ -1,8 +1,8 @@
 """Events of a job after each of its runs: kept on its page, and handed to its notifiers. No training waits for it.
 
 A look at the job takes place once Airflow has the task's state and value, as callback of the task: it adds nothing to
-the task's time, and what raises or hangs changes no state. What is known when a run begins is sent by a thread while it
-trains: a deadline at risk, a store that is away, a run before it that was killed and could not look itself.
+the task's time, and what raises or hangs changes no state. What a decision shows already, a deadline at risk or a
+store that is away, is sent by a thread while the run trains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
-from airflow_provider_zeus.reports.alerts import DEADLINE, FAILING, KINDS, NEWEST, STORE, Event
+from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE, Event
 from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
@@ -62,7 +62,7 @@ class RunAlerts:
         In ``dag.test()`` the look at the end is the only one: no second thread may speak with Airflow there.
         """
         self.after_task(self.at_the_end)
-        if self._concern and not is_test_run():
+        if self._concern and self.decided() and not is_test_run():
             call = copy_context().run
             try:
                 threading.Thread(target=call, args=(self.at_the_decision,), name="zeus-alerts", daemon=True).start()
@@ -84,9 +84,16 @@ class RunAlerts:
             others = [*given] if isinstance(given, Sequence) else [given]
             setattr(task, name, [*others, lambda context: look()])
 
+    def decided(self) -> list[Event]:
+        """What the decision shows."""
+        found = [alerts.deadline_at_risk(self.trial)]
+        if not self.stored:
+            found.append(alerts.store_away(self.trial.job))
+        return [event for event in found if event is not None]
+
     def at_the_decision(self) -> None:
-        """Keep and send what is known when the run begins. Raises nothing."""
-        self._look(self._known_at_the_decision)
+        """Keep and send what the decision shows. Raises nothing."""
+        self._look(lambda: (self.decided(), (DEADLINE,) if self.stored else (DEADLINE, STORE)))
 
     def at_the_end(self) -> None:
         """Keep and send what the job's log shows. Raises nothing."""
@@ -101,19 +108,6 @@ class RunAlerts:
             bounded(look, LOOK_S)
         except Exception:
             log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
-
-    def _known_at_the_decision(self) -> tuple[list[Event], Collection[str]]:
-        """The events that hold, and the kinds that were looked at."""
-        at_risk = alerts.deadline_at_risk(self.trial)
-        found = [] if at_risk is None else [at_risk]
-        if not self.stored:
-            return [*found, alerts.store_away(self.trial.job)], (DEADLINE, STORE)
-        try:
-            log = bounded(lambda: self._in_log(lambda store: store.trials(self.trial.job_id, last=NEWEST)), READ_S)
-        except (StoreError, TimeoutError):  # the look at the end tells it
-            return found, (DEADLINE,)
-        failed = alerts.failing(log)
-        return (found if failed is None else [*found, failed]), (DEADLINE, FAILING)
 
     def _shown_by_the_log(self) -> tuple[list[Event], Collection[str]]:
         """The events that hold, and the kinds that were looked at."""

@@ -67,14 +67,15 @@ def events(
     teaching = _teaching(trials[-NEWEST:], job)
     ended = runs_that_ended(teaching)
     log = as_dataset(trials[-NEWEST:], job).of_target()
-    found = [_failing(ended), _no_data(ended), _limit(ended), _drifted(log, ended), _lost(log, profiles, prices)]
+    found = [
+        _failing(ended) or _killed(ended),
+        _no_data(ended),
+        _limit(ended),
+        _drifted(log, ended),
+        _lost(log, profiles, prices),
+    ]
     found.append(_deadline(teaching))
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
-
-
-def failing(trials: Sequence[Trial]) -> Event | None:
-    """Whether the newest runs that have ended left no model. ``trials``: the newest of one job, by number."""
-    return _failing(runs_that_ended(_teaching(trials[-NEWEST:], trials[-1].job))) if trials else None
 
 
 def _teaching(trials: Sequence[Trial], job: ZeusJob) -> list[Trial]:
@@ -147,6 +148,20 @@ def _failing(ended: Sequence[Run]) -> Event | None:
     text = f"{which} left no model{_since(first, failed)}{_because(reason)}."
     remedy = "See the log of the task; the tab of the run has what each attempt cost."
     return _event(FAILING, first, text, remedy, {"runs": len(failed)})
+
+
+def _killed(ended: Sequence[Run]) -> Event | None:
+    """The runs in a row before the newest one that were killed, and could tell nothing: the newest one tells it."""
+    killed = _newest(ended[:-1], lambda run: run[-1].state is State.ABANDONED)
+    if not killed:
+        return None
+    first = killed[-1][0]
+    which = (
+        "The run before the newest one was" if len(killed) == 1 else f"The {len(killed)} runs before the newest were"
+    )
+    text = f"{which} killed and left no model{_since(first, killed)}."
+    remedy = "See the log of the task, and of its host: out of memory, or a host that went away."
+    return _event(FAILING, first, text, remedy, {"runs": len(killed)})
 
 
 def _no_data(ended: Sequence[Run]) -> Event | None:

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators import alerts
 from airflow_provider_zeus.reports.alerts import BUDGET, FAILING, KINDS, STORE, Event
 from airflow_provider_zeus.store.alerts import change_book, read_book
@@ -82,27 +81,3 @@ def test_a_log_that_hangs_is_told(port: DictPort, monkeypatch: pytest.MonkeyPatc
     looks_of(heard, hangs).at_the_end()
     answers.set()
     assert heard == [STORE]
-
-
-def test_a_run_that_was_killed_is_told_when_the_next_one_begins(port: DictPort) -> None:
-    """Killed, it could not look itself; and once the next run has ended well, it is no longer the newest."""
-    heard: list[str] = []
-    died = trial(2, "r2", job_id="j", state=State.ABANDONED, reason="its lease ended")
-    own = trial(3, "r3", job_id="j", state=State.RUNNING)
-    log = [trial(1, "r1", job_id="j"), died, own]
-    store = SimpleNamespace(
-        trials=lambda job_id, last: log[-last:],
-        profile=lambda *_: [],
-        signal=lambda name: (None, True),
-        keep_signal=lambda name, text: None,
-        close=lambda: None,
-    )
-    looks = replace(looks_of(heard, lambda: cast(Store, store)), trial=own)
-    looks.at_the_decision()
-    assert heard == [FAILING]
-    (record,) = read_book(port, "j").open
-    assert (record.since, record.run_id) == (2, "r2"), "the run that died, not the one that looked"
-    log[-1] = trial(3, "r3", job_id="j")
-    looks.at_the_end()
-    assert heard == [FAILING]
-    assert read_book(port, "j").open == []

@@ -44,6 +44,21 @@ def test_a_run_that_is_open_or_does_not_teach_is_no_failure() -> None:
     assert held([trial(1, "r1"), trial(2, "r2", state=State.FAILED, run_type="backfill")]) == {}
 
 
+def test_runs_that_were_killed_are_told_by_the_next_one_though_it_ends_well() -> None:
+    """Killed they could not tell it; and once the next run has ended well, they are no longer the newest."""
+    killed = trial(2, "r2", state=State.ABANDONED, reason="its lease ended")
+    event = held([trial(1, "r1"), killed, trial(3, "r3")])[alerts.FAILING]
+    assert event.sentence == "The run before the newest one was killed and left no model (trial 2)."
+    assert (event.since, event.origin, event.figures) == (2, killed.origin, {"runs": 1})
+    event = held([trial(1, "r1"), killed, replace(killed, number=3, origin=trial(3, "r3").origin), trial(4, "r4")])
+    assert (
+        event[alerts.FAILING].sentence == "The 2 runs before the newest were killed and left no model, since trial 2."
+    )
+    assert held([trial(1, "r1"), killed, trial(3, "r3"), trial(4, "r4")]) == {}, "it has ended"
+    failed = trial(2, "r2", state=State.FAILED)
+    assert held([trial(1, "r1"), failed, trial(3, "r3")]) == {}, "that run told it itself"
+
+
 def test_a_job_of_two_dags_names_the_run_that_failed_and_hides_the_error_of_the_other_dag() -> None:
     first = trial(2, "r2", state=State.FAILED, reason="ours")
     (event,) = held([trial(1, "r1"), first]).values()
