@@ -73,8 +73,8 @@ def events(
         _limit(ended),
         _drifted(log, ended),
         _lost(log, profiles, prices),
+        _deadline(teaching),
     ]
-    found.append(_deadline(teaching))
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
 
 
