@@ -14,7 +14,7 @@ from airflow_provider_zeus.operators.kept_series import Keeper
 from airflow_provider_zeus.operators.signal_series import BACK_S, signal_series
 from airflow_provider_zeus.signals import hours
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
-from airflow_provider_zeus.store.patience import begun
+from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S
 
@@ -60,16 +60,20 @@ class HourPrices:
         return replace(line, observation=seen)
 
     def _read(self, over: tuple[float, float], most_s: float) -> dict[str, Series | str]:
-        """By price and carbon the series over a span, or why there is none; all are read at once."""
-        until_s = time.monotonic() + most_s
-        waits = {name: begun(partial(self.read, name, *over)) for name in dict.fromkeys((PRICE, CARBON, *self.own))}
+        """By price and carbon the series over a span, or why there is none.
+
+        They are read one after the other, each in its share of the time that is left: Airflow 3.2 stops a task of which
+        several threads look up Connections at once.
+        """
+        until_s, names = time.monotonic() + most_s, list(dict.fromkeys((PRICE, CARBON, *self.own)))
         found: dict[str, Series | str] = {}
         unread: list[str] = []  # why an own signal gives nothing; of which kind it is, only its series tells
-        for name, wait in waits.items():
+        for name, left in zip(names, range(len(names), 0, -1), strict=True):
+            share_s = max(until_s - time.monotonic(), 0.0) / left
             try:
-                series = wait(max(until_s - time.monotonic(), 0.0))
+                series = bounded(partial(self.read, name, *over), share_s)
             except TimeoutError:
-                series = str(SignalError.of(name, f"no answer in {most_s:g} s"))
+                series = str(SignalError.of(name, f"no answer in {share_s:.3g} s"))
             except Exception as error:  # of any kind: the other signal is worth as much
                 series = str(SignalError.of(name, type(error).__name__))
             if name in (PRICE, CARBON) and series is not None:

@@ -24,11 +24,6 @@ def bounded(call: Callable[[], T], most_s: float | None) -> T:
 
     Raises what ``call`` raises, and TimeoutError.
     """
-    return begun(call)(most_s)
-
-
-def begun(call: Callable[[], T]) -> Callable[[float | None], T]:
-    """Begin a call; what is returned waits for it as :func:`bounded` does. So several calls can run at once."""
     result: list[T] = []
     errors: list[BaseException] = []
 
@@ -42,20 +37,16 @@ def begun(call: Callable[[], T]) -> Callable[[float | None], T]:
     try:
         thread.start()
     except RuntimeError:
-        return lambda _: call()
-
-    def wait(most_s: float | None) -> T:
-        thread.join(most_s)
-        if errors:
-            try:
-                raise errors[0]
-            finally:
-                errors.clear()  # else the error refers to itself and keeps its frames alive
-        if not result:
-            raise TimeoutError(f"no answer for {most_s:g} s")
-        return result[0]
-
-    return wait
+        return call()
+    thread.join(most_s)
+    if errors:
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # else the error refers to itself and keeps its frames alive
+    if not result:
+        raise TimeoutError(f"no answer for {most_s:g} s")
+    return result[0]
 
 
 def within(call: Callable[[str], T], most_s: float) -> Callable[[str], T]:

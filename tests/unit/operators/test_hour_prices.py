@@ -54,7 +54,7 @@ def test_a_signal_that_hangs_costs_the_other_one_nothing(over: threading.Event, 
     seen = priced({hangs: over, answers: there}, most_s=3.0)
     assert getattr(seen, field[answers]) == pytest.approx(0.3)
     assert getattr(seen, field[hangs]) is None
-    assert f"Signal {hangs!r}: no answer in 3 s" in seen.reasons[field[hangs]]
+    assert f"Signal {hangs!r}: no answer in " in seen.reasons[field[hangs]]
 
 
 def test_an_error_of_any_kind_is_the_reason_of_its_own_figure() -> None:
