@@ -39,6 +39,11 @@ def cost_text(cost: float, unit: str) -> str:
     return costs_as(unit)(cost)
 
 
+def grams_text(grams: float) -> str:
+    """Grams of CO2 equivalent, or kilograms."""
+    return f"{three_digits(grams / 1000)} kg CO₂e" if abs(grams) >= 1000 else f"{three_digits(grams)} g CO₂e"
+
+
 def counted(n: int, of: str) -> str:
     """ "1 run", "1,200 runs"."""
     return f"{n:,} {of}" if n == 1 else f"{n:,} {of}s"

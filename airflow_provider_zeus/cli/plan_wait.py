@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_zeus.errors import SignalError
-from airflow_provider_zeus.model.deadline import parse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.only_kept import OnlyKept
 from airflow_provider_zeus.operators.start_time import planned
-from airflow_provider_zeus.operators.waiting import USUAL, durations
+from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
 from airflow_provider_zeus.signals.start import WAITS
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import time_text
@@ -40,14 +39,12 @@ def may_wait(job: ZeusJob, starts: datetime | None, store: Store, job_id: str, *
     """
     if job.start_within is None:
         return None
-    within = parse(job.start_within)
-    assert isinstance(within, timedelta)  # checked with the job
-    signal, within_s = str(job.start_signal), within.total_seconds()
+    signal, within_s = str(job.start_signal), window(job).total_seconds()
     most = f"at most {time_text(within_s)} for a cheaper start by {signal}"
     if job.finish_by is not None:
         most += ", and no longer than its deadline lets it"
     until, then = None, "it is planned when the run begins"
-    took = durations(store.trials(job_id, last=8 * USUAL))
+    took = durations(trials_for_durations(store, job_id))
     if took is None:
         then = "it starts at once: no run has shown yet how long it takes"
     elif starts is not None and job.finish_by is None:

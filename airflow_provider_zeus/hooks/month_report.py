@@ -25,7 +25,7 @@ from airflow_provider_zeus.reports.months import (
 )
 from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices
 from airflow_provider_zeus.store.base import PeriodSum, silent_text
-from airflow_provider_zeus.units import counted, energy_text, three_digits, time_text
+from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
 
 DagJob = tuple[str, str]
 STYLE = (
@@ -106,11 +106,17 @@ def _rows(sums: Sequence[PeriodSum], saved: Mapping[DagJob, SavedDraws | str]) -
     for s in sums:
         if s.time_s is not None:
             groups.setdefault((kind_of(s.source), s.dag_id, s.job_id), []).append(s)
-    unknown: dict[DagJob, int] = {}
-    for s in sums:
-        unknown[s.dag_id, s.job_id] = unknown.get((s.dag_id, s.job_id), 0) + s.unknown
+    unknown = _unknown(sums)
     rows = [_row(key, found, saved.get(key[1:]), unknown[key[1:]]) for key, found in groups.items()]
     return sorted(rows, key=lambda r: (r.kind, -(r.energy_j or 0.0), -r.time_s, r.job_id))
+
+
+def _unknown(sums: Sequence[PeriodSum]) -> dict[DagJob, int]:
+    """Attempts that reported nothing, by job."""
+    found: dict[DagJob, int] = {}
+    for s in sums:
+        found[s.dag_id, s.job_id] = found.get((s.dag_id, s.job_id), 0) + s.unknown
+    return found
 
 
 def _row(
@@ -155,12 +161,9 @@ def co2e_g(row: MonthRow, prices: Prices) -> float | None:
 def as_records(report: MonthReport) -> list[dict[str, Any]]:
     """The lines of the CSV file: of each job and kind of source, and of jobs of which nothing is known but attempts."""
     known = {(row.dag_id, row.job_id) for row in report.rows}
-    silent: dict[DagJob, int] = {}
-    for s in report.silent:
-        silent[s.dag_id, s.job_id] = silent.get((s.dag_id, s.job_id), 0) + s.unknown
     return [as_record(row, report) for row in report.rows] + [
         {"month": report.month, "dag_id": key[0], "job_id": key[1], "attempts_without_figures": count}
-        for key, count in sorted(silent.items())
+        for key, count in sorted(_unknown(report.silent).items())
         if key not in known
     ]
 
@@ -243,7 +246,7 @@ def _saved_in_money(saved: SavedSum, rows: Sequence[MonthRow], prices: Prices) -
     earned, emitted = money_saved(saved, prices, drawn), co2e_g_saved(saved, prices, drawn)
     currency = prices.at_the_time(drawn).currency
     parts = [] if earned.value is None else [_amount(earned, lambda value: _price(value, currency))]
-    parts += [] if emitted.value is None else [_amount(emitted, _carbon)]
+    parts += [] if emitted.value is None else [_amount(emitted, grams_text)]
     return "".join(f", {part}" for part in parts)
 
 
@@ -256,7 +259,7 @@ def _spent(rows: Sequence[MonthRow], prices: Prices) -> str:
     if len(known) == len(paid) and len({currency for _, currency in known}) == 1:
         parts.append(_price(math.fsum(value for value, _ in known), known[0][1]))
     if None not in emitted:
-        parts.append(_carbon(sum(e or 0.0 for e in emitted)))
+        parts.append(grams_text(sum(e or 0.0 for e in emitted)))
     return f"{', '.join(parts)}, in {counted(sum(r.runs for r in rows), 'run')} of {counted(len(rows), 'job')}"
 
 
@@ -280,7 +283,7 @@ def _cells(row: MonthRow, prices: Prices) -> str:
         "–" if row.energy_j is None else energy_text(row.energy_j),
         time_text(row.time_s),
         "–" if paid is None else _price(*paid),
-        "–" if emitted is None else _carbon(emitted),
+        "–" if emitted is None else grams_text(emitted),
         _amount(row.saved_energy_j, energy_text),
         _amount(row.saved_time_s, time_text),
         _money_saved(row, prices),
@@ -304,7 +307,3 @@ def _amount(saved: Estimate, text: Any) -> str:
     ends = sorted((abs(low), abs(high)))
     lost = " lost" if saved.value < 0 else ""
     return f"{text(abs(saved.value))}{lost} ({text(ends[0])} to {text(ends[1])})"
-
-
-def _carbon(grams: float) -> str:
-    return f"{three_digits(grams / 1000)} kg CO₂e" if grams >= 1000 else f"{three_digits(grams)} g CO₂e"

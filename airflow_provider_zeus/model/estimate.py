@@ -37,6 +37,15 @@ class Estimate:
         """From a normal distribution of the logarithm; the value is the median."""
         return cls(math.exp(log_mean), math.exp(log_mean - Z * log_sd), math.exp(log_mean + Z * log_sd))
 
+    @property
+    def verdict(self) -> str | None:
+        """Of a saving: "saved", "lost", or "undecided" where the interval holds both; None: not known."""
+        if self.value is None or self.low is None or self.high is None:
+            return None
+        if self.low < 0 < self.high or self.value == 0:
+            return "undecided"
+        return "saved" if self.value > 0 else "lost"
+
     def times(self, factor: float | None, why_not: str = "") -> Estimate:
         """Value and interval times a factor of at least 0; missing, for the reason ``why_not``, where that is None."""
         if factor is None:

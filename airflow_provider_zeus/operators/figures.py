@@ -14,7 +14,6 @@ from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import SIMULATED, kind_of
 from airflow_provider_zeus.reports.run_metrics import NEWEST
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
-from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.base import Store
 
@@ -59,7 +58,7 @@ def figures(
 def saving_of(store: Store, trial: Trial) -> RunSaving | None:
     """What the run of a trial saved, all its tries together, by its job's newest trials; None where unknown."""
     newest = store.trials(trial.job_id, last=NEWEST)
-    own = [t for t in newest if run_id(t) == run_id(trial)]
+    own = [t for t in newest if t.recurrence == trial.recurrence]
     measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
     if not measured or any(t.state is State.RUNNING for t in own):
         return None
@@ -94,7 +93,7 @@ def _saved(saving: RunSaving | None) -> dict[str, Any]:
     return {
         **{f"saved_{end}j": value for end, value in _ends(energy)},
         **{f"saved_{end}s": value for end, value in _ends(time)},
-        "saved_verdict": saving.cost.verdict,
+        "saved_verdict": saving.cost.saved.verdict,
         "saved_source": "measured" if saving.measured else "estimated",
         "default_batch_size": saving.default_batch_size,
     }

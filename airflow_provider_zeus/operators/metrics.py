@@ -13,7 +13,6 @@ from airflow_provider_zeus.model.trial import DeviceInfo, State, Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.reports.run_metrics import NEWEST, Metric, budget_metrics, job_metrics, trial_metrics
 from airflow_provider_zeus.reports.run_savings import RunSaving
-from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.patience import bounded
 
@@ -51,7 +50,7 @@ def _of_log(store: Store, trials: Sequence[Trial]) -> tuple[list[Trial], list[Me
     """The job's newest trials, its metrics after a run, and what the run saved: where the log holds the run whole."""
     last = trials[-1]
     newest = store.trials(last.job_id, last=NEWEST)
-    own = [t for t in newest if run_id(t) == run_id(last)]
+    own = [t for t in newest if t.recurrence == last.recurrence]
     where, job = last.observation.where, last.job
     told = sum(t.key.ti_id == last.key.ti_id for t in own)
     if where is None or told < len(trials) or any(t.state is State.RUNNING for t in own):

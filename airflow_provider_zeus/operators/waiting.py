@@ -17,7 +17,6 @@ from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.deadline import finish_by_s, of_another_time
 from airflow_provider_zeus.operators.schedule import interval_s
 from airflow_provider_zeus.operators.start_time import planned
-from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
@@ -73,7 +72,7 @@ def wait_of(
     signal, now_s = str(job.start_signal), time.time() if now_s is None else now_s
     _warn_of_a_long_window(job, context)
     try:
-        store, trials = bounded(lambda: _read(conn_id, job_id), LOG_S)
+        store, trials = bounded(lambda: _opened(conn_id, job_id), LOG_S)
         took = durations(trials)
         if took is None:
             return Wait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
@@ -91,16 +90,23 @@ def wait_of(
     return Wait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
 
 
-def _read(conn_id: str, job_id: str) -> tuple[Store, list[Trial]]:
-    store, trials = open_store(conn_id), list[Trial]()
+def _opened(conn_id: str, job_id: str) -> tuple[Store, list[Trial]]:
+    store = open_store(conn_id)
+    return store, trials_for_durations(store, job_id)
+
+
+def trials_for_durations(store: Store, job_id: str) -> list[Trial]:
+    """The newest trials of a job, so many that they say how long a run takes (:func:`durations`)."""
+    trials = list[Trial]()
     for last in READ:
         trials = store.trials(job_id, last=last)
         if len(_kept_runs(trials)) >= USUAL:
             break
-    return store, trials
+    return trials
 
 
-def _window(job: ZeusJob) -> timedelta:
+def window(job: ZeusJob) -> timedelta:
+    """How long a job may wait after its scheduled start: ``ZeusJob.start_within``, which is set."""
     within = parse(job.start_within)
     assert isinstance(within, timedelta)  # checked with the job
     return within
@@ -109,7 +115,7 @@ def _window(job: ZeusJob) -> timedelta:
 def _warn_of_a_long_window(job: ZeusJob, context: Mapping[str, Any]) -> None:
     """Log that a run may wait for longer than until the next one."""
     next_s = interval_s(context)
-    if next_s is None or _window(job).total_seconds() <= next_s:
+    if next_s is None or window(job).total_seconds() <= next_s:
         return
     log.warning(
         "Zeus: ZeusJob.start_within = %r: longer than the %s until the next run, so two runs may wait at once, or the "
@@ -131,7 +137,7 @@ def _sentence(signal: str, start: Start, unit: str, usual_s: float, share: float
 def _latest(job: ZeusJob, context: Mapping[str, Any], most_s: float) -> float:
     """The latest start: the end of the window, and early enough for ``finish_by``."""
     run_after: datetime = context["dag_run"].run_after
-    ends_s = (run_after + _window(job)).timestamp()
+    ends_s = (run_after + window(job)).timestamp()
     due_s = finish_by_s(job, context)
     return ends_s if due_s is None else min(ends_s, due_s - most_s - QUEUE_S)
 
@@ -155,5 +161,5 @@ def _kept_runs(trials: Iterable[Trial]) -> list[list[Trial]]:
         own = tries.setdefault(trial.key.ti_id, [])
         own.append(trial)
         if trial.state.kept_model and trial.observation.time_s:
-            runs[run_id(trial)] = own
+            runs[trial.recurrence] = own
     return list(runs.values())

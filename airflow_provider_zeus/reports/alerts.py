@@ -23,7 +23,6 @@ from airflow_provider_zeus.reports.budget_figures import budget_figures
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.runs import recurrences
-from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import costs_as, time_text
 
@@ -87,7 +86,7 @@ def runs_that_ended(trials: Sequence[Trial]) -> list[Run]:
     """The trials by scheduled run, oldest run first; a run with an open trial is left out."""
     runs: dict[tuple[str, ...], list[Trial]] = {}
     for trial in trials:
-        runs.setdefault(run_id(trial), []).append(trial)
+        runs.setdefault(trial.recurrence, []).append(trial)
     return [run for run in runs.values() if all(t.state is not State.RUNNING for t in run)]
 
 
@@ -132,7 +131,7 @@ def deadline_at_risk(trial: Trial) -> Event | None:
 
 def _deadline(trials: Sequence[Trial]) -> Event | None:
     """The first of the open runs, or the run that ended last, whose deadline is at risk: runs may overlap."""
-    newest = {run_id(trial): trial for trial in trials}.values()
+    newest = {trial.recurrence: trial for trial in trials}.values()
     last = max((t for t in newest if t.state is not State.RUNNING), key=lambda t: t.closed_at or 0.0, default=None)
     looked_at = (deadline_at_risk(t) for t in newest if t.state is State.RUNNING or t is last)
     return next(filter(None, looked_at), None)

@@ -21,7 +21,7 @@ from airflow_provider_zeus.optimizer.thompson.arms import run_variance
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles
 from airflow_provider_zeus.reports.runs import RunTrials, total
-from airflow_provider_zeus.reports.slice_epochs import DRAWS, RunId, SliceEpochs, estimates, run_id, slice_epochs
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, RunId, SliceEpochs, estimates, slice_epochs
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
@@ -44,14 +44,6 @@ class Saved:
     saved: Estimate
     exploration: float | None  # part of ``spent`` that left no model: given up, failed, excess of profiling
     settled: Estimate
-
-    @property
-    def verdict(self) -> str | None:
-        """ "saved", "lost", or "undecided" where the interval holds both; None: not known."""
-        value, low, high = self.saved.value, self.saved.low, self.saved.high
-        if value is None or low is None or high is None:
-            return None
-        return "undecided" if low < 0 < high or value == 0 else "saved" if value > 0 else "lost"
 
     def times(self, factor: float) -> Saved:
         """The same in another unit; ``factor`` is at least 0."""
@@ -102,7 +94,7 @@ class Baseline:
         b = log.job.default_batch_size
         full_w = profiled.highest_w(b)
         seen = [t for t in log.here() if t.batch_size == b and t.state.kept_model]
-        full = [(run_id(t), at_full_power(t.observation, profiled, b, full_w)) for t in seen]
+        full = [(t.recurrence, at_full_power(t.observation, profiled, b, full_w)) for t in seen]
         own = {run: r for run, o in full if o is not None and (r := Rates.of(o)) is not None}
         changed = zip(seen, full, strict=True)
         by_profile = frozenset(run for t, (run, o) in changed if o is not None and recosted(t.observation, o))

@@ -16,7 +16,7 @@ from airflow_provider_zeus.optimizer.posterior import Posterior, posteriors
 from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.next_decision import NextDecision
-from airflow_provider_zeus.reports.slice_epochs import RunId, run_id
+from airflow_provider_zeus.reports.slice_epochs import RunId
 
 
 class BatchSizeStatus(StrEnum):
@@ -90,7 +90,7 @@ def belief_table(
         cost = observed_cost(trial.observation, weights)
         if trial.state is State.CONVERGED and trial.batch_size in observed and cost is not None:
             observed[trial.batch_size].append(cost)
-            typical[trial.batch_size].append(cost / (hardness or {}).get(run_id(trial), 1.0))
+            typical[trial.batch_size].append(cost / (hardness or {}).get(trial.recurrence, 1.0))
     lines = tuple(
         BeliefRow(
             batch_size=b,

@@ -13,7 +13,6 @@ from itertools import pairwise
 from airflow_provider_zeus.model.budget import WARN_AT, Allowance, BudgetUse, use
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.prices import Prices
 
 READ = (1_000, 3_000, 10_000)  # newest trials that are read until the periods are in them; the store adds up the last
@@ -119,9 +118,9 @@ def usual(trials: Iterable[Trial], source: str | None) -> Spent:
     still_open = set[tuple[str, ...]]()
     for trial in trials:
         if trial.state is State.RUNNING:
-            still_open.add(run_id(trial))
+            still_open.add(trial.recurrence)
         elif trial.state.teaches and trial.observation.time_s is not None and trial.observation.energy_source == source:
-            runs.setdefault(run_id(trial), []).append(trial)
+            runs.setdefault(trial.recurrence, []).append(trial)
     sums = [_sum(run) for name, run in runs.items() if name not in still_open][-USUAL:]
     energies = [energy_j for energy_j, _ in sums if energy_j is not None]
     return statistics.fmean(energies) if energies else None, statistics.fmean(s for _, s in sums) if sums else 0.0
@@ -129,5 +128,5 @@ def usual(trials: Iterable[Trial], source: str | None) -> Spent:
 
 def _gap_s(trials: Sequence[Trial]) -> float | None:
     """Time between the begins of two runs: the median of the newest; None with fewer than three."""
-    begins = sorted({run_id(t): t.opened_at for t in reversed(trials)}.values())[-USUAL - 1 :]
+    begins = sorted({t.recurrence: t.opened_at for t in reversed(trials)}.values())[-USUAL - 1 :]
     return statistics.median(b - a for a, b in pairwise(begins)) or None if len(begins) >= 3 else None

@@ -72,7 +72,9 @@ class Dataset:
 
         Their epochs and states stay as they are, and so does what was learned from these.
         """
-        trials, lessons = tuple(map(recosted, self.trials)), tuple(map(recosted, self.lessons))
+        lessons = tuple(map(recosted, self.lessons))
+        by_number = {t.number: t for t in lessons}
+        trials = tuple(by_number[t.number] for t in self.trials)  # they are lessons, too
         folded = None if self.folded is None else with_rates(replace(self.folded, job=job), lessons)
         return replace(self, job=job, trials=trials, lessons=lessons, folded=folded)
 

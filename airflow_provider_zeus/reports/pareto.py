@@ -10,7 +10,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.slice_epochs import RunId, run_id
+from airflow_provider_zeus.reports.slice_epochs import RunId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def pareto(
     groups: dict[tuple[int, float | None, bool], list[tuple[float, float]]] = {}
     for trial in runs:
         b, seen = trial.batch_size, trial.observation
-        hard = (hardness or {}).get(run_id(trial), 1.0)
+        hard = (hardness or {}).get(trial.recurrence, 1.0)
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
         for o in (seen, *(profiled.recosted(b, seen, w) for w in unseen_w)):
             if o is not None and (pair := _to_target(o)) is not None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.reports.dataset import Dataset
-from airflow_provider_zeus.reports.slice_epochs import RunId, run_id
+from airflow_provider_zeus.reports.slice_epochs import RunId
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
 RUNNING = "of a run that has not ended"
@@ -28,7 +28,7 @@ class RunTrials:
     @cached_property
     def id(self) -> RunId:
         """The scheduled run."""
-        return run_id(self.trials[0])
+        return self.trials[0].recurrence
 
     @cached_property
     def kept(self) -> bool:
@@ -95,7 +95,7 @@ def recurrences(log: Dataset) -> tuple[list[RunTrials], dict[str, int]]:
     """
     groups: dict[tuple[str, ...], list[Trial]] = {}
     for trial in log.trials:
-        groups.setdefault(run_id(trial), []).append(trial)
+        groups.setdefault(trial.recurrence, []).append(trial)
     left_out, found = dict(log.left_out), []
     for group in groups.values():
         idle = [t for t in group if t.state is State.NOT_NEEDED]

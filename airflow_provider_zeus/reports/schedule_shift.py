@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.signals.tariff import HOUR_S, Tariff
 
@@ -76,7 +75,7 @@ def _runs(trials: Iterable[Trial]) -> Sequence[tuple[float, float, float]]:
     groups: dict[tuple[str, ...], list[Trial]] = {}
     for trial in trials:
         if trial.origin.run_type == "scheduled":
-            groups.setdefault(run_id(trial), []).append(trial)
+            groups.setdefault(trial.recurrence, []).append(trial)
     found = []
     for run in groups.values():
         times = [t.observation.time_s for t in run]

@@ -100,11 +100,6 @@ def estimates(draws: Vector) -> list[Estimate]:
     return [Estimate(*found) for found in np.stack((value, low, high), 1).tolist()]
 
 
-def run_id(trial: Trial) -> RunId:
-    """The scheduled run that a trial belongs to; without one, its task instance."""
-    return trial.recurrence
-
-
 def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
     """Fit the model to the runs of a log, on any device; None where it holds none.
 
@@ -138,7 +133,7 @@ def _runs(trials: Sequence[Trial]) -> dict[RunId, list[SliceRun]]:
     """The trials that show Epochs, by scheduled run; a run without one has an empty list."""
     runs: dict[RunId, list[SliceRun]] = {}
     for trial in trials:
-        found, reached = runs.setdefault(run_id(trial), []), trial.state is State.CONVERGED
+        found, reached = runs.setdefault(trial.recurrence, []), trial.state is State.CONVERGED
         epochs = trial.observation.epochs
         if trial.state.conclusive and (epochs or not reached):
             found.append(SliceRun(trial.number, trial.batch_size, epochs or 0.0, reached, most_epochs(trial)))

@@ -12,7 +12,7 @@ from airflow_provider_zeus.model.trial import Observation, Phase
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
-from airflow_provider_zeus.plugin.views.prices import Factors, grams_of, grams_text
+from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.runs import RunTrials
@@ -22,7 +22,7 @@ from airflow_provider_zeus.reports.upcoming import Upcoming
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.start import WORTH
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import energy_text, time_text
+from airflow_provider_zeus.units import energy_text, grams_text, time_text
 
 COST, SAVED, NEXT = "Cost", "Saved", "Next run"
 NO_ENERGY = "nothing measures energy there"

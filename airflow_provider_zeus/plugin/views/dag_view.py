@@ -20,12 +20,12 @@ from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of, left_out, run_key
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts
 from airflow_provider_zeus.plugin.views.models import RunRow
-from airflow_provider_zeus.plugin.views.prices import Factors, grams_text
+from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
-from airflow_provider_zeus.reports.slice_epochs import run_id
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.tariff import TARIFF, Tariff
+from airflow_provider_zeus.units import grams_text
 
 NO_HOURS: Mapping[str, Series] = {}
 RUNS = 200  # in the table at once unless the reader asks for more
@@ -160,7 +160,7 @@ def lines(known: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:
     found = [ComparisonCurve(f"default {known.saving.default_batch_size}, full power", default)]
     if known.best is not None:
         runs = [s.run for s in steps]
-        cost_of = [known.best.run(run_id(r.trials[0]), r.samples_per_epoch, known.weights) for r in runs]
+        cost_of = [known.best.run(r.trials[0].recurrence, r.samples_per_epoch, known.weights) for r in runs]
         costs_of = [(run_key(r.trials[-1]), Estimate(v)) for r, v in zip(runs, cost_of, strict=True) if v is not None]
         at = "" if known.best.limit_w is None else f", {known.best.limit_w:,.0f} W"
         name = f"always {known.best.batch_size}{at}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from airflow_provider_zeus.plugin.views.models import Figure
 from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices, of_airflow, read
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import three_digits
+from airflow_provider_zeus.units import grams_text
 
 log = logging.getLogger(__name__)
 
@@ -83,11 +83,6 @@ class Factors(Prices):
         """(Kilowatt hours that are paid for, their text)."""
         kwh = energy_j / J_PER_KWH * (self.pue or 1.0)
         return kwh, f"{kwh:,.6g} kWh{f' (PUE {self.pue:g})' if self.pue else ''}"
-
-
-def grams_text(grams: float) -> str:
-    """Grams of CO2 equivalent, or kilograms."""
-    return f"{three_digits(grams / 1000)} kg CO₂e" if abs(grams) >= 1000 else f"{three_digits(grams)} g CO₂e"
 
 
 def grams_of(grams: float) -> Figure:

@@ -161,3 +161,17 @@ def test_the_window_of_a_wait_is_said_and_none_where_zeus_is_switched_off(
     assert json.loads(zeus("plan", "d.train", "-o", "json").out)["wait"]["within_s"] == 28_800.0
     monkeypatch.setenv("AIRFLOW__ZEUS__ENABLED", "measure")
     assert json.loads(zeus("plan", "d.train", "-o", "json").out)["wait"] is None
+
+
+def test_a_wait_knows_how_long_a_run_takes_behind_many_that_trained_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = {"timezone": "UTC", "unit": "EUR/kWh", "default": 0.4, "rules": [{"hours": "5-7", "value": 0.1}]}
+    monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", json.dumps(hours))
+    job = waiting(store, 2)
+    for n in range(3, 70):
+        asked = store.ask(request(n, ti_id=f"d.train-{n}", job=job)).trial
+        store.tell(asked.key, State.NOT_NEEDED, report(asked.batch_size, time_s=None, energy_j=None, epochs=None))
+    wait = may_wait(job, STARTS, store, "d.train", now_s=0.0)
+    assert wait is not None
+    assert wait.until == datetime(2031, 5, 1, 5, tzinfo=UTC), "as the run itself reads it"

@@ -12,7 +12,6 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.reports.pareto import OperatingPoint, marked, pareto
-from airflow_provider_zeus.reports.slice_epochs import run_id
 from tests.strategies import A40, REPRODUCIBLE, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World, job_of
 
@@ -95,7 +94,7 @@ def test_no_log_gives_a_point_that_is_no_number(
 def test_a_run_counts_as_on_a_typical_slice() -> None:
     world = World(JOB, NEEDS)
     easy, usual = world.add(32, epochs=5.0, power_limit_w=200.0), world.add(32, epochs=10.0, power_limit_w=200.0)
-    hardness = {run_id(easy): 0.5, run_id(usual): 1.0}
+    hardness = {easy.recurrence: 0.5, usual.recurrence: 1.0}
     (raw,), (typical,) = (pareto(world.log, JOB, hardness=h).points for h in (None, hardness))
     assert typical.tta_s == pytest.approx(usual.observation.time_s)
     assert typical.eta_j == pytest.approx(usual.observation.energy_j)

@@ -18,7 +18,7 @@ from airflow_provider_zeus.model.trial import Origin, State, Trial
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import CORRELATION
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, run_id, slice_epochs
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
 from tests.strategies import REPRODUCIBLE, jobs_and_logs
 from tests.unit.optimizer.world import World, job_of
 
@@ -176,7 +176,7 @@ def test_every_log_has_draws_within_bounds_in_any_order(
     if found is None:
         return
     draws = found.of(job.default_batch_size)
-    assert draws.shape == (DRAWS, len({run_id(t) for t in as_dataset(log, job).of_target().trials}))
+    assert draws.shape == (DRAWS, len({t.recurrence for t in as_dataset(log, job).of_target().trials}))
     own = [t.observation.epochs for t in log if t.batch_size == job.default_batch_size and t.observation.epochs]
     assert draws.max() <= max(float(job.max_epochs or 1), *own, 1.0)
     assert draws.min() >= min([1.0, *own])
