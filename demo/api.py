@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from demo.settings import DemoError
 
 TIMEOUT_S = 60.0
+TRIES, PAUSE_S = 10, 1.0  # SQLite takes one writer at a time: a call that met another one changed nothing
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # 127.0.0.1 is never behind a proxy
 
 
 class Api:
     """Calls to one api-server; a token is fetched at the first call and whenever it has expired."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.url, self._sleep = url, sleep
         self._token: str | None = None
 
     def get(self, path: str, **query: Any) -> Any:
@@ -42,16 +45,19 @@ class Api:
         return {part: state["status"] for part, state in answer.items() if state and state.get("status")}
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
-        for first in (True, False):
+        for left in reversed(range(TRIES)):
             try:
                 return self._send(method, f"/api/v2/{path}", body, self._token or self._login())
             except urllib.error.HTTPError as error:
-                if error.code == 401 and first:
-                    self._token = None
-                    continue
+                said = error.read()
                 if error.code == 404 and method == "GET":
                     return None
-                raise DemoError(f"{method} {path} was refused: {error.code} {error.read()[:300]!r}") from None
+                if error.code == 401 and left == TRIES - 1:
+                    self._token = None
+                elif error.code == 500 and b'"Database error"' in said and left:
+                    self._sleep(PAUSE_S)
+                else:
+                    raise DemoError(f"{method} {path} was refused: {error.code} {said[:300]!r}") from None
             except (urllib.error.URLError, OSError) as error:
                 raise DemoError(f"The api-server at {self.url} does not answer ({error}).") from None
         return None
