@@ -54,9 +54,13 @@ class Target:
                 f"run.set_target({value!r}): an epoch was reported already. Set the target before the loop, or what "
                 "was reached by then would count against another target."
             )
-        if not isinstance(value, int | float) or not math.isfinite(value):
+        try:
+            number = math.nan if isinstance(value, str | bytes) else float(value)
+        except (TypeError, ValueError, RuntimeError):  # of a tensor of several elements
+            number = math.nan
+        if not math.isfinite(number):
             raise ReportError(f"run.set_target({value!r}): not a finite number. Compute it from this run's own data.")
-        return replace(self, value=float(value))
+        return replace(self, value=_meant(number))
 
     def reached(self, metric: float) -> bool:
         """Whether ``metric`` meets the target. Raises ReportError where the value is not set yet."""

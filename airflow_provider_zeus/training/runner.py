@@ -111,6 +111,16 @@ def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tu
         _end_given_up(run, live)
         drop_frames(live.signal)
         return False, None
+    live.leave()
+    if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
+        unreported = ReportError(
+            f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
+            "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
+        )
+        if not _next_follows(run, live, unreported):
+            run.finish(kept=False)
+            raise unreported
+        return False, None
     _keep(run, live, value)
     return True, value
 
@@ -144,18 +154,8 @@ def _next_follows(run: RunAttempts, live: LiveAttempt, error: BaseException) -> 
 def _keep(run: RunAttempts, live: LiveAttempt, value: object) -> None:
     """Write that this attempt's model is kept, and the value for ``run.previous`` of later runs.
 
-    Raises BelowTargetError where the job requires its target; ReportError where nothing was reported, so that neither
-    the model's quality nor its epochs are known.
+    Raises BelowTargetError where the job requires its target.
     """
-    live.leave()
-    if not live.epochs_done and not live.no_data and not live.not_needed:
-        error = ReportError(
-            f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
-            "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
-        )
-        run.end(State.FAILED, str(error))
-        run.finish(kept=False)
-        raise error
     state, reason = live.outcome
     run.end(state, reason, returned=returned(value))
     run.finish(kept=True)

@@ -97,6 +97,17 @@ def test_single_precision_reaches_what_it_is_meant_to_reach(value: Any) -> None:
     assert not target.reached(target.pick({"acc": below}))
 
 
+@pytest.mark.parametrize("value", [np.float32(0.9), torch.tensor(0.9), np.float64(0.9), 0.9])
+def test_a_value_set_in_single_precision_is_the_one_meant(value: Any) -> None:
+    assert Target.parse("acc >= runtime").with_value(value, epochs_reported=0).value == 0.9
+
+
+@pytest.mark.parametrize("value", [None, "0.9", [0.9, 0.8], np.array([0.9, 0.8]), np.float32("nan"), float("inf")])
+def test_a_value_that_is_no_finite_number_is_not_set(value: Any) -> None:
+    with pytest.raises(ReportError, match=r"run\.set_target.*: not a finite number"):
+        Target.parse("acc >= runtime").with_value(value, epochs_reported=0)
+
+
 @pytest.mark.parametrize("value", [0.5, 0.1234567890123, 1234567.5, 12345678.0, 16777216.0, 0.0, -(2.0**-149), 1e300])
 def test_any_other_number_is_taken_as_it_is(value: float) -> None:
     picked = Target.parse("acc >= 1").pick({"acc": value})

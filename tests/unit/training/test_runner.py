@@ -427,6 +427,19 @@ def test_a_required_target_that_is_missed_fails_after_everything_is_written(kit:
     assert kit.run(max_epochs=2, require_target=True).train(loop, epochs=2) == 256
 
 
+def test_an_exploratory_attempt_that_returns_without_a_report_is_followed(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        if run.batch_size == 1024:  # as where a loss is not finite
+            return 1024
+        return loop(run)
+
+    assert kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)).train(train) == 256
+    assert [(e.batch_size, e.state) for e in kit.ends()] == [(1024, State.FAILED), (256, State.CONVERGED)]
+    assert "without one run.report" in (kit.ends()[0].reason or "")
+    with pytest.raises(ReportError, match=r"without one run.report"):
+        kit.run(GIVEN_UP_AFTER_ONE, incumbent(256), strict=True, first_attempt=3).train(train)
+
+
 def test_runs_follow_one_another_in_one_process_and_a_plan_runs_once(kit: Kit) -> None:
     for number in range(3):
         run = kit.run(GIVEN_UP_AFTER_ONE, incumbent(256), first_attempt=1 + 2 * number)
