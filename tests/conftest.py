@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests.postgres import database, postgres  # noqa: F401
+from tests.run_order import pytest_configure  # noqa: F401
 from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401
 
 if TYPE_CHECKING:
@@ -75,8 +77,21 @@ def airflow_home() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _our_loggers_as_in_a_new_process() -> None:
-    """Commands and migrations that an earlier test ran in this process set up logging; no test depends on it."""
+def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What one test leaves in this process, no other finds: whatever their order, each passes or fails alike.
+
+    That is the environment, the supervisor that ``dag.test()`` leaves behind, loggers that commands and migrations set
+    up, and the Variables of the metadata database, which serves many tests.
+    """
+    environment = dict(os.environ)
+    yield
+    for name in {*os.environ, *environment} - {"PYTEST_CURRENT_TEST"}:
+        if name not in environment:
+            del os.environ[name]
+        elif os.environ.get(name) != environment[name]:
+            os.environ[name] = environment[name]
+    if hasattr(runner := sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS"):
+        del runner.SUPERVISOR_COMMS
     if logging.root.manager.disable:
         logging.disable(logging.NOTSET)
     for name, each in list(logging.root.manager.loggerDict.items()):
@@ -84,12 +99,6 @@ def _our_loggers_as_in_a_new_process() -> None:
             each.disabled, each.propagate = False, True
             if each.level:  # to set one clears the caches of all loggers
                 each.setLevel(logging.NOTSET)
-
-
-@pytest.fixture(autouse=True)
-def _no_variables_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The metadata database serves many tests; none may find another's Variables."""
-    yield
     if "airflow_home" in request.fixturenames:
         from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
