@@ -52,16 +52,16 @@ def test_the_package_lists_these_names_and_its_version() -> None:
     assert sorted(dir(airflow_provider_zeus)) == sorted(airflow_provider_zeus.__all__)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_there_and_documented(name: str) -> None:
-    found = getattr(airflow_provider_zeus, name)
-    assert inspect.isclass(found) or inspect.isfunction(found)
-    assert found.__name__ == name
-    assert found is getattr(import_module(found.__module__), name)
-    assert found.__doc__
-    for member, value in vars(found).items():
-        if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod)):
-            assert inspect.getdoc(getattr(found, member)), f"{name}.{member} has no docstring"
+def test_each_name_is_there_and_documented() -> None:
+    for name in NAMES:
+        found = getattr(airflow_provider_zeus, name)
+        assert inspect.isclass(found) or inspect.isfunction(found), name
+        assert found.__name__ == name
+        assert found is getattr(import_module(found.__module__), name), name
+        assert found.__doc__, name
+        for member, value in vars(found).items():
+            if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod)):
+                assert inspect.getdoc(getattr(found, member)), f"{name}.{member} has no docstring"
 
 
 def test_the_document_names_every_one() -> None:

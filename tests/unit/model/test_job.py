@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,12 +209,12 @@ def test_a_job_keeps_its_own_copy_of_a_list() -> None:
     assert list(job.batch_sizes) == [16, 32, 64]
 
 
-@pytest.mark.parametrize("field", sorted(ZeusJob(**GOOD).to_dict()))
 @pytest.mark.parametrize("later", ["{{ params.value }}", "{% if x %}1{% endif %}", XComLike()], ids=repr)
-def test_every_field_may_be_a_template_until_it_is_rendered(field: str, later: Any) -> None:
-    job = ZeusJob(**{**GOOD, field: later})
-    assert is_deferred(job.to_dict()[field])
-    assert error_of(lambda: job.check(rendered=True)).startswith(f"ZeusJob.{field} = {later!r}: ")
+def test_every_field_may_be_a_template_until_it_is_rendered(later: Any) -> None:
+    for field in sorted(ZeusJob(**GOOD).to_dict()):
+        job = ZeusJob(**{**GOOD, field: later})
+        assert is_deferred(job.to_dict()[field]), field
+        assert error_of(partial(job.check, rendered=True)).startswith(f"ZeusJob.{field} = {later!r}: ")
 
 
 @pytest.mark.parametrize(("field", "value"), [("eta", 3), ("default_batch_size", "big")])

@@ -13,7 +13,6 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, incumbent, loop, steps
 
-
 STEP_S = 600.0  # each value of the signal holds
 
 
