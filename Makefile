@@ -77,7 +77,7 @@ test: $(VENV)/.browser  ## all tests but the slow and the nightly ones, in a ran
 # Only files that hold such a test are imported.
 test-slow: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.slow tests)
 test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow --junitxml=test-results/test-slow.xml \
+	$(BIN)/python -m pytest -n $(JOBS) -m slow --junitxml=test-results/test-slow.xml \
 	  $(PART) || [ $$? -eq 5 ]  # 5: there are none
 
 test-nightly: $(VENV)/.browser install-lowest  ## what takes longest; adds its line to test-results/nightly.txt (PART=tests/...)
@@ -85,7 +85,7 @@ test-nightly: $(VENV)/.browser install-lowest  ## what takes longest; adds its l
 
 nightly-tests: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.nightly tests)
 nightly-tests: $(VENV)/.browser
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly \
+	$(BIN)/python -m pytest -n $(JOBS) -m nightly \
 	  --junitxml=test-results/nightly-tests.xml $(PART) || [ $$? -eq 5 ]
 
 nightly-lowest:

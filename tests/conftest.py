@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from tests.postgres import database, postgres  # noqa: F401
 from tests.run_order import pytest_configure  # noqa: F401
-from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401
+from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.fake_nvml import FakeNvml
