@@ -41,11 +41,10 @@ os.environ.update(
 (_HOME / "dags").mkdir()
 
 
-# How long an example takes says how busy the host is. Each run draws other examples; more of them at once:
+# How long an example takes says how busy the host is. Each run draws other examples; more of them, as each night:
 # pytest --hypothesis-profile thorough
-settings.register_profile("thorough", deadline=None, max_examples=1000)
-settings.register_profile("few", deadline=None, max_examples=15)
-settings.register_profile("any host", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.register_profile("any host", deadline=None, max_examples=15)
 settings.load_profile("any host")
 
 gc.disable()  # while all tests are imported
