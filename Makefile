@@ -51,7 +51,7 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-nightly nightly-tests nightly-lowest test-lowest \
+.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-nightly nightly-tests nightly-examples nightly-lowest test-lowest \
   install-lowest test-newest coverage release-check screenshots docs docs-serve lint clean
 NEWEST_PIP = $(NEWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
@@ -77,16 +77,21 @@ test: $(VENV)/.browser  ## all tests but the slow and the nightly ones, in a ran
 # Only files that hold such a test are imported.
 test-slow: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.slow tests)
 test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow --junitxml=test-results/test-slow.xml \
+	$(BIN)/python -m pytest -n $(JOBS) -m slow --junitxml=test-results/test-slow.xml \
 	  $(PART) || [ $$? -eq 5 ]  # 5: there are none
 
 test-nightly: $(VENV)/.browser install-lowest  ## what takes longest; adds its line to test-results/nightly.txt (PART=tests/...)
 	@$(BIN)/python -m tests.checks nightly $(PART)
 
-nightly-tests: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.nightly tests)
+nightly-tests: PART ?= tests
 nightly-tests: $(VENV)/.browser
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m nightly \
+	$(BIN)/python -m pytest -n $(JOBS) -m nightly \
 	  --junitxml=test-results/nightly-tests.xml $(PART) || [ $$? -eq 5 ]
+
+nightly-examples: $(VENV)/.browser
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --hypothesis-profile thorough \
+	  --junitxml=test-results/nightly-examples.xml \
+	  $(shell grep --recursive --files-with-matches --include='test_*.py' '^@given' tests)
 
 nightly-lowest:
 	+@$(LOWEST) $(LOWEST_VENV)/.nightly
@@ -164,7 +169,7 @@ $(VENV)/.lowest-$(STATE): | $(VENV)/.made
 $(VENV)/.lowest: $(VENV)/.lowest-$(STATE)
 
 $(VENV)/.tests: $(VENV)/.lowest-$(STATE)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --hypothesis-profile few \
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" \
 	  --junitxml=test-results/test-lowest.xml $(LOWEST_TESTS)
 
 $(VENV)/.nightly: $(VENV)/.lowest-$(STATE)

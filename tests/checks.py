@@ -53,6 +53,7 @@ CHECK = (
 )
 NIGHTLY = (
     Part("nightly-tests", "nightly-tests", 120 * 60),
+    Part("nightly-examples", "nightly-examples", 90 * 60),
     Part("nightly-lowest", "nightly-lowest", 15 * 60),
     Part("test-newest", "test-newest", 15 * 60),
 )

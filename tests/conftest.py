@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from tests.postgres import database, postgres  # noqa: F401
 from tests.run_order import pytest_configure  # noqa: F401
-from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401
+from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.fake_nvml import FakeNvml
@@ -41,11 +41,10 @@ os.environ.update(
 (_HOME / "dags").mkdir()
 
 
-# How long an example takes says how busy the host is. Each run draws other examples; more of them at once:
+# How long an example takes says how busy the host is. Each run draws other examples; more of them, as each night:
 # pytest --hypothesis-profile thorough
-settings.register_profile("thorough", deadline=None, max_examples=1000)
-settings.register_profile("few", deadline=None, max_examples=15)
-settings.register_profile("any host", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.register_profile("any host", deadline=None, max_examples=15)
 settings.load_profile("any host")
 
 gc.disable()  # while all tests are imported
