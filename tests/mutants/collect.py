@@ -99,7 +99,8 @@ def collect(files: Iterable[str], part: str, jobs: int, paths: Sequence[str]) ->
         print(scratch.pytest(folder, arguments, more).stdout[-3000:])  # which tests fail without any fault
         measured = Coverage(data_file=str(data / "coverage"), config_file=False)
         measured.combine([str(data)])
-        passed = {test: s for test, (ok, s) in json.loads(times.read_text(encoding="utf-8")).items() if ok}
+        ended = json.loads(times.read_text(encoding="utf-8"))
+        passed = {test: seconds for test, (outcome, seconds) in ended.items() if outcome == "passed"}
         by_line = {file: measured.get_data().contexts_by_lineno(str(folder / file)) for file in files}
     return Contexts(passed, {file: _tests_of(found, passed) for file, found in by_line.items()})
 

@@ -17,8 +17,9 @@ from coverage.config import CoverageConfig
 TIMES = "ZEUS_MUTANTS_TIMES"
 SET_UP = "|set-up"  # follows the name of a test: what it runs may serve the other tests of its file, too
 _CONFIG = "COVERAGE_PROCESS_CONFIG"  # environment variable that coverage reads when a child process starts
+_WORST = ("failed", "skipped", "passed")
 
-_times: dict[str, tuple[bool, float]] = {}  # test -> whether it passed, seconds
+_times: dict[str, tuple[str, float]] = {}  # test -> passed, failed or skipped; seconds
 
 
 def named(config: str, context: str) -> str:
@@ -50,9 +51,15 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up the seconds of a test; a skipped one has not passed."""
-    passed, seconds = _times.get(report.nodeid, (True, 0.0))
-    _times[report.nodeid] = passed and report.passed, seconds + report.duration
+    """Add up the seconds of a test, and keep its worst outcome."""
+    outcome, seconds = _times.get(report.nodeid, ("passed", 0.0))
+    _times[report.nodeid] = min(outcome, report.outcome, key=_WORST.index), seconds + report.duration
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Keep that a file cannot be imported."""
+    if report.failed:
+        _times[report.nodeid] = "failed", 0.0
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
