@@ -22,7 +22,7 @@ from demo.servers import free_port
 ROOT = Path(__file__).parents[2]
 if not hasattr(airflow.sdk, "PartitionedAtRuntime"):
     pytest.skip("the demo needs Airflow 3.3", allow_module_level=True)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")

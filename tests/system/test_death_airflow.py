@@ -41,7 +41,7 @@ from tests.system.servers import Site, airflow, wait_until
 AT_ONCE = 5
 ALONE = "api-server gone for 30 s"  # it is everybody's
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 class AirflowMatrix:

@@ -17,7 +17,7 @@ from demo.api import part
 from tests.integration.jobs import SCRIPT
 from tests.system.servers import TRIGGERER, Site, airflow, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 DAGS = {"wait_function": "train", "wait_command": "train", "wait_trial": "zeus_ask"}  # DAG -> the task that waits
 STEP_S = 60
