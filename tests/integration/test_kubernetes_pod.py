@@ -120,6 +120,7 @@ def test_pods_that_all_fail_fail_the_run_and_leave_a_failed_trial(example: Examp
     assert all(trial.observation.time_s is None for trial in example.trials())
 
 
+@pytest.mark.slow
 def test_the_api_server_refuses_what_is_no_pod(example: Example) -> None:
     """So that the tests above say something of the example's form."""
     example.dag.get_task("train").volume_mounts[0].mount_path = 7

@@ -53,7 +53,9 @@ def cost_of(trial: Trial) -> float:
     return cost
 
 
-@pytest.mark.parametrize("kind", ["influx", "otel", pytest.param("datadog", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "kind", ["otel", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("influx", "datadog"))]
+)
 def test_a_run_is_told_with_its_tags(
     kind: str, run_dag: Any, receives: Callable[[str], Received], monkeypatch: pytest.MonkeyPatch
 ) -> None:

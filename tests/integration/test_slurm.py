@@ -111,6 +111,7 @@ def test_nothing_of_the_workers_temporary_folder_is_needed(cluster: Cluster) -> 
     assert set(names) <= {"slurmd-script-1", "zeus", *(path.relative_to("/tmp").parts[0] for path in seen)}
 
 
+@pytest.mark.slow
 def test_a_loop_alone_is_submitted_once_for_each_attempt(cluster: Cluster) -> None:
     dag = cluster.dag("zeus_slurm_loop", loop=True)
     assert [cluster.run_dag(dag).state, cluster.run_dag(dag).state] == ["success"] * 2

@@ -399,6 +399,7 @@ def test_a_training_that_leaves_no_result_is_said_with_the_remedy(
     assert all(word in said for word in ("task train", "ZeusRun.from_env()", "result_path"))
 
 
+@pytest.mark.slow
 def test_a_new_device_is_said_by_the_task_that_learns_of_it(
     run_dag: Any, pod: Pod, caplog: pytest.LogCaptureFixture
 ) -> None:
