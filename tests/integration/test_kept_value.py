@@ -77,7 +77,7 @@ def value_of(dag_run: Any, task_id: str = "train") -> Any:
     return dag_run.get_task_instance(task_id).xcom_pull(task_ids=task_id)
 
 
-@pytest.mark.parametrize("how", ["raises", "nan"])
+@pytest.mark.parametrize("how", ["raises", pytest.param("nan", marks=pytest.mark.slow)])
 def test_a_function_whose_try_fails_keeps_the_incumbents_model(run_dag: Any, how: str) -> None:
     def train(run: Any) -> str:
         for epoch in run.epochs():
@@ -110,10 +110,10 @@ def test_a_try_that_skips_the_task_skips_it(run_dag: Any) -> None:
 @pytest.mark.parametrize(
     ("fails", "code"),
     [
-        pytest.param(RAISES, IN_ONE_PROCESS, id="raises-train(fn)"),
         pytest.param(RAISES, BY_LOOP_ALONE, id="raises-epochs() alone"),
         pytest.param(KILLED, IN_ONE_PROCESS, id="killed"),
-        pytest.param(REPORTS_NAN, BY_LOOP_ALONE, id="nan-epochs() alone", marks=pytest.mark.slow),
+        pytest.param(RAISES, IN_ONE_PROCESS, id="raises-train(fn)", marks=pytest.mark.slow),
+        pytest.param(REPORTS_NAN, BY_LOOP_ALONE, id="nan-epochs() alone", marks=pytest.mark.nightly),
     ],
 )
 def test_a_script_whose_try_fails_is_followed_by_the_incumbent(
@@ -187,6 +187,7 @@ def test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone(
         assert states(name) == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
 
 
+@pytest.mark.slow
 def test_what_runs_before_the_kept_value_never_runs_after_it(run_dag: Any, tmp_path: Path) -> None:
     """A function that clears its folder when it begins, and saves in ``finally``: what is there is the kept model."""
     out, calls = tmp_path / "out", []
