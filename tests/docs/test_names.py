@@ -22,6 +22,8 @@ from airflow_provider_zeus.training.protocol import environment
 from tests.docs.blocks import ROOT
 from tests.docs.conftest import Built
 
+pytestmark = pytest.mark.slow  # the site is built
+
 API = ("reference/job.html", "reference/run.html", "reference/operators.html", "reference/python.html")
 CLASSES = ("ZeusRun", "ZeusJob", "ZeusTrainOperator", "ZeusCommandOperator", "ZeusTrial", "ZeusHook")
 OTHERS = (  # public by the documents, and not at the package's root

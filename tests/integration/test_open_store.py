@@ -18,7 +18,7 @@ from tests.postgres import empty_database
 from tests.system import servers
 from tests.system.servers import Site, airflow, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 
 IN_ENVIRONMENT, IN_DATABASE, NOWHERE = "zeus_default", "zeus_in_database", "zeus_nowhere"
 PASSWORD = "s3cr3t/p@ss"
