@@ -71,7 +71,7 @@ demo-cluster: $(VENV)/.cluster-$(STATE)  ## PostgreSQL, Redis, Celery workers on
 demo-reset:  ## forget what the demo did and learned
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m demo.reset
 
-test: $(VENV)/.browser  ## all tests but the slow and the nightly ones, in a random order
+test: $(VENV)/.dev-$(STATE)  ## all tests but the slow and the nightly ones, in a random order
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --junitxml=test-results/test.xml
 
 # Only files that hold such a test are imported.

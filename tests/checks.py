@@ -78,18 +78,19 @@ def run(part: Part) -> Ended:
 def keep_stacks(part: Part) -> None:
     """Wait until each test process has written its stacks, and keep them: the next part begins the folder anew."""
     folder, kept = RESULTS / "order", RESULTS / f"order-{part.name}"
-    until_s, before = time.monotonic() + DYING_S, [0]
-    while time.monotonic() < until_s and (not all(before) or before != sizes(folder)):
-        before = sizes(folder)
-        time.sleep(0.2)
+    until_s = time.monotonic() + DYING_S
+    while time.monotonic() < until_s and not all(innermost(stacks) for stacks in folder.glob("*.stacks")):
+        time.sleep(0.1)
     shutil.rmtree(kept, ignore_errors=True)
     if folder.exists():
         shutil.copytree(folder, kept)
 
 
-def sizes(folder: Path) -> list[int]:
-    """Bytes that each test process has written."""
-    return [stacks.stat().st_size for stacks in sorted(folder.glob("*.stacks"))]
+def innermost(stacks: Path) -> list[str]:
+    """The innermost calls of a process's main thread; none while they are not all written."""
+    _, _, main_thread = stacks.read_text().rpartition("Current thread")
+    calls = re.findall(r'File "(.+)", line (\d+) in (.+)\n', main_thread)[:FRAMES]
+    return [f"{file}:{line} {function}" for file, line, function in calls] if len(calls) == FRAMES else []
 
 
 def tests_of(part: Part) -> list[tuple[float, str, str]]:
@@ -109,15 +110,10 @@ def tests_of(part: Part) -> list[tuple[float, str, str]]:
 def hung(part: Part) -> list[str]:
     """Where each test process of a part stood when it was ended: its test, and its main thread's innermost calls."""
     lines = []
-    for began in sorted((RESULTS / f"order-{part.name}").glob("*.txt")):
-        stacks = began.with_suffix(".stacks")
-        if not stacks.exists():
-            continue
-        tests = began.read_text().splitlines()
-        lines.append(f"    {began.stem} was in {tests[-1] if tests else 'no test yet'}")
-        _, _, main_thread = stacks.read_text().rpartition("Current thread")
-        calls = re.findall(r'File "(.+)", line (\d+) in (.+)', main_thread)
-        lines += [f"      {file}:{line} {function}" for file, line, function in calls[:FRAMES]]
+    for stacks in sorted((RESULTS / f"order-{part.name}").glob("*.stacks")):
+        tests = stacks.with_suffix(".txt").read_text().splitlines()
+        lines.append(f"    {stacks.stem} was in {tests[-1] if tests else 'no test yet'}")
+        lines += [f"      {call}" for call in innermost(stacks)]
     return lines
 
 

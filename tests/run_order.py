@@ -31,11 +31,13 @@ class RunOrder:
         self._folder, self._worker = folder, worker
         self._began = (folder / f"{worker}.txt").open("w", buffering=1)
         self._stacks = (folder / f"{worker}.stacks").open("w")
+        self._ran: list[str] = []
         self._failures = 0
         faulthandler.register(signal.SIGUSR1, file=self._stacks, all_threads=True)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """A test begins."""
+        self._ran.append(nodeid)
         self._began.write(f"{nodeid}\n")
 
     @pytest.hookimpl(wrapper=True)
@@ -45,7 +47,8 @@ class RunOrder:
         if report.failed:
             self._failures += 1
             kept = self._folder / f"{self._worker}-failure-{self._failures}.txt"
-            shutil.copyfile(self._began.name, kept)
+            self._folder.mkdir(parents=True, exist_ok=True)  # another run in this checkout began the folder anew
+            kept.write_text("".join(f"{nodeid}\n" for nodeid in self._ran))
             seed = getattr(item.config.option, "randomly_seed", None)
             order = "" if seed is None else f"--randomly-seed={seed} --randomly-dont-reorganize "
             repeat = f".venv/bin/python -m pytest {order}@{os.path.relpath(kept, item.config.rootpath)}"
