@@ -108,7 +108,7 @@ test-newest:  ## the newest Airflow, pre-releases included: a report, no failure
 	  $(NEWEST_VENV)/bin/python -m tests.newest $(NEWEST_TESTS); \
 	else echo "Newest Airflow: not tested, since it could not be installed here (see above)."; fi
 
-coverage: $(VENV)/.browser  ## which lines and branches of the package make test runs, child processes included
+coverage: $(VENV)/.dev-$(STATE)  ## which lines and branches of the package make test runs, child processes included
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --cov --cov-report=term \
 	  --deselect tests/unit/power/simulated/test_gpu.py::test_a_step_costs_microseconds  # of the time that Python takes
 

@@ -87,10 +87,11 @@ def keep_stacks(part: Part) -> None:
 
 
 def innermost(stacks: Path) -> list[str]:
-    """The innermost calls of a process's main thread; none while they are not all written."""
-    _, _, main_thread = stacks.read_text().rpartition("Current thread")
-    calls = re.findall(r'File "(.+)", line (\d+) in (.+)\n', main_thread)[:FRAMES]
-    return [f"{file}:{line} {function}" for file, line, function in calls] if len(calls) == FRAMES else []
+    """The innermost calls of the thread that runs the tests; none while they are not written."""
+    _, *threads = stacks.read_text().split("(most recent call first):")
+    of_tests = next((thread for thread in threads if "_pytest" in thread), "")
+    calls = re.findall(r'File "(.+)", line (\d+) in (.+)\n', of_tests)[:FRAMES]
+    return [f"{file}:{line} {function}" for file, line, function in calls]
 
 
 def tests_of(part: Part) -> list[tuple[float, str, str]]:
@@ -108,7 +109,7 @@ def tests_of(part: Part) -> list[tuple[float, str, str]]:
 
 
 def hung(part: Part) -> list[str]:
-    """Where each test process of a part stood when it was ended: its test, and its main thread's innermost calls."""
+    """Where each test process of a part stood when it was ended: its test, and the innermost calls."""
     lines = []
     for stacks in sorted((RESULTS / f"order-{part.name}").glob("*.stacks")):
         tests = stacks.with_suffix(".txt").read_text().splitlines()

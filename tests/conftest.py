@@ -79,8 +79,8 @@ def airflow_home() -> Path:
 def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
     """What one test leaves in this process, no other finds: whatever their order, each passes or fails alike.
 
-    That is the environment, the supervisor that ``dag.test()`` leaves behind, loggers that commands and migrations set
-    up, and the Variables of the metadata database, which serves many tests.
+    That is the environment, the supervisor that ``dag.test()`` leaves behind, what Airflow's log masks, loggers that
+    commands and migrations set up, and the Variables of the metadata database, which serves many tests.
     """
     environment = dict(os.environ)
     yield
@@ -91,6 +91,9 @@ def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
             os.environ[name] = environment[name]
     if hasattr(runner := sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS"):
         del runner.SUPERVISOR_COMMS
+    for copy in ("airflow.sdk._shared.secrets_masker", "airflow._shared.secrets_masker"):
+        if copy in sys.modules:
+            sys.modules[copy].reset_secrets_masker()
     if logging.root.manager.disable:
         logging.disable(logging.NOTSET)
     for name, each in list(logging.root.manager.loggerDict.items()):
@@ -104,6 +107,17 @@ def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
         port = AirflowVariables()
         for key in port.keys("zeus-"):
             port.delete(key)
+
+
+@pytest.fixture(scope="session")
+def empty_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite trial log without rows: copying it is quick, making its tables is not."""
+    from airflow_provider_zeus.store.sql.store import SqlStore
+
+    path = tmp_path_factory.mktemp("migrated") / "zeus.db"
+    SqlStore(f"sqlite:///{path}", create=True).close()
+    assert [each.name for each in path.parent.glob("zeus.db-*")] == [], "all of it is in the file"
+    return path
 
 
 @pytest.fixture

@@ -46,17 +46,6 @@ def store(opens: Opens) -> Store:
 
 
 @pytest.fixture(scope="session")
-def _sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with our tables: copying it is quick, making them is not."""
-    from airflow_provider_zeus.store.sql.store import SqlStore
-
-    path = tmp_path_factory.mktemp("migrated") / "zeus.db"
-    SqlStore(f"sqlite:///{path}", create=True).close()
-    assert [each.name for each in path.parent.glob("zeus.db-*")] == [], "all of it is in the file"
-    return path
-
-
-@pytest.fixture(scope="session")
 def _postgres_database(postgres: str) -> Iterator[str]:
     from airflow_provider_zeus.store.sql.store import SqlStore
 
@@ -66,9 +55,9 @@ def _postgres_database(postgres: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def sqlite_tables(_sqlite_file: Path, sqlite_url: str) -> str:
+def sqlite_tables(empty_log: Path, sqlite_url: str) -> str:
     """URL of an SQLite file with our tables, which are empty."""
-    shutil.copy(_sqlite_file, sqlite_url.removeprefix("sqlite:///"))
+    shutil.copy(empty_log, sqlite_url.removeprefix("sqlite:///"))
     return sqlite_url
 
 
