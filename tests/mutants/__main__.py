@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from tests.mutants import collect, draw, faults, report, run, scratch
@@ -37,7 +38,8 @@ def try_all(options: argparse.Namespace, kept: Path) -> None:
             known[fault.id] = outcome
         report.write(options.report, known)
 
-    run.run(left, collect.Contexts.read(kept), options.part, options.jobs, told)
+    attempt = partial(run.try_one, known=collect.Contexts.read(kept), part=options.part, most=options.most)
+    run.run(left, attempt, told, options.jobs)
     print(report.summary(known))
 
 
@@ -49,6 +51,7 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", help="contexts: of these tests; compare: two reports")
     parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="try these faults alone")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--most", type=int, default=400, help="tests of one fault (default: 400)")
     parser.add_argument("--part", default="quick", choices=collect.PARTS)
     parser.add_argument("--contexts", type=Path, help="default: build/mutants/contexts-PART.json")
     parser.add_argument("--report", type=Path, default=FOUND, help="default: tests/mutants/found.json")
