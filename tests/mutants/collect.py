@@ -46,6 +46,14 @@ class Contexts:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"seconds": self.seconds, "lines": lines}), encoding="utf-8")
 
+    def add(self, other: Contexts) -> None:
+        """Add what a run of other tests showed."""
+        self.seconds.update(other.seconds)
+        for file, lines in other.lines.items():
+            mine = self.lines.setdefault(file, {})
+            for line, tests in lines.items():
+                mine[line] = sorted({*mine.get(line, ()), *tests})
+
     def covering(self, fault: Fault, root: Path) -> set[str]:
         """Tests that execute the statement with the fault.
 
