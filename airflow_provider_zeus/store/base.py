@@ -172,7 +172,7 @@ class VariablePort(Protocol):
 
 
 class Store(Protocol):
-    """The trial log. Each method is one transaction and raises StoreError (unreachable, newer schema, refused)."""
+    """The trial log. Each method is one transaction and raises StoreError (unreachable, unknown schema, refused)."""
 
     @property
     def identity(self) -> str:
