@@ -22,8 +22,8 @@ from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
 OTHER_VERSION = (  # remedy of tables that this version does not know
-    "use the version of airflow-provider-zeus that wrote the log; or export it with that version, then move it aside or "
-    "name another Connection"
+    "use the version of airflow-provider-zeus that wrote the log; or export it with that version, then move it aside "
+    "or name another Connection"
 )
 _ADVISORY_LOCK = 0x7A657573  # "zeus"
 LOCK_S = 30.0  # for another process that creates or migrates the file
@@ -84,8 +84,8 @@ def check(engine: sa.Engine, *, create: bool) -> None:
         return
     if found is not None:
         raise StoreError(
-            f"The trial log at {shown(engine.url)} has schema {found}. This version knows {HEAD} alone and leaves the log "
-            f"as it is: {OTHER_VERSION}."
+            f"The trial log at {shown(engine.url)} has schema {found}. This version knows {HEAD} alone and leaves the "
+            f"log as it is: {OTHER_VERSION}."
         )
     if not create:
         raise StoreError(f"The trial log at {shown(engine.url)} has no tables of ours yet; {_RUN}.")

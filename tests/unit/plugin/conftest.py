@@ -85,7 +85,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def store(airflow_home: Path, home: Path) -> Iterator[Store]:
     """The embedded trial log, made."""
-    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.open import open_store
 
     made = open_store()
     yield made

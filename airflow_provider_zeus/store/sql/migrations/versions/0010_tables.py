@@ -128,9 +128,3 @@ def upgrade() -> None:
         sa.Column("asked_at", sa.Double, nullable=False),
         sa.Column("series", sa.Text),
     )
-
-
-def downgrade() -> None:
-    """Drop the tables."""
-    for table in ("signal", "checkpoint", "profile_sample", "trial_power", "trial", "job"):
-        op.drop_table(f"zeus_{table}")
