@@ -19,7 +19,7 @@ LOWEST_VENV ?= .venv-lowest
 # lock (its SQL is that of the checkpoints). Nightly: a real scheduler, api-server and executor, in which trainings die,
 # are cleared and are stopped.
 LOWEST_TESTS := $(wildcard tests/unit/store/test_contract_*.py) tests/unit/store/sql tests/unit/store/test_store_airflow.py \
-  tests/unit/store/test_store_open.py tests/unit/store/test_store_postgres.py tests/unit/store/test_store_upgrade.py \
+  tests/unit/store/test_store_open.py tests/unit/store/test_store_postgres.py tests/unit/store/test_other_schema.py \
   tests/unit/store/test_store_variable.py \
   tests/unit/operators tests/unit/integrations tests/unit/hooks tests/unit/links tests/unit/cli tests/unit/plugin/api/test_app.py tests/unit/plugin/test_security.py tests/unit/plugin/test_run_routes.py \
   tests/unit/training/protocol/test_plan.py tests/unit/training/test_data_loader.py tests/unit/training/protocol/test_environment.py \

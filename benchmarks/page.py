@@ -158,8 +158,7 @@ def _measured(browser: Any, path: str, repeat: int) -> tuple[float, int, float, 
 
 def _fill(runs: int) -> int:
     """A log of so many runs; how many trials it has."""
-    from airflow_provider_zeus.store import open_store
-    from airflow_provider_zeus.store.open import embedded_path
+    from airflow_provider_zeus.store.open import embedded_path, open_store
     from airflow_provider_zeus.store.rows import to_row
     from airflow_provider_zeus.store.sql import schema
     from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction

@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 from airflow_provider_zeus.operators import metrics
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_savings import Yardstick
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, zeus_dag
 from tests.receivers import Received, airflow_sends, flush, otlp, statsd
 

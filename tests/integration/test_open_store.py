@@ -25,7 +25,7 @@ PASSWORD = "s3cr3t/p@ss"
 
 READ = """
 def read(conn_id, job_id):
-    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.open import open_store
 
     store = open_store(conn_id, create=False)
     return [store.identity, [[t.key.ti_id, t.key.attempt, t.number] for t in store.trials(job_id)]]

@@ -16,7 +16,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.config import ZeusConfig, enabled
 from airflow_provider_zeus.operators.trial import ZeusTrial
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import SCRIPT, job, log_of, saves_of, zeus_dag
 
 ROOT = Path(__file__).parents[2]

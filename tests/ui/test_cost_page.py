@@ -14,8 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.cli.export import rows_of_jobs
-from airflow_provider_zeus.store import open_store
-from airflow_provider_zeus.store.open import embedded_path
+from airflow_provider_zeus.store.open import embedded_path, open_store
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from tests.ui.accessible import focused, tab_to, usable
@@ -178,7 +177,7 @@ def test_without_the_chart_library_the_page_says_how_to_bring_it(visit: Visit) -
 @pytest.mark.slow
 def test_a_broken_store_is_shown_with_its_remedy(visit: Visit) -> None:
     def broken(page: Any) -> None:
-        answer = {"problem": "The trial log has the older schema 0001; run 'upgrade' once."}
+        answer = {"problem": "The trial log has no tables of ours yet; run 'upgrade' once."}
         page.route("**/zeus/api/**", lambda route: route.fulfill(status=503, json=answer))
 
     tab = visit(DAG_PAGE, before=broken).tab()

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.plugin.api.live_settings import EVENT
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.ui.accessible import focused
 from tests.ui.conftest import Watched

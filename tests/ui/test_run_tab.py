@@ -12,7 +12,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.waiting import Wait
 from airflow_provider_zeus.operators.xcoms import WAIT
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from tests.ui import runs
 from tests.ui.conftest import Watched
 from tests.ui.look import TOO_WIDE, Visit, drawn, run_tab

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import warnings
 from importlib import import_module
 from pathlib import Path
 
@@ -34,16 +33,6 @@ NAMES = [
     "ZeusTrial",
     "check",
     "read_log",
-]
-OF_0_1_0 = [  # import paths that the documents and examples of 0.1.0 show
-    "airflow_provider_zeus:ZeusJob",
-    "airflow_provider_zeus:ZeusRun",
-    "airflow_provider_zeus:ZeusTrial",
-    "airflow_provider_zeus.integrations.huggingface:ZeusTrainerCallback",
-    "airflow_provider_zeus.integrations.huggingface:arguments",
-    "airflow_provider_zeus.integrations.lightning:ZeusCallback",
-    "airflow_provider_zeus.operators.command:ZeusCommandOperator",
-    "airflow_provider_zeus.training.run:ZeusRun",
 ]
 
 
@@ -86,13 +75,3 @@ def test_importing_the_package_loads_none_of_its_modules() -> None:
     loaded = json.loads(done.stdout)
     assert [m for m in loaded if m.startswith("airflow")] == ["airflow_provider_zeus"]
     assert {m.partition(".")[0] for m in loaded} <= {"airflow_provider_zeus", *sys.stdlib_module_names}
-
-
-@pytest.mark.parametrize("path", OF_0_1_0)
-def test_a_path_that_0_1_0_showed_works_without_a_warning(path: str) -> None:
-    module, _, name = path.partition(":")
-    if "integrations" in module:
-        pytest.importorskip("transformers" if "huggingface" in module else "lightning")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", category=DeprecationWarning, module="airflow_provider_zeus")
-        assert getattr(import_module(module), name)

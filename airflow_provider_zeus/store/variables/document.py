@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.size_bounds import newest_samples
-from airflow_provider_zeus.model.trial import DEFAULT_LEASE_S, ProfileSample, Trial, Where, summed_with_marks
+from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where, summed_with_marks
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.reported_figures import merged
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 
-SCHEMA = 1
+SCHEMA = 2
 KEPT_POINTS = 100  # of one trial: the whole log is written at each question
 
 
@@ -32,7 +32,7 @@ class Beat:
     job_id: str
     attempt: int
     lease_until: float
-    lease_s: float = DEFAULT_LEASE_S
+    lease_s: float
     report: Report
 
     reads_newer: ClassVar[bool] = True
@@ -119,8 +119,7 @@ def _without_none(attempt: Mapping[str, Any]) -> dict[str, Any]:
 def unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Any]) -> Trial:
     """Read what :func:`packed` wrote. Raises an error of :data:`~airflow_provider_zeus.store.rows.DAMAGE`."""
     decision = data["decision"]
-    older = decision.get("peeks", ())  # of a log from before 0.1.0
-    planned = [*decision["attempts"], *older, decision.get("stand_in")][data["planned"]]
+    planned = [*decision["attempts"], decision.get("stand_in")][data["planned"]]
     return trial_from_dict({**data, "job_id": job_id, "spec": specs[data["spec"]], "planned": planned})
 
 
@@ -132,7 +131,7 @@ class DeviceSamples:
     device_count: int
     energy_source: str | None
     samples: tuple[ProfileSample, ...]
-    job_version: str | None = None  # None: written before versions were stored
+    job_version: str
 
     @property
     def where(self) -> Where:

@@ -65,13 +65,10 @@ class VariableTrialService:
         counters = {name: getattr(document, name) for name in ("job_id", "seq", "newest", "forgotten")}
         service = cls(**counters)
         service._read_trials(document.trials, document.specs)
-        versions = {rules.version_of(spec) for spec in document.specs if isinstance(spec, Mapping)}
-        only_version = versions.pop() if len(versions) == 1 else ""  # of samples stored without one
         for values in document.samples:
             with suppress(*DAMAGE):
                 found = DeviceSamples.from_list(values)
-                version = only_version if found.job_version is None else found.job_version
-                service.samples[found.where, version] = list(found.samples)
+                service.samples[found.where, found.job_version] = list(found.samples)
         for values in document.points:
             with suppress(*DAMAGE):
                 number, points = values

@@ -335,7 +335,8 @@ def _read(key: str, text: str | None, parse: Callable[[str], T]) -> T | None:
         return None if text is None else parse(text)
     except DAMAGE as error:
         raise StoreError(
-            f"Variable {key!r} does not hold what this version writes ({error}); repair or delete it."
+            f"Variable {key!r} does not hold what this version writes ({error}). Where another version wrote it, use "
+            "that one, or export the log with it and delete the Variable; where it is damaged, repair or delete it."
         ) from error
 
 

@@ -109,7 +109,7 @@ def test_variables_keep_little_anyway(zeus: Zeus, home: Path, monkeypatch: pytes
     assert len(open_store(overlap_possible=False).trials("d.train")) == 1
 
 
-def test_a_file_of_an_older_version_says_how_to_make_it_smaller(
+def test_a_file_that_keeps_its_size_says_how_to_make_it_smaller(
     zeus: Zeus, log: Store, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sqlite3

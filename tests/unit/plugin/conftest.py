@@ -86,7 +86,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def store(airflow_home: Path, home: Path, empty_log: Path) -> Iterator[Store]:
     """The embedded trial log, made."""
-    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.open import open_store
 
     shutil.copy(empty_log, home / "zeus.db")
     made = open_store()

@@ -17,7 +17,7 @@ from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.variables import log as variable_log
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS
 from airflow_provider_zeus.store.variables.store import VariableStore
-from tests.unit.store.store_kit import DEVICE, JOB, Clock, DictPort, report, request, seen
+from tests.unit.store.store_kit import JOB, Clock, DictPort, report, request, seen
 
 LOG = "zeus-log:d.train"
 
@@ -142,23 +142,6 @@ def test_a_full_log_stays_below_a_megabyte(port: DictPort, clock: Clock) -> None
     assert sorted(variable_log.VariableTrialService.from_json(text).points) == list(range(481, 501))
 
 
-@pytest.mark.parametrize("versions", [("1",), ("1", "2")])
-def test_profiles_from_before_they_had_a_version(
-    store: VariableStore, port: DictPort, versions: tuple[str, ...]
-) -> None:
-    """They are those of the one version that the job had; of several nobody knows which, and none is lost."""
-    jobs = [replace(JOB, job_version=version) for version in versions]
-    for n, job in enumerate(jobs, start=1):
-        store.tell(store.ask(request(n, job=job)).trial.key, State.CONVERGED, report(profile=2))
-    log = json.loads(port.data[LOG])
-    kept = [sample for *_, samples, _ in log["samples"] for sample in samples]
-    port.data[LOG] = json.dumps(log | {"samples": [[*DEVICE.where, kept]]})
-    asked = store.ask(request(9, job=jobs[-1]))
-    assert [s.samples for s in asked.profile] == ([20] if len(versions) == 1 else [])
-    left = json.loads(port.data[LOG])["samples"]
-    assert sum(sample["samples"] for *_, samples, _ in left for sample in samples) == 20 * len(versions)
-
-
 def test_a_trial_of_a_newer_version_is_read_teaches_nothing_and_keeps_its_names(
     store: VariableStore, port: DictPort
 ) -> None:
@@ -190,11 +173,22 @@ def test_points_of_one_trial_are_capped(store: VariableStore) -> None:
     assert points[-1].t_s == 320.0
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"v": 1}', '{"v": 99}', '{"v": 1, "job_id": "d.train", "trials": [3]}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"v": 2}', '{"v": 99}', '{"v": 2, "job_id": "d.train", "trials": [3]}'])
 def test_a_log_that_is_none_is_named_and_left_alone(store: VariableStore, port: DictPort, text: str) -> None:
     port.data[LOG] = text
     with pytest.raises(StoreError, match=r"zeus-log:d\.train.*repair"):
         store.ask(request(1))
+    assert port.data[LOG] == text
+
+
+def test_a_log_of_another_version_is_refused_with_the_remedy_and_left_alone(
+    store: VariableStore, port: DictPort
+) -> None:
+    store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report())
+    port.data[LOG] = text = json.dumps(json.loads(port.data[LOG]) | {"v": 1})
+    for call in (lambda: store.ask(request(2)), lambda: store.trials("d.train")):
+        with pytest.raises(StoreError, match=r"zeus-log:d\.train.*another version wrote it.*export the log"):
+            call()
     assert port.data[LOG] == text
 
 
@@ -282,7 +276,7 @@ def test_damaged_samples_or_points_do_not_lose_the_log(store: VariableStore, por
     assert [s.samples for s in store.ask(request(2)).profile] == [10]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"v": 1}', "null"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"v": 2}', "null"])
 def test_a_damaged_heartbeat_is_written_again_by_the_next_one(store: VariableStore, port: DictPort, text: str) -> None:
     key = store.ask(request(1)).trial.key
     port.data["zeus-beat:ti-1"] = text

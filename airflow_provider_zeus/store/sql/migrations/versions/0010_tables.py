@@ -1,9 +1,13 @@
-"""Tables of version one."""
+"""All tables.
+
+Until the first upload to a package index a change of the tables edits this revision and gives it the next number, in
+this file, its name and ``schema.HEAD``: so a log of an earlier state is recognised, refused and left as it is.
+"""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0010"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -37,6 +41,7 @@ def upgrade() -> None:
         sa.Column("told_seq", sa.BigInteger),
         sa.Column("opened_at", sa.Double, nullable=False),
         sa.Column("lease_until", sa.Double, nullable=False),
+        sa.Column("lease_s", sa.Double, nullable=False, server_default="86400"),
         sa.Column("closed_at", sa.Double),
         sa.Column("batch_size", sa.BigInteger, nullable=False),
         sa.Column("phase", sa.Text, nullable=False),
@@ -60,16 +65,29 @@ def upgrade() -> None:
         sa.Column("max_power_w", sa.Double),
         sa.Column("energy_source", sa.Text),
         sa.Column("gpu_uuid", sa.Text),
+        sa.Column("gpu_energy_j", sa.JSON(none_as_null=True)),
         sa.Column("limit_found_w", sa.Double),
         sa.Column("learning_rate", sa.Double),
         sa.Column("start_id", sa.Text),
+        sa.Column("gpu_busy", sa.Double),
+        sa.Column("epoch_metrics", sa.JSON(none_as_null=True)),
         sa.Column("out_of_memory", sa.Boolean, nullable=False),
+        sa.Column("returned", sa.Text),
+        sa.Column("price_per_kwh", sa.Double),
+        sa.Column("price_currency", sa.Text),
+        sa.Column("price_source", sa.Text),
+        sa.Column("price_at_once", sa.Double),
+        sa.Column("g_co2e_per_kwh", sa.Double),
+        sa.Column("g_co2e_source", sa.Text),
+        sa.Column("g_co2e_at_once", sa.Double),
         sa.Column("reasons", sa.JSON, nullable=False),
         sa.UniqueConstraint("ti_id", "attempt", name="uq_zeus_trial_key"),
         sa.UniqueConstraint("job_id", "number", name="uq_zeus_trial_number"),
     )
     op.create_index("ix_zeus_trial_state", "zeus_trial", ["job_id", "state", "number"])
     op.create_index("ix_zeus_trial_run", "zeus_trial", ["dag_id", "run_id"])
+    op.create_index("ix_zeus_trial_dag", "zeus_trial", ["dag_id", "job_id", "run_id", "number"])
+    op.create_index("ix_zeus_trial_size", "zeus_trial", ["job_id", "batch_size", "number"])
     op.create_index("ix_zeus_trial_told", "zeus_trial", ["job_id", "told_seq", "number"])
     op.create_table(
         "zeus_trial_power",
@@ -89,6 +107,7 @@ def upgrade() -> None:
         sa.Column("energy_j", sa.Double, nullable=False),
         sa.Column("time_s", sa.Double, nullable=False),
         sa.Column("steps", sa.BigInteger, nullable=False),
+        sa.Column("job_version", sa.Text, nullable=False, server_default=""),
     )
     op.create_index(
         "ix_zeus_profile_device",
@@ -103,9 +122,9 @@ def upgrade() -> None:
         sa.Column("told_seq", sa.BigInteger, nullable=False),
         sa.Column("belief", sa.Text, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Drop the tables."""
-    for table in ("zeus_checkpoint", "zeus_profile_sample", "zeus_trial_power", "zeus_trial", "zeus_job"):
-        op.drop_table(table)
+    op.create_table(
+        "zeus_signal",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("asked_at", sa.Double, nullable=False),
+        sa.Column("series", sa.Text),
+    )
