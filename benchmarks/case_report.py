@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.baselines import BASELINES, DEFAULT
+from benchmarks.choosers import BASELINES, DEFAULT
 from benchmarks.drifts import Drift
-from benchmarks.paper import table
-from benchmarks.ratios import Ratio, geomean_of, mean_and_worst, mean_of, ratio_of
-from benchmarks.replays import Replays, mean_ci
-from benchmarks.scenario_report import FLOOR, OURS, PAPERS, Found, Variant, cell, ratio_between, regret_cell, spent
+from benchmarks.replays import Replays
+from benchmarks.report import Ratio, cell, geomean_of, mean_and_worst, mean_ci, mean_of, plus_minus, ratio_of, table
+from benchmarks.scenario_report import FLOOR, OURS, PAPERS, Found, Variant, ratio_between, spent
 
 POLICIES = {policy: Variant(policy) for policy in (OURS, PAPERS, *BASELINES)}
 COST, REGRET = "total_vs_default", "regret_vs_paper"
@@ -77,7 +76,7 @@ def case_markdown(report: Mapping[str, Any]) -> list[str]:
 
 def _cells(of: Mapping[str, Any]) -> list[str]:
     counts = [str(of["runs_below_target"]), str(of["attempts"])]
-    return [cell(of[COST]), cell(of[REGRET]), regret_cell(of["expected_regret"]), *counts]
+    return [cell(of[COST]), cell(of[REGRET]), plus_minus(of["expected_regret"]), *counts]
 
 
 def _worst(of: Mapping[str, Any]) -> str:

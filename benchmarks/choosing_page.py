@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from string import Template
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus import __version__
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import regimes
-from benchmarks.baselines import HILL_CLIMBING
-from benchmarks.choosers import FIXED_CAP, HINDSIGHT, PACKAGE, cap_of
-from benchmarks.paper import table
+from benchmarks.choosers import FIXED_CAP, HILL_CLIMBING, HINDSIGHT, PACKAGE, cap_of
 from benchmarks.plots import name_of
-from benchmarks.ratios import Ratio, mean_of, ratio_of
 from benchmarks.replays import Replays
-from benchmarks.series import percent
+from benchmarks.report import Ratio, bold, fill_in, mean_of, percent, ratio_of, table
 
 OURS, DEFAULT = POLICIES[0], "default"
 NAMES = {
@@ -92,14 +88,9 @@ def by_pair(held: Held, runs: int | None) -> list[str]:
     rows = []
     for pair in held:
         workload, _, gpu = pair.partition("/")
-        rows.append([f"{name_of(workload)}, {gpu.upper()}", *(_bold(found[c][pair]) for c in shown)])
-    rows.append(["mean", *(_bold(mean_of(found[c].values())) for c in shown)])
+        rows.append([f"{name_of(workload)}, {gpu.upper()}", *(bold(found[c][pair].to_json()) for c in shown)])
+    rows.append(["mean", *(bold(mean_of(found[c].values()).to_json()) for c in shown)])
     return table(["", *(NAMES[c].replace("*", "") for c in shown)], rows)
-
-
-def _bold(ratio: Ratio) -> str:
-    text = percent(ratio.to_json())
-    return f"**{text}**" if ratio.low > 1 else text
 
 
 def losses(held: Held) -> list[str]:
@@ -137,17 +128,13 @@ def series_lines(series: Mapping[str, Any]) -> list[str]:
     for name, by in series.items():
         for kind, ours in by[OURS].items():
             figures = [by[policy][kind] for policy in shown.values()]
-            cells = [_bold_of([f["total_vs_default"], f["low"], f["high"]]) for f in figures]
+            cells = [bold([f["total_vs_default"], f["low"], f["high"]]) for f in figures]
             fixed = f"{100 * (ours['total_vs_default'] / ours['vs_best_fixed'] - 1):+.1f} %"
             below = " / ".join(f"{f['runs_below_target']:.1f}" for f in figures)
             lost = " / ".join(f"{f['runs_without_model']}" for f in figures)
             rows.append([f"{name} from {ours['batch_size']}", kind.replace("_", "-"), *cells, fixed, below, lost])
     head = ["series", "default", *titles, "best size in hindsight", "runs below target", "runs without a model"]
     return table(head, rows)
-
-
-def _bold_of(ratio: Sequence[float]) -> str:
-    return f"**{percent(ratio)}**" if ratio[1] > 1 else percent(ratio)
 
 
 def series_said(series: Mapping[str, Any]) -> str:
@@ -178,7 +165,6 @@ def regimes_said(found: Mapping[str, Any]) -> list[str]:
 
 def page_of(found: Measured) -> str:
     """The whole page."""
-    text = Template(TEXT.read_text(encoding="utf-8"))
     words = {
         "version": __version__,
         "command": found.command,
@@ -197,4 +183,4 @@ def page_of(found: Measured) -> str:
         "regimes_said": regimes_said(found.regimes["regimes"]),
         "series_said": [series_said(found.series)],
     }
-    return text.substitute(words, **{name: "\n".join(of) for name, of in lines.items()})
+    return fill_in(TEXT, words, lines)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.paper import table
 from benchmarks.plots import name_of
 from benchmarks.replays import UPSTREAM
+from benchmarks.report import table
 
 POLICIES = {UPSTREAM: "public algorithm", "zeus": "paper's policy", "knowledge_gradient": "default policy"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster_queue import SIZES, Cluster
-from benchmarks.paper import table
 from benchmarks.plots import POLICY, name_of, panels, save
+from benchmarks.report import table
 
 HOUR_S, KWH_J = 3600.0, 3.6e6
 

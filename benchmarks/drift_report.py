@@ -6,24 +6,22 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.drifts import END, END_SILENT, LEVELS, SHIFT, Drift
-from benchmarks.lost_sizes import LOST, below_after, below_rows
-from benchmarks.paper import table
-from benchmarks.ratios import geomean_of
-from benchmarks.replays import Replays, mean_ci
+from benchmarks.drifts import END, END_SILENT, LEVELS, LOST, SHIFT, Drift
+from benchmarks.replays import Replays
+from benchmarks.report import cell, geomean_of, mean_ci, plus_minus, table
 from benchmarks.scenario_report import (
     FLOOR,
     OURS,
     Found,
     Variant,
     Verdict,
-    cell,
+    below_after,
+    below_rows,
     common_verdicts,
     entry_of,
     kind_of,
     kinds_table,
     ratio_between,
-    regret_cell,
     spent,
     summary_of,
     worst_table,
@@ -165,7 +163,7 @@ def drift_markdown(report: Mapping[str, Any]) -> list[str]:
         "",
         *table(
             ["pair", *report["false_alarm"]],
-            [[pair, *(regret_cell(of[pair]) for of in report["false_alarm"].values())] for pair in pairs],
+            [[pair, *(plus_minus(of[pair]) for of in report["false_alarm"].values())] for pair in pairs],
         ),
         "",
         f"### One batch size gets better silently at recurrence {SHIFT}: found after so many recurrences",
@@ -175,10 +173,10 @@ def drift_markdown(report: Mapping[str, Any]) -> list[str]:
     rows = [[n, str(of["batch_size"]), *(_found_cell(of[p]) for p in policies)] for n, of in report["silent"].items()]
     lines += table(["scenario", "batch size", *policies], rows)
     lines += ["", f"### Regret from recurrence {SHIFT} to {END_SILENT} where nothing ever changes [C*]", ""]
-    steady = [[pair, *(regret_cell(report["steady"][p][pair]) for p in policies)] for pair in pairs]
+    steady = [[pair, *(plus_minus(report["steady"][p][pair]) for p in policies)] for pair in pairs]
     return [*lines, *table(["pair", *policies], steady)]
 
 
 def _found_cell(of: Mapping[str, Any]) -> str:
     when = "never" if of["median_recurrence"] is None else f"median {of['median_recurrence']:g}"
-    return f"{when}, in {of['found']:.0%} of jobs; regret {regret_cell(of['expected_regret'])}"
+    return f"{when}, in {of['found']:.0%} of jobs; regret {plus_minus(of['expected_regret'])}"

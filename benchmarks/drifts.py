@@ -24,24 +24,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
-from benchmarks.lost_sizes import (
-    LOST,
-    LOWERED,
-    RAISED,
-    SMALL_ONLY,
-    best_and_larger,
-    half_of,
-    with_reaching_default,
-    without,
-)
 from benchmarks.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs, with_default
 
+RAISED, LOWERED = "target raised", "target lowered"
+SMALL_ONLY, LARGE_ONLY = "tilt, large lost", "tilt, small lost"
+LOST = (RAISED, LOWERED, SMALL_ONLY, LARGE_ONLY)  # batch sizes stop reaching the target, or reach it again
 SHIFT, BACK = 50, 85  # recurrences, from 0
 END, END_BACK, END_SILENT = 120, 150, 200
 LEVEL, SWITCHED, SILENT = "level x", "switched", "silent"
@@ -190,6 +183,33 @@ def with_room(before: Scenario, after: Scenario) -> tuple[Scenario, Scenario]:
     runs = [e for b in reached for s in (before, after) for e in s.pair.epochs[b] if math.isfinite(e)]
     longest = max(pair.max_epochs, math.ceil(ROOM * max(runs, default=0.0)))
     return changed(before, max_epochs=longest), changed(after, max_epochs=longest)
+
+
+# ---------------------------------------------------------------------- sizes that are lost
+def without(scenario: Scenario, lost: Collection[int]) -> Scenario | None:
+    """The scenario where these batch sizes never reach the target; None where no other one does."""
+    left = [b for b in scenario.pair.batch_sizes if b not in lost and reaching(scenario.pair, b)]
+    epochs = {b: (math.inf,) if b in lost else runs for b, runs in scenario.pair.epochs.items()}
+    return changed(scenario, epochs=epochs) if left else None
+
+
+def best_and_larger(scenario: Scenario) -> Sequence[int]:
+    """The batch sizes that a raised target rules out."""
+    return [b for b in scenario.pair.batch_sizes if b >= scenario.best]
+
+
+def half_of(scenario: Scenario, *, large: bool) -> Sequence[int]:
+    """The smaller or the larger half of the batch sizes, the middle one left out."""
+    sizes = scenario.pair.batch_sizes
+    count = len(sizes) // 2
+    return sizes[len(sizes) - count :] if large else sizes[:count]
+
+
+def with_reaching_default(scenario: Scenario) -> Scenario:
+    """The scenario; where its default never reaches the target, with the largest batch size that does."""
+    pair = scenario.pair
+    reach = [b for b in pair.batch_sizes if reaching(pair, b)]
+    return scenario if pair.default_batch_size in reach else with_default(scenario, max(reach))
 
 
 # ---------------------------------------------------------------------- one size alone

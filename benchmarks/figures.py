@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
-from benchmarks.replays import Replays, Task, geomean
+from benchmarks.replays import Replays, Task
+from benchmarks.report import geomean
 from benchmarks.sweeps import BETAS, ETAS
 
 
@@ -186,10 +187,10 @@ def slices(logs: Mapping[str, Sequence[Any]], sizes: Sequence[int], path: Path) 
         label, colour = POLICY[policy]
         energy, time, kept = axes[column :: len(logs)]
         weeks = range(1, len(log) + 1)
-        energy.plot(weeks, [sum(r.spent.energy_j for r in runs) / 1e3 for runs in log], "o-", ms=3, color=colour)
-        time.plot(weeks, [sum(r.spent.time_s for r in runs) for runs in log], "o-", ms=3, color=colour)
-        kept.plot(weeks, [at[runs[-1].planned.batch_size] for runs in log], "o-", ms=4, color=colour)
-        given_up = [(week, at[r.planned.batch_size]) for week, runs in zip(weeks, log, strict=True) for r in runs[:-1]]
+        energy.plot(weeks, [sum(r.energy_j for r in runs) / 1e3 for runs in log], "o-", ms=3, color=colour)
+        time.plot(weeks, [sum(r.time_s for r in runs) for runs in log], "o-", ms=3, color=colour)
+        kept.plot(weeks, [at[runs[-1].batch_size] for runs in log], "o-", ms=4, color=colour)
+        given_up = [(week, at[r.batch_size]) for week, runs in zip(weeks, log, strict=True) for r in runs[:-1]]
         if given_up:
             kept.plot(*zip(*given_up, strict=True), "x", ms=6, color="#c0392b")
         energy.set_title(label, fontsize=9)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from unittest.mock import patch
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import PlannedAttempt
-from airflow_provider_zeus.simulation import driver
+from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
@@ -56,5 +55,5 @@ OURS_WITHOUT = {"ours_no_early_stopping": NeverStopped, "ours_no_jit_profiling":
 
 def without(part: str, scenario: Scenario, recurrences: int, seed: int) -> Log:
     """Replay the default policy without a part of :data:`OURS_WITHOUT`."""
-    with patch.object(driver, "Environment", OURS_WITHOUT[part]):
-        return driver.replay(scenario, scenario.job(policy=OURS), recurrences, seed)
+    env = OURS_WITHOUT[part](scenario, seed)
+    return replay(scenario, scenario.job(policy=OURS), recurrences, seed, env=env)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from benchmarks.plots import name_of, panels, save
-from benchmarks.ratios import Z
+from benchmarks.report import Z
 
 KINDS = {"batch size": "#2f6fde", "power limit": "#e08a1e", "both": "#0b7a55"}
 

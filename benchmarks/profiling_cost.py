@@ -17,7 +17,7 @@ import numpy as np
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.profiler_overhead import overhead
 from benchmarks.profiler_replay import Curve
-from benchmarks.ratios import Z
+from benchmarks.report import Z
 
 WINDOW_S = 5.0  # section 5
 SEEDS = 5  # of the noise that our search meets

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.policy import learn
+from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.baselines import always_default, run_cost
+from benchmarks.choosers import always_default, run_cost
 from benchmarks.drifts import SHIFT, Drift
-from benchmarks.lost_sizes import below_after
-from benchmarks.ratios import mean_and_worst, mean_of, ratio_of
-from benchmarks.regime_set import ALARMS, BELOW, BY_NAME, FOUND
+from benchmarks.regime_set import ALARMS, BELOW, BY_NAME, FOUND, Misread, right
 from benchmarks.replays import Replays, spent_by
-from benchmarks.scenario_report import OURS, PAPERS
-from benchmarks.watched_replay import watched
+from benchmarks.report import mean_and_worst, mean_of, ratio_of
+from benchmarks.scenario_report import OURS, PAPERS, below_after
 
 POLICIES = (OURS, PAPERS)
 
@@ -58,6 +61,33 @@ def play(part: Part) -> Played:
             kept.found_after.append(after)
             kept.looking.append(looking)
     return kept
+
+
+def watched(drift: Drift, policy: str, seed: int, misread: Misread = right) -> tuple[Log, int]:
+    """(Replay of a job, how many changes were detected); the log that it learns from may be wrong.
+
+    It holds energies and times times ``misread``. The bounds of a run are checked at true costs, and which epochs it
+    needs stays true, as do the costs that are returned.
+    """
+    rng, begun = random.Random(f"misread/{seed}"), set[int]()
+
+    def learn_and_watch(belief: Belief, trial: Trial) -> Belief:
+        after = learn(belief, _as_logged(trial, misread(trial, rng)))
+        begun.update(change.since for change in after.changes)
+        return after
+
+    job = drift.before.job(policy=policy, expected_runs=drift.expected_runs)
+    log = replay(drift.before, job, drift.recurrences, seed, drift.shifts, learn=learn_and_watch)
+    return log, len(begun)
+
+
+def _as_logged(trial: Trial, factor: float) -> Trial:
+    seen = trial.observation
+    if factor == 1.0 or seen is None:
+        return trial
+    names = ("energy_j", "time_s", "excess_j", "excess_s")
+    known = {name: value * factor for name in names if (value := getattr(seen, name)) is not None}
+    return replace(trial, observation=replace(seen, **known))
 
 
 def found_silent(log: Log, drift: Drift) -> tuple[int | None, float]:

@@ -12,17 +12,46 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.drifts import END, END_SILENT, SHIFT, SILENT, TILTS, Drift, away_from_best, shifted, times, with_room
-from benchmarks.lost_sizes import LOST
+from benchmarks.drifts import (
+    END,
+    END_SILENT,
+    LOST,
+    SHIFT,
+    SILENT,
+    TILTS,
+    Drift,
+    away_from_best,
+    shifted,
+    times,
+    with_room,
+)
 from benchmarks.scenario_sets import changed, scaled
-from benchmarks.watched_replay import Misread, given_up_times, noisy, right
 
 RECURRENCES = 100
 FEW = 10
 ROUGH = 20  # in so many runs one takes LONG times as long
 LONG = 3.0
 BELOW, ALARMS, FOUND = "below_target", "false_alarms", "found"
+
+
+Misread = Callable[[Trial, random.Random], float]  # factor on energy and time that the log holds of a trial
+
+
+def right(trial: Trial, rng: random.Random) -> float:
+    """What was measured is true."""
+    return 1.0
+
+
+def given_up_times(factor: float) -> Misread:
+    """EpochCost of a run that was given up is off by a factor; complete runs are measured right."""
+    return lambda trial, rng: factor if trial.state is State.GIVEN_UP else 1.0
+
+
+def noisy(sd: float) -> Misread:
+    """EpochCost of every run has a log-normal error of its own."""
+    return lambda trial, rng: rng.lognormvariate(0.0, sd)
 
 
 @dataclass(frozen=True)

@@ -166,15 +166,3 @@ def chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
 def spent_by(log: Log) -> float:
     """Expected cost of all runs of a replay; unlike in regret, a run below target is not charged for a repeat."""
     return math.fsum(run.expected_cost for runs in log.runs for run in runs)
-
-
-def mean_ci(values: Sequence[float]) -> list[float]:
-    """[mean, half the width of its 95 % confidence interval]."""
-    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return [statistics.fmean(values), 1.96 * spread]
-
-
-def geomean(values: Iterable[float]) -> float:
-    """Geometric mean of positive values."""
-    logs = [math.log(v) for v in values]
-    return math.exp(math.fsum(logs) / len(logs))

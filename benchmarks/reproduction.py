@@ -9,22 +9,21 @@ page. Prints the headlines. Everything is simulated from measured epochs, times 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.simulation.environment import Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import sweeps
-from benchmarks.paper import EXAMPLE, add_selection, chosen_traces, needs, positive, report_of
+from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_of, positive
+from benchmarks.paper import EXAMPLE, report_of
 from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
 from benchmarks.reproduction_figures import clusters
 from benchmarks.weather_measure import example_job
-from benchmarks.weather_replay import Runs
 from benchmarks.weather_replay import replay as replay_weeks
 from benchmarks.weather_table import TABLE, read, weeks_of
 
@@ -41,7 +40,7 @@ class Results(NamedTuple):
     replays: Mapping[Task, Replays]
     scenarios: Sequence[Scenario]
     clusters: Mapping[str, Any]
-    slices: Mapping[str, Sequence[Runs]]  # by policy: the runs of each week of the weather example, seed 0
+    slices: Mapping[str, Sequence[Sequence[Run]]]  # by policy: the runs of each week of the weather example, seed 0
     gpu: str  # of the figures that show one
     seeds: int
     submissions: int  # of each draw of overlapping groups
@@ -78,7 +77,7 @@ def results_of(args: argparse.Namespace) -> Results:
     report["sweeps"] = sweeps.report_of({task: found[task] for task in swept})
     gpu = MAIN_GPU if any(p.gpu == MAIN_GPU for p in pairs) else pairs[0].gpu
     weeks, job = weeks_of(read(TABLE)), example_job()
-    slices = {p: replay_weeks(weeks, replace(job, policy=p, job_id="weather"), 0) for p in POLICIES}
+    slices = {p: replay_weeks(weeks, replace(job, policy=p, job_id="weather"), 0).runs for p in POLICIES}
     groups = clusters(traces, gpu, args.submissions)
     scenarios = [Scenario(p) for p in pairs]
     return Results(report, replays, scenarios, groups, slices, gpu, args.seeds, args.submissions)
@@ -111,15 +110,12 @@ def draw(found: Results, folder: Path) -> None:
     figures.etas(report, list(eta), found.gpu, folder / "eta.png")
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page and its pictures; 2 where it cannot be made."""
     args, start = _parser().parse_args(arguments), time.process_time()
-    try:
-        needs("matplotlib", "")
-        found = results_of(args)
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    needs("matplotlib")
+    found = results_of(args)
     from benchmarks.reproduction_page import headlines, page_of
 
     pictures = Path("images") / args.out.stem
@@ -131,9 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_selection(parser, "docs/reproduction.md")
-    parser.set_defaults(seeds=SEEDS)
+    parser = parser_of(__doc__, SELECTION, seeds=SEEDS, out=Path("docs/reproduction.md"))
     parser.add_argument("--submissions", type=positive, default=SUBMISSIONS, help="of each draw of overlapping groups")
     return parser
 

@@ -13,8 +13,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.groups import ALL, run_groups, scenarios_of
 from benchmarks.groups import report_of as groups_report
-from benchmarks.ratios import ratio_of
-from benchmarks.replays import mean_ci
+from benchmarks.report import mean_ci, ratio_of
 from benchmarks.scenario_sets import reaching
 from benchmarks.submission_groups import draw_groups
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 from pathlib import Path
-from string import Template
 
 from airflow_provider_zeus import __version__
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import reproduction_figures as figures
 from benchmarks import reproduction_tables as tables
 from benchmarks.claims import POLICIES, Claim, Measured, change, extremes, interval, lines_of, number
-from benchmarks.paper import table
 from benchmarks.plots import name_of
 from benchmarks.potential import KINDS, potentials
 from benchmarks.replays import UPSTREAM
+from benchmarks.report import fill_in, table
 from benchmarks.reproduction import Results
 from benchmarks.reproduction_tables import OURS, PART, gpus_of, ratio
 from benchmarks.sweeps import ALL, BETAS, SEEDS
@@ -60,8 +59,7 @@ def page_of(found: Results, pictures: str) -> str:
     for name in ("potential", "bounds", "savings", "regret", "clusters", "profiling", "etas", "betas", "parts", "gpus"):
         lines[name] = getattr(tables, name)(found)
     lines["workloads"] = tables.workloads(found)
-    text = Template(TEXT.read_text(encoding="utf-8"))
-    return text.substitute(words, **{name: "\n".join(of) for name, of in lines.items()})
+    return fill_in(TEXT, words, lines)
 
 
 def _version_of(package: str) -> str:

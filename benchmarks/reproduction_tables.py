@@ -9,10 +9,9 @@ from airflow_provider_zeus.simulation.traces import WORKLOADS
 from benchmarks import profiling_cost, tradeoff
 from benchmarks import reproduction_figures as figures
 from benchmarks.claims import POLICIES
-from benchmarks.paper import table
 from benchmarks.plots import name_of
 from benchmarks.potential import potentials
-from benchmarks.ratios import geomean_of
+from benchmarks.report import geomean_of, plus_minus, table
 from benchmarks.reproduction import Results
 from benchmarks.scenario_sets import reaching
 from benchmarks.sweeps import ALL, BETAS, ETAS, against_default
@@ -26,11 +25,6 @@ PROFILING = {"deepspeech2": "+0.01 % / +0.03 %", "shufflenet": "−2.8 % / +0.6 
 def gpus_of(found: Results) -> list[str]:
     """The GPUs of the traces."""
     return list(dict.fromkeys(s.pair.gpu for s in found.scenarios))
-
-
-def multiple(figure: Sequence[float]) -> str:
-    """[mean, half of ci95]."""
-    return f"{figure[0]:.3f} ± {figure[1]:.3f}"
 
 
 def ratio(figure: Sequence[float], digits: int = 3) -> str:
@@ -47,8 +41,8 @@ def savings(found: Results) -> list[str]:
     rows = []
     for pair, of in found.report["pairs"].items():
         workload, _, gpu = pair.partition("/")
-        energy = [multiple(of[p]["eta_last5"]) for p in WITH_GRID]
-        time = [multiple(of[p]["tta_last5"]) for p in WITH_GRID]
+        energy = [plus_minus(of[p]["eta_last5"], ".3f") for p in WITH_GRID]
+        time = [plus_minus(of[p]["tta_last5"], ".3f") for p in WITH_GRID]
         rows += [[name_of(workload), gpu.upper(), "energy", *energy], ["", "", "time", *time]]
     return table(["workload", "GPU", "", *WITH_GRID.values()], rows)
 
@@ -104,7 +98,7 @@ def clusters(found: Results) -> list[str]:
     for workload, row in found.clusters.items():
         for name in ("energy", "time"):
             title = name_of(workload) if name == "energy" else ""
-            rows.append([title, name, *(multiple(row[p][name]) for p in shown)])
+            rows.append([title, name, *(plus_minus(row[p][name], ".3f") for p in shown)])
     return table(["workload", "", *(WITH_GRID[p] for p in shown)], rows)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.paper import table
-from benchmarks.ratios import Ratio, geomean_of, ratio_of
-from benchmarks.replays import Replays, geomean, mean_ci
+from benchmarks.replays import Replays
+from benchmarks.report import Ratio, cell, geomean, geomean_of, mean_ci, plus_minus, ratio_of, table
 from benchmarks.scenario_sets import PARTS, part_of
 
 OURS, PAPERS = "knowledge_gradient", "zeus"
@@ -173,18 +172,30 @@ def worst_table(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
         [
             name,
             cell(entries[name]["ratio"]),
-            *(regret_cell(entries[name][p]["expected_regret"]) for p in (OURS, PAPERS)),
+            *(plus_minus(entries[name][p]["expected_regret"]) for p in (OURS, PAPERS)),
         ]
         for name in worst
     ]
     return table(["scenario", "ratio", f"regret of {OURS} [C*]", f"of {PAPERS} [C*]"], rows)
 
 
-def cell(ratio: Sequence[float]) -> str:
-    """A ratio with its interval."""
-    return "{:.3g} [{:.3g}, {:.3g}]".format(*ratio)
+def below_after(found: Replays, shift: int) -> dict[str, Any]:
+    """Recurrences below target from ``shift`` on: [mean, half of ci95] per seed, and of these ``again``.
+
+    Again: after the first recurrence since the shift that reached the target.
+    """
+    below, again = [], []
+    for missed, sizes in zip(found.below_target, found.batch_sizes, strict=True):
+        since = {t for t in missed if t >= shift}
+        found_at = next((t for t in range(shift, len(sizes)) if t not in since), len(sizes))
+        below.append(float(len(since)))
+        again.append(float(sum(t > found_at for t in since)))
+    return {"below": mean_ci(below), "again": mean_ci(again)}
 
 
-def regret_cell(figure: Sequence[float]) -> str:
-    """A regret with half of its interval."""
-    return "{:.2f} ± {:.2f}".format(*figure)
+def below_rows(entries: Mapping[str, Mapping[str, Any]], policies: Sequence[str]) -> list[list[str]]:
+    """Rows of a table: per scenario and policy the recurrences below target, and those again."""
+    return [
+        [name, *(f"{of[p]['below'][0]:.1f} ({of[p]['again'][0]:.1f})" for p in policies)]
+        for name, of in entries.items()
+    ]

@@ -18,7 +18,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.simulation.rows import rows_of
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement
-from benchmarks.baselines import run_cost
+from benchmarks.choosers import run_cost
 from benchmarks.weather_table import MAX_EPOCHS, TABLE, Week, pair_of, read, weeks_of
 from benchmarks.weather_table import points as simulated
 
@@ -49,7 +49,8 @@ class Series(NamedTuple):
 
     def truths(self, default_batch_size: int) -> list[Scenario]:
         """What each slice's batch sizes cost."""
-        return [Scenario(pair_of(w, default_batch_size, self.points, self.max_epochs)) for w in self.weeks]
+        weeks = (w._replace(epochs={b: w.epochs[b] for b in self.batch_sizes}) for w in self.weeks)
+        return [Scenario(pair_of(w, default_batch_size, self.points, self.max_epochs)) for w in weeks]
 
     def job(self, default_batch_size: int, policy: str) -> ZeusJob:
         """The job that recurs over the slices, without audits."""

@@ -8,8 +8,8 @@ from typing import Any
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks.parts import OURS, OURS_WITHOUT
-from benchmarks.ratios import Ratio, geomean_of, ratio_of
 from benchmarks.replays import ABLATIONS, UPSTREAM, Replays, Task
+from benchmarks.report import Ratio, geomean_of, ratio_of
 
 ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BETAS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0)

@@ -1,55 +1,31 @@
-"""The weeks of the weather table in order, decided by the product's own ``prior``, ``choose`` and ``learn``.
+"""Trainings of dated slices, for the replay of :mod:`airflow_provider_zeus.simulation`.
 
-Unlike the replay of the paper's traces, slices differ in size, runs are so short beside profiling that it is walked
-second by second, and luck is a slice's own: a slice and batch size draw the same seed whoever trains them.
+Unlike those of the paper's traces, slices differ in size, runs are so short beside profiling that it is walked second
+by second, and luck is a slice's own: a slice and batch size draw the same seed whoever trains them.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import (
-    Decision,
-    Observation,
-    Origin,
-    Phase,
-    PlannedAttempt,
-    ProfileSample,
-    State,
-    Trial,
-    TrialKey,
-)
-from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
-from airflow_provider_zeus.simulation.scenario import SOURCE, Epoch, Scenario
+from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
+from airflow_provider_zeus.simulation import driver
+from airflow_provider_zeus.simulation.environment import CHECK_S, Environment, Run
+from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_S
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search
 from benchmarks.weather_table import Points, Week, pair_of
 from benchmarks.weather_table import points as simulated
 
-CHECK_S = 1.0  # within an epoch a bound is looked at once a second
-_NOTHING = Epoch(0.0, 0.0, 0.0)
 _EPS = 1e-9
-
-
-class Run(NamedTuple):
-    """One training as it was charged: profiling included, ``excess`` is its part."""
-
-    planned: PlannedAttempt
-    limit_w: float
-    epochs: float
-    reached: bool
-    spent: Epoch
-    excess: Epoch
-
-
-Runs = list[Run]  # of one recurrence
 
 
 class Profile:
@@ -99,44 +75,53 @@ class Profile:
         self.seen.setdefault(point.limit_w, LimitMeasurement()).add(piece)
 
 
-class Trainings:
+class Trainings(Environment):
     """The trainings of one seed. What was profiled stays so."""
 
-    def __init__(self, job: ZeusJob, seed: int) -> None:
-        self.job, self.seed = job, seed
+    def __init__(self, weeks: Sequence[Week], truths: Sequence[Scenario], job: ZeusJob, seed: int) -> None:
+        super().__init__(truths[0], seed)
+        self._weeks, self._job = {week.slice_key: week for week in weeks}, job
         self._profiles: dict[int, Profile] = {}
 
-    def attempt(self, week: Week, truth: Scenario, planned: PlannedAttempt) -> Run:
+    @property
+    def _week(self) -> Week:
+        return self._weeks[self.scenario.pair.workload]
+
+    def attempt(self, planned: PlannedAttempt) -> Run:
         """One attempt of a decision within its bounds, which scale with the slice (``training/bound.py``)."""
-        b = planned.batch_size
-        arm, points = truth.arms[b], truth.pair.points[b]
-        steps = math.ceil(week.samples_per_epoch / b)
-        profile = self._profiles.setdefault(b, Profile(points, steps, self.job, truth.weights))
         assumed = planned.bound_samples_per_epoch
-        scale = week.samples_per_epoch / assumed if assumed else 1.0
-        most = min(_or_inf(planned.bound_epochs), _or_inf(planned.bound_cost) * scale / arm.epoch.cost)
-        allowed = min(most, truth.pair.max_epochs)
-        if allowed >= 1 - _EPS:
-            allowed = float(math.floor(allowed + _EPS))
-        if arm.epoch.cost > _or_inf(planned.max_epoch_cost) * scale:  # known once it is profiled
+        scale = self._week.samples_per_epoch / assumed if assumed else 1.0
+        return self.train(
+            planned.batch_size,
+            bound_cost=_or_inf(planned.bound_cost) * scale,
+            bound_epochs=_or_inf(planned.bound_epochs),
+            max_epoch_cost=_or_inf(planned.max_epoch_cost) * scale,
+        )
+
+    def train(
+        self,
+        batch_size: int,
+        *,
+        bound_cost: float = math.inf,
+        bound_epochs: float = math.inf,
+        max_epoch_cost: float = math.inf,
+    ) -> Run:
+        """Train at the best power limit, once the profile is complete."""
+        arm, points = self.scenario.arms[batch_size], self.scenario.pair.points[batch_size]
+        steps = math.ceil(self._week.samples_per_epoch / batch_size)
+        weights = self.scenario.weights
+        profile = self._profiles.setdefault(batch_size, Profile(points, steps, self._job, weights))
+        allowed = self._allowed(min(bound_epochs, bound_cost / arm.epoch.cost))
+        if arm.epoch.cost > max_epoch_cost:  # known once it is profiled
             allowed = min(allowed, max(profile.epochs_left(points), CHECK_S / arm.epoch.time_s))
-        needed = self._needs(week, b)
-        epochs = min(needed, allowed)
-        trained, energy_j, time_s = profile.walk(points, epochs)
+        trained, energy_j, time_s = profile.walk(points, min(self.needs(batch_size), allowed))
         excess_j, excess_s = energy_j - trained * arm.epoch.energy_j, time_s - trained * arm.epoch.time_s
-        excess = Epoch(excess_j, excess_s, truth.weights.cost(excess_j, excess_s))
-        return Run(planned, arm.limit_w, epochs, needed <= allowed, _charge(arm.epoch, epochs, excess), excess)
+        excess = Epoch(excess_j, excess_s, weights.cost(excess_j, excess_s))
+        return self._run(arm, arm.limit_w, arm.epoch, allowed, excess)
 
-    def always(self, week: Week, truth: Scenario, point: PowerMeasurement) -> Run:
-        """The default to its end at a given power limit, without profiling: a baseline."""
-        b = truth.pair.default_batch_size
-        planned = PlannedAttempt(batch_size=b, phase=Phase.PINNED, why="Always the default.")
-        needed = self._needs(week, b)
-        epochs = min(needed, truth.pair.max_epochs)
-        return Run(planned, point.limit_w, epochs, math.isfinite(needed), _charge(truth.epoch(point), epochs), _NOTHING)
-
-    def _needs(self, week: Week, batch_size: int) -> float:
+    def needs(self, batch_size: int) -> float:
         """Epochs to the target: of one of the slice's measured trainings."""
+        week = self._week
         epochs = week.epochs[batch_size]
         return epochs[int(random.Random(f"{self.seed}/{week.slice_key}/{batch_size}").random() * len(epochs))]
 
@@ -146,15 +131,36 @@ def truths_of(weeks: Sequence[Week], job: ZeusJob, points: Points = simulated) -
     return [Scenario(pair_of(week, job.default_batch_size, points), job.eta) for week in weeks]
 
 
+def always(
+    weeks: Sequence[Week],
+    truths: Sequence[Scenario],
+    job: ZeusJob,
+    seed: int,
+    point_of: Callable[[Scenario], PowerMeasurement],
+) -> list[Run]:
+    """The default of each week to its end at a given power limit, without profiling: a baseline."""
+    trainings, runs = Trainings(weeks, truths, job, seed), []
+    for truth in truths:
+        trainings.scenario = truth
+        runs.append(trainings.train_at(truth.pair.default_batch_size, point_of(truth)))
+    return runs
+
+
+def full_power(truth: Scenario) -> PowerMeasurement:
+    """Of the default batch size."""
+    return truth.full_power(truth.pair.default_batch_size)
+
+
+def best_limit(truth: Scenario) -> PowerMeasurement:
+    """Of the default batch size."""
+    b = truth.pair.default_batch_size
+    return next(p for p in truth.pair.points[b] if p.limit_w == truth.arms[b].limit_w)
+
+
 def baselines(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simulated) -> Mapping[str, list[Run]]:
     """Always the default: at full power, as in the demo, and at the limit that is best for it."""
-    trainings, full, best = Trainings(job, seed), [], []
-    for week, truth in zip(weeks, truths_of(weeks, job, points), strict=True):
-        b = job.default_batch_size
-        arm, at = truth.arms[b], {p.limit_w: p for p in truth.pair.points[b]}
-        full.append(trainings.always(week, truth, truth.full_power(b)))
-        best.append(trainings.always(week, truth, at[arm.limit_w]))
-    return {"full power": full, "best limit": best}
+    truths, at = truths_of(weeks, job, points), {"full power": full_power, "best limit": best_limit}
+    return {name: always(weeks, truths, job, seed, point_of) for name, point_of in at.items()}
 
 
 def replay(
@@ -163,61 +169,14 @@ def replay(
     seed: int,
     points: Points = simulated,
     truths: Sequence[Scenario] | None = None,
-) -> list[Runs]:
+    **hooks: Any,
+) -> Log:
     """The runs of each week. ``truths``: what each week's batch sizes cost; default: by ``points``."""
-    job_id = job.job_id or "weather"
-    trainings, belief, number, log = Trainings(job, seed), prior(job), 0, []
-    for week, truth in zip(weeks, truths or truths_of(weeks, job, points), strict=True):
-        decision = choose(job, belief, device=truth.device, seed=decision_seed(job_id, number + 1, seed))
-        runs: Runs = []
-        for planned in decision.chances:
-            runs.append(trainings.attempt(week, truth, planned))
-            if runs[-1].reached:
-                break
-        for attempt, run in enumerate(runs, 1):
-            number += 1
-            key = TrialKey(week.slice_key, attempt)
-            belief = learn(belief, _trial(job, key, number, week, truth, decision, run))
-        log.append(runs)
-    return log
-
-
-def _trial(
-    job: ZeusJob, key: TrialKey, number: int, week: Week, truth: Scenario, decision: Decision, run: Run
-) -> Trial:
-    """The row that the store would hold."""
-    ended_early = run.planned.bounded and run.epochs < truth.pair.max_epochs
-    state = State.GIVEN_UP if ended_early else State.EXHAUSTED
-    return Trial(
-        job_id=job.job_id or "weather",
-        number=number,
-        key=key,
-        origin=Origin(run_type="scheduled", data_slice=week.slice_key),
-        spec=job.to_dict(),
-        decision=decision,
-        planned=run.planned,
-        state=State.CONVERGED if run.reached else state,
-        observation=Observation(
-            epochs=run.epochs,
-            samples=round(run.epochs * week.samples_per_epoch),
-            samples_per_epoch=float(week.samples_per_epoch),
-            energy_j=run.spent.energy_j,
-            time_s=run.spent.time_s,
-            excess_j=run.excess.energy_j,
-            excess_s=run.excess.time_s,
-            power_limit_w=run.limit_w,
-            device_model=truth.pair.gpu,
-            device_count=1,
-            max_power_w=truth.pair.max_power_w,
-            energy_source=SOURCE,
-        ),
-    )
-
-
-def _charge(epoch: Epoch, epochs: float, more: Epoch = _NOTHING) -> Epoch:
-    return Epoch(
-        epoch.energy_j * epochs + more.energy_j, epoch.time_s * epochs + more.time_s, epoch.cost * epochs + more.cost
-    )
+    truths = truths or truths_of(weeks, job, points)
+    env = Trainings(weeks, truths, job, seed)
+    slices = [driver.Slice(week.slice_key, week.samples_per_epoch, week.slice_key) for week in weeks]
+    every = dict(enumerate(truths))
+    return driver.replay(truths[0], job, len(weeks), seed, every, env=env, slices=slices, **hooks)
 
 
 def _or_inf(bound: float | None) -> float:

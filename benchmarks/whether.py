@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import table
+from benchmarks.report import table
 from benchmarks.weather_table import best_point
 from benchmarks.whether_series import NAMES, Hours, Rows, Series, series
 

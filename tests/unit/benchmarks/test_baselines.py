@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.baselines import PAUSE, HillClimbing, always_default, climb, run_cost
+from benchmarks.choosers import PAUSE, HillClimbing, always_default, climb, run_cost
 from benchmarks.replays import spent_by
 from benchmarks.scenario_sets import changed, with_default
 from tests.unit.simulation.tiny import tiny

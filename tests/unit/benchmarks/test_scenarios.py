@@ -14,11 +14,10 @@ from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 from benchmarks import scenarios as benchmark
-from benchmarks.drifts import BACK, BAD, GOOD, SHIFT, Drift, at_cost, drifts, taken_from
-from benchmarks.lost_sizes import LOST, below_after
-from benchmarks.ratios import geomean_of, mean_of, ratio_of
+from benchmarks.drifts import BACK, BAD, GOOD, LOST, SHIFT, Drift, at_cost, drifts, taken_from
 from benchmarks.replays import Replays
-from benchmarks.scenario_report import FLOOR, OURS, PAPERS, kind_of, static_verdicts
+from benchmarks.report import geomean_of, mean_of, ratio_of
+from benchmarks.scenario_report import FLOOR, OURS, PAPERS, below_after, kind_of, static_verdicts
 from benchmarks.scenario_sets import (
     PARTS,
     REACHES,
