@@ -14,10 +14,10 @@ from pathlib import Path
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import regimes
-from benchmarks.choosers import HILL_CLIMBING, PACKAGE
-from benchmarks.choosing_page import NAMES, OURS, Measured, overview, page_of
 from benchmarks.command import SELECTION, chosen_traces, command, named, needs, parser_of, positive
-from benchmarks.regime_figures import report_of as regimes_report
+from benchmarks.quality.choosers import HILL_CLIMBING, PACKAGE
+from benchmarks.quality.choosing_page import NAMES, OURS, Measured, overview, page_of
+from benchmarks.quality.regime_figures import report_of as regimes_report
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.series import measure
 

@@ -39,9 +39,9 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import add, chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
+from benchmarks.quality.slice_tables import defaults_of, read_series, tables_in
 from benchmarks.replays import spent_by
 from benchmarks.report import mean_ci, plus_minus, table
-from benchmarks.series_table import defaults_of, read_series, tables_in
 
 FACTORS = {"halved": 0.5, "doubled": 2.0}
 AT = 20  # recurrences after which regret is compared, beside the end

@@ -26,11 +26,10 @@ from airflow_provider_zeus.simulation.environment import Run
 from benchmarks.command import add, command, needs, parser_of
 from benchmarks.cores import on_all_cores
 from benchmarks.plots import POLICY, panels, save
+from benchmarks.quality.slice_tables import TABLE, Series, Week, defaults_of, read, read_series, tables_in, weeks_of
+from benchmarks.quality.slice_trainings import always, best_limit, replay, truths_of
+from benchmarks.quality.weather_measure import example_job
 from benchmarks.report import mean_ci, table, write_report
-from benchmarks.series_table import Series, defaults_of, read_series, tables_in
-from benchmarks.weather_measure import example_job
-from benchmarks.weather_replay import always, best_limit, replay, truths_of
-from benchmarks.weather_table import TABLE, Week, read, weeks_of
 
 EACH = 2  # runs for each batch size: the window of policy ``zeus``, and as long it prunes
 VARIANTS = ("zeus", "knowledge_gradient")

@@ -23,8 +23,8 @@ from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import ask
 from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu
 from benchmarks.command import needs, parser_of
-from benchmarks.gpu_readings import Load, meter_and_polled, step_response, update_period
-from benchmarks.gpu_training import matrix_load, small_step, step_costs, trained
+from benchmarks.parts.gpu_readings import Load, meter_and_polled, step_response, update_period
+from benchmarks.parts.gpu_training import matrix_load, small_step, step_costs, trained
 from benchmarks.report import table, write_report
 
 BATCH_SIZES = (256, 128, 64)

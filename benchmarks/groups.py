@@ -23,14 +23,14 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks import cluster_report
-from benchmarks.cluster_queue import Cluster, gpus_for, run_cluster
 from benchmarks.command import add, chosen_traces, command, needs, parser_of, positive
 from benchmarks.cores import on_all_cores
 from benchmarks.group_shape import SHAPE, read_shape
-from benchmarks.overlap import Default, GridSearch, Ledger, Player, Zeus, play
+from benchmarks.quality import cluster as cluster_queue
+from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster
+from benchmarks.quality.overlap import Default, GridSearch, Ledger, Player, Zeus, play
+from benchmarks.quality.submission_groups import Group, draw_groups, read_groups
 from benchmarks.report import table, write_report
-from benchmarks.submission_groups import Group, draw_groups, read_groups
 
 FIGURE_9 = ("zeus", "grid_search", "default")
 NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
@@ -161,7 +161,7 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     lines = ["# Overlapping submissions", "", said]
     lines += ["", *table(head, rows), "", f"Submissions per processor second: {speed}."]
     if "cluster" in report:
-        lines += ["", *cluster_report.markdown_of(report["cluster"])]
+        lines += ["", *cluster_queue.markdown_of(report["cluster"])]
     return "\n".join(lines) + "\n"
 
 
@@ -174,7 +174,7 @@ def cluster_of(
     parts = [(policy, gpus[load]) for load in args.loads for policy in named]
     work = partial(_on_cluster, groups, scenarios, args.seed)
     found = dict(zip(parts, on_all_cores(work, parts, args.processes), strict=True))
-    return cluster_report.report_of({load: {p: found[p, gpus[load]] for p in named} for load in args.loads})
+    return cluster_queue.report_of({load: {p: found[p, gpus[load]] for p in named} for load in args.loads})
 
 
 def _on_cluster(
@@ -201,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report["cluster"] = cluster_of(groups, scenarios, policies, args)
     write_report(args.out, report, markdown_of(report))
     if args.loads:
-        cluster_report.draw(report, args.out / "groups.png")
+        cluster_queue.draw(report, args.out / "groups.png")
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
     return 0

@@ -30,12 +30,12 @@ from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks import weather_replay
 from benchmarks.command import add, chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
+from benchmarks.quality import slice_trainings as weather_replay
+from benchmarks.quality.slice_tables import KINDS, Series, defaults_of
 from benchmarks.regimes import series_of
 from benchmarks.report import table, write_json
-from benchmarks.series_table import KINDS, Series, defaults_of
 
 LENGTHS = (5, 10, 20, 40)
 EXACT = 1e-3  # relative difference up to which a measured baseline is the true one

@@ -25,7 +25,7 @@ from airflow_provider_zeus.power.simulated.models import EPOCHS
 from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.command import add, chosen_traces, command, needs, parser_of
-from benchmarks.limit_replay import OPTIMIZERS, Curve, plan, their_optimizer
+from benchmarks.parts.limit_replay import OPTIMIZERS, Curve, plan, their_optimizer
 from benchmarks.report import table, write_report
 
 STEPS_PER_EPOCH = (17, 45, 60, 200, 1_100)

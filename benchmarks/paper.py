@@ -15,8 +15,8 @@ from typing import Any
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks import sweeps
 from benchmarks.command import SELECTION, add, chosen_traces, command, needs, parser_of
+from benchmarks.quality import sweeps
 from benchmarks.replays import NAMES, UPSTREAM, Replays, Task, run_tasks
 from benchmarks.report import Ratio, cell, geomean, geomean_of, mean_ci, plus_minus, ratio_of, table, write_report
 
@@ -168,7 +168,7 @@ def draw(
     out: Path,
 ) -> None:
     """The paper's figures, one file each and per GPU."""
-    from benchmarks import figures, landscapes, potential, tradeoff  # they bring matplotlib
+    from benchmarks.quality import figures, landscapes, tradeoff  # they bring matplotlib
 
     swept = list(report["sweeps"]["eta"])
     shown = [p for p in policies if p in (swept[0], UPSTREAM, "grid_search")]
@@ -185,7 +185,7 @@ def draw(
     tradeoff.bounds(example, out / "bounds.png")
     tradeoff.envelope(example, out / "envelope.png")
     landscapes.choices(example, shown, out / "choices.png")
-    potential.potential(scenarios, out / "potential.png")
+    tradeoff.potential(scenarios, out / "potential.png")
     figures.gpus(report, policies, out / "gpus.png")
     figures.betas(report, out / "beta.png")
     figures.parts(report, out / "ablation.png")

@@ -1,6 +1,6 @@
 """Pollux against both policies (section 6.6 of the paper): ``python -m benchmarks.pollux --traces DIR``.
 
-Replays Pollux's choice of the batch size (``benchmarks/goodput.py``) and the policies ``zeus`` and
+Replays Pollux's choice of the batch size (``benchmarks/quality/goodput.py``) and the policies ``zeus`` and
 ``knowledge_gradient`` on the same traces with the same luck, and writes ``report.json``, ``report.md`` and
 ``pollux.png``. The paper trained DeepSpeech2 on four A40. The traces are of one GPU; ``4xa40`` is four of them with
 nothing lost in between (``benchmarks/ideal_gpus.py``). Everything is simulated from measured epochs, times and powers.
@@ -20,9 +20,8 @@ from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_of
-from benchmarks.goodput import POLLUX, noise_scales, sizes_by_progress
-from benchmarks.ideal_gpus import pair_on
 from benchmarks.plots import POLICY, name_of, panels, save
+from benchmarks.quality.goodput import POLLUX, noise_scales, pair_on, sizes_by_progress
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.report import Ratio, geomean_of, percent, ratio_of, table, write_report
 

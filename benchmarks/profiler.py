@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.command import add, chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.profiler_overhead import Overhead, overhead
-from benchmarks.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
+from benchmarks.parts.profiler_overhead import Overhead, overhead
+from benchmarks.parts.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
 from benchmarks.report import table, write_report
 
 ETAS, NOISES = (0.5, 1.0), (0.01, 0.03)

@@ -25,12 +25,12 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.command import chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.regime_figures import POLICIES, Part, Played, play, report_of
-from benchmarks.regime_set import REGIMES, Regime
+from benchmarks.quality.regime_figures import POLICIES, Part, Played, play, report_of
+from benchmarks.quality.regime_set import REGIMES, Regime
+from benchmarks.quality.scenario_report import OURS
+from benchmarks.quality.slice_tables import Series, read_series, tables_in, weather
 from benchmarks.report import bold, table, write_json
-from benchmarks.scenario_report import OURS
 from benchmarks.series import measure
-from benchmarks.series_table import Series, read_series, tables_in, weather
 
 SEEDS = 20
 Found = dict[str, dict[str, dict[str, Played]]]  # by regime, pair and policy

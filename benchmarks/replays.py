@@ -19,12 +19,11 @@ from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.choosers import CHOOSERS
 from benchmarks.cores import on_all_cores
-from benchmarks.goodput import POLLUX, pollux
-from benchmarks.ideal_gpus import pair_on
-from benchmarks.literal import Parts, literal
-from benchmarks.parts import OURS_WITHOUT, without
+from benchmarks.parts.ablations import OURS_WITHOUT, without
+from benchmarks.parts.literal import Parts, literal
+from benchmarks.quality.choosers import CHOOSERS
+from benchmarks.quality.goodput import POLLUX, pair_on, pollux
 
 UPSTREAM = "upstream"  # upstream's algorithm, which benchmarks/upstream.py holds against its own code
 ABLATIONS = {

@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.simulation.driver import replay
-from benchmarks import case_report
-from benchmarks.choosers import BASELINES
 from benchmarks.command import SELECTION, add, chosen_traces, command, needs, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts
-from benchmarks.drifts import Drift, drifts
-from benchmarks.replays import Replays, chunks
-from benchmarks.report import table, write_report
-from benchmarks.scenario_cases import RECURRENCES, read_cases
-from benchmarks.scenario_report import (
+from benchmarks.quality import scenario_cases
+from benchmarks.quality.choosers import BASELINES
+from benchmarks.quality.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts
+from benchmarks.quality.drifts import Drift, drifts
+from benchmarks.quality.scenario_cases import RECURRENCES, read_cases
+from benchmarks.quality.scenario_report import (
     OURS,
     PAPERS,
     Found,
@@ -38,7 +36,9 @@ from benchmarks.scenario_report import (
     static_report,
     static_verdicts,
 )
-from benchmarks.scenario_sets import PARTS, part_of, static_scenarios
+from benchmarks.quality.scenario_sets import PARTS, part_of, static_scenarios
+from benchmarks.replays import Replays, chunks
+from benchmarks.report import table, write_report
 
 SEEDS = 50
 STATIC = {OURS: Variant(OURS), PAPERS: Variant(PAPERS)}
@@ -98,7 +98,7 @@ def run_all(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
     parser = parser_of(__doc__, SELECTION, seeds=SEEDS, out=Path("scenarios-report"))
-    brings = "replay the cases of this JSON file alone (benchmarks.scenario_cases)"
+    brings = "replay the cases of this JSON file alone (benchmarks.quality.scenario_cases)"
     parser.add_argument("--file", type=Path, help=brings)
     parser.add_argument("--part", choices=[*PARTS, "both"], default="both", help="of the scenarios without drift")
     parser.add_argument("--only", choices=ONLY, help="scenarios without drift, or those with")
@@ -111,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def brought(args: argparse.Namespace) -> None:
     """Replay the cases of a file."""
     cases = read_cases(args.file, chosen_traces(args))
-    found = run_all(cases, case_report.POLICIES, args.seeds, args.jobs)
-    report = {"source": "simulated", "seeds": args.seeds, **case_report.case_report(found, cases)}
-    lines = case_report.case_markdown(report)
+    found = run_all(cases, scenario_cases.POLICIES, args.seeds, args.jobs)
+    report = {"source": "simulated", "seeds": args.seeds, **scenario_cases.case_report(found, cases)}
+    lines = scenario_cases.case_markdown(report)
     write_report(args.out, report, "\n".join(lines) + "\n")
     print("\n".join(lines[lines.index("") :]))
 
@@ -143,7 +143,7 @@ def own_sets(args: argparse.Namespace) -> None:
     report["verdicts"] = [v._asdict() for v in verdicts]
     write_report(args.out, report, markdown_of(report, verdicts))
     if not args.no_pictures:
-        from benchmarks import scenario_figures  # it brings matplotlib
+        from benchmarks.quality import scenario_figures  # it brings matplotlib
 
         if static:
             scenario_figures.ratios(report["static"], args.out / "scenarios.png")

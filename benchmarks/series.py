@@ -10,10 +10,10 @@ limit of 100 W holds: nothing that the limit saves hides what the batch size cos
 replay's seed says which of the measured trainings each slice and batch size gets, whoever trains it.
 
 Three defaults: the smallest size, the largest, and the one that is cheapest where every slice uses it (near-optimal).
-Policies: the product's two; ``zeus_0_16``, upstream's optimizer (``benchmarks.choosers``); ``hill_climbing``, which
-doubles or halves the batch size as long as a run gets cheaper; ``default``, always the default. Ratios are total cost
-over that of always training the default; their 95 % intervals come from the replays' seeds alone, since a series is one
-sample of its kind.
+Policies: the product's two; ``zeus_0_16``, upstream's optimizer (``benchmarks.quality.choosers``); ``hill_climbing``,
+which doubles or halves the batch size as long as a run gets cheaper; ``default``, always the default. Ratios are total
+cost over that of always training the default; their 95 % intervals come from the replays' seeds alone, since a series
+is one sample of its kind.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.log import Log
-from benchmarks.choosers import BASELINES, DEFAULT, HILL_CLIMBING, PACKAGE, package
 from benchmarks.command import add, command, parser_of, positive
 from benchmarks.cores import on_all_cores
+from benchmarks.quality.choosers import BASELINES, DEFAULT, HILL_CLIMBING, PACKAGE, package
+from benchmarks.quality.slice_tables import Series, defaults_of, read_series, weather
+from benchmarks.quality.slice_trainings import Trainings, replay
 from benchmarks.report import percent, ratio_of, table, write_json
-from benchmarks.series_table import Series, defaults_of, read_series, weather
-from benchmarks.weather_replay import Trainings, replay
 
 NAMES = (*POLICIES, PACKAGE, HILL_CLIMBING, DEFAULT)
 SIMPLE = {PACKAGE: package, **BASELINES}  # they know no slices

@@ -9,7 +9,7 @@ docstrings) and statements; functions and methods (``def``, nested ones too) and
 module constants (assignments to names in capitals) and fields of classes with a default; lines of imports, within
 functions too, as a share of all lines; modules that exactly one other module of the package imports (for type checking
 too), and modules that import each other. For this package, by a profile: how many functions in how many files a
-decision and the charts of one DAG enter (:mod:`benchmarks.entered`).
+decision and the charts of one DAG enter (:mod:`benchmarks.cost.entered`).
 The figures are reported and bound nothing: what counts is that a reader finds the right file.
 """
 
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.entered import Entered, entered
+from benchmarks.cost.entered import Entered, entered
 
 HERE = Path(__file__).resolve().parent.parent / "airflow_provider_zeus"
 SKIPPED = {"tests", "_version.py", "__pycache__"}

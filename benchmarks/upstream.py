@@ -1,8 +1,9 @@
 """The paper's algorithm here against upstream's own simulator: ``python -m benchmarks.upstream --traces DIR``.
 
 Both replay the same traces: ``zeus._legacy.simulate`` of the development dependency ``zeus``, and
-``benchmarks/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair and 3 %
-in geometric mean. Then each trap that we settle is shown alone: regret with that switch on, as a multiple of all off.
+``benchmarks/parts/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair
+and 3 % in geometric mean. Then each trap that we settle is shown alone: regret with that switch on, as a multiple of
+all off.
 
 Speeds are simulated recurrences per processor second, all of one run on the same pairs: upstream's simulator, the
 literal algorithm, and replays of the product's two policies (of every fifth seed), each warmed by one recurrence.
@@ -30,7 +31,7 @@ from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, Traces
 from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.literal import Settled, literal
+from benchmarks.parts.literal import Settled, literal
 from benchmarks.replays import CHUNK
 from benchmarks.report import geomean, mean_ci, plus_minus, table, write_report
 

@@ -25,11 +25,11 @@ from airflow_provider_zeus.simulation.environment import Run
 from airflow_provider_zeus.simulation.scenario import Epoch
 from benchmarks.command import add
 from benchmarks.cores import on_all_cores
+from benchmarks.quality.slice_tables import TABLE, Points, Week, read, weeks_of
+from benchmarks.quality.slice_tables import points as simulated
+from benchmarks.quality.slice_trainings import baselines, replay, truths_of
+from benchmarks.quality.weather_measure import example_job, measure
 from benchmarks.report import mean_ci, table
-from benchmarks.weather_measure import example_job, measure
-from benchmarks.weather_replay import baselines, replay, truths_of
-from benchmarks.weather_table import TABLE, Points, Week, read, weeks_of
-from benchmarks.weather_table import points as simulated
 
 DEFAULTS = (32, 256, 2048)
 FIGURES = ("cost", "energy_j", "time_s")

@@ -11,11 +11,12 @@ import pytest
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks import choosing, choosing_page
-from benchmarks.choosers import FIXED_CAP, HINDSIGHT, PACKAGE, Package, cap_of, fixed_cap, hindsight, package
-from benchmarks.literal import Settled, literal
-from benchmarks.parts import NeverStopped, OneLimitPerRun, without
+from benchmarks import choosing
+from benchmarks.parts.ablations import NeverStopped, OneLimitPerRun, without
+from benchmarks.parts.literal import Settled, literal
 from benchmarks.plots import name_of
+from benchmarks.quality import choosing_page
+from benchmarks.quality.choosers import FIXED_CAP, HINDSIGHT, PACKAGE, Package, cap_of, fixed_cap, hindsight, package
 from benchmarks.regimes import series_of
 from benchmarks.replays import Replays
 from benchmarks.report import percent, ratio_of

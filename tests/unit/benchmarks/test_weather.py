@@ -26,10 +26,11 @@ from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
-from benchmarks import weather, weather_measure
-from benchmarks import weather_table as wt
-from benchmarks.weather_replay import Profile, Trainings, baselines, replay, truths_of
-from benchmarks.weather_table import Week
+from benchmarks import weather
+from benchmarks.quality import slice_tables as wt
+from benchmarks.quality import weather_measure
+from benchmarks.quality.slice_tables import Week
+from benchmarks.quality.slice_trainings import Profile, Trainings, baselines, replay, truths_of
 
 WEEKS = [Week("A", 100, {10: (2.0,), 20: (math.inf,)}), Week("B", 200, {10: (3.0,), 20: (math.inf,)})]
 
