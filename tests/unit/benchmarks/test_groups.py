@@ -21,10 +21,10 @@ from airflow_provider_zeus.model.trial import Observation, Phase, State, Trial
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import groups as benchmark
-from benchmarks import overlap
 from benchmarks.group_shape import read_shape
-from benchmarks.overlap import Default, Going, GridSearch, Ledger, Zeus, play
-from benchmarks.submission_groups import (
+from benchmarks.quality import overlap
+from benchmarks.quality.overlap import Default, Going, GridSearch, Ledger, Zeus, play
+from benchmarks.quality.submission_groups import (
     COLUMNS,
     Group,
     Submission,

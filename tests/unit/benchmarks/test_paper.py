@@ -13,7 +13,8 @@ import pytest
 from benchmarks import paper, upstream
 from benchmarks.cores import on_all_cores, progress
 from benchmarks.epoch_cost import Miss, known_sets, row_of
-from benchmarks.replays import NAMES, Replays, geomean, mean_ci
+from benchmarks.replays import NAMES, Replays
+from benchmarks.report import geomean, mean_ci
 from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")

@@ -11,15 +11,16 @@ import pytest
 from airflow_provider_zeus.simulation.baselines import grid_search
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks import claims, reproduction, reproduction_tables
-from benchmarks import reproduction_figures as figures
-from benchmarks.claims import Claim, Measured
-from benchmarks.landscapes import choices
+from benchmarks import reproduction
 from benchmarks.paper import report_of
-from benchmarks.potential import potentials
-from benchmarks.profiling_cost import papers_way
+from benchmarks.parts.profiler_overhead import papers_way
+from benchmarks.quality import claims, reproduction_tables
+from benchmarks.quality import reproduction_figures as figures
+from benchmarks.quality.claims import Claim, Measured
+from benchmarks.quality.landscapes import choices
+from benchmarks.quality.reproduction_page import page_of
+from benchmarks.quality.tradeoff import potentials
 from benchmarks.replays import UPSTREAM, Task, run_tasks
-from benchmarks.reproduction_page import page_of
 from tests.unit.simulation.tiny import tiny, write
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import whether
+from benchmarks.quality.whether_series import NAMES, series
 from benchmarks.whether import MOST, Year, checked, every, played, report, year
-from benchmarks.whether_series import NAMES, series
 
 
 def of(weeks: int = 10) -> Year:

@@ -15,9 +15,9 @@ import torch
 
 from airflow_provider_zeus.power.nvml.library import ask
 from benchmarks import gpu as benchmark
-from benchmarks import gpu_readings, gpu_training
-from benchmarks.gpu_readings import meter_and_polled, response_of, step_response, update_period
-from benchmarks.gpu_training import resnet18
+from benchmarks.parts import gpu_readings, gpu_training
+from benchmarks.parts.gpu_readings import meter_and_polled, response_of, step_response, update_period
+from benchmarks.parts.gpu_training import resnet18
 from tests.fake_nvml import FakeNvml, Gpu
 
 REST_W, LOAD_W = 60.0, 230.0
