@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from tests.mutants import collect, draw, faults, report, run, scratch
@@ -37,7 +38,8 @@ def try_all(options: argparse.Namespace, kept: Path) -> None:
             known[fault.id] = outcome
         report.write(options.report, known)
 
-    run.run(left, collect.Contexts.read(kept), options.part, options.jobs, told)
+    attempt = partial(run.try_one, known=collect.Contexts.read(kept), part=options.part, most=options.most)
+    run.run(left, attempt, told, options.jobs)
     print(report.summary(known))
 
 
@@ -46,13 +48,14 @@ def main() -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__, formatter_class=form)
     parser.add_argument("what", nargs="?", default="run", choices=("run", "contexts", "compare", "draw"))
-    parser.add_argument("paths", nargs="*", help="contexts: of these tests; compare: two reports")
+    parser.add_argument("paths", nargs="*", help="contexts: tests that are added to those known; compare: two reports")
     parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="try these faults alone")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--most", type=int, default=400, help="tests of one fault (default: 400)")
     parser.add_argument("--part", default="quick", choices=collect.PARTS)
     parser.add_argument("--contexts", type=Path, help="default: build/mutants/contexts-PART.json")
     parser.add_argument("--report", type=Path, default=FOUND, help="default: tests/mutants/found.json")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     kept = options.contexts or KEPT / f"contexts-{options.part}.json"
     if options.what == "compare":
         before, after = (report.read(Path(path)) for path in options.paths)
@@ -61,7 +64,9 @@ def main() -> int:
         draw_anew()
     elif options.what == "contexts":
         files = sorted({fault.file for fault in faults.read()})
-        collect.collect(files, options.part, options.jobs, options.paths).write(kept)
+        known = collect.Contexts.read(kept) if options.paths and kept.exists() else collect.Contexts()
+        known.add(collect.collect(files, options.part, options.jobs, options.paths))
+        known.write(kept)
     else:
         try_all(options, kept)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -45,25 +46,44 @@ class Contexts:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"seconds": self.seconds, "lines": lines}), encoding="utf-8")
 
-    def covering(self, fault: Fault, text: str) -> set[str]:
+    def add(self, other: Contexts) -> None:
+        """Add what a run of other tests showed."""
+        self.seconds.update(other.seconds)
+        for file, lines in other.lines.items():
+            mine = self.lines.setdefault(file, {})
+            for line, tests in lines.items():
+                mine[line] = sorted({*mine.get(line, ()), *tests})
+
+    def covering(self, fault: Fault, root: Path) -> set[str]:
         """Tests that execute the statement with the fault.
 
         Of a statement outside of functions, which runs at import, and of one that no process with coverage runs: tests
-        that execute any function of the file, and those of its own test file.
+        that execute any function of the file, and those of the files that name it.
         """
+        tree = ast.parse(text := (root / fault.file).read_text(encoding="utf-8"))
         known = self.lines.get(fault.file, {})
-        inside, own = _statement(ast.parse(text), fault.lines(text))
+        inside, own = _statement(tree, fault.lines(text))
         found = {test for line in own if inside for test in known.get(line, ())}
         if found:
             return found
-        own_file = {test for test in self.seconds if test.startswith(f"{mirror(fault.file)}::")}
-        return own_file | {test for line in _in_functions(ast.parse(text)) for test in known.get(line, ())}
+        files = naming(fault.file, {test.partition("::")[0] for test in self.seconds}, root)
+        found = {test for test in self.seconds if test.partition("::")[0] in files}
+        return found | {test for line in _in_functions(tree) for test in known.get(line, ())}
 
 
 def mirror(file: str) -> str:
     """The unit tests of a file of the package."""
     place = Path("tests/unit", *Path(file).parts[1:])
     return place.with_name(f"test_{place.name}").as_posix()
+
+
+def naming(file: str, tests: Iterable[str], root: Path) -> set[str]:
+    """The test files that name a module of the package, or import from one that does."""
+    texts = {test: (root / test).read_text(encoding="utf-8") for test in tests}
+    word = re.compile(rf"\b{Path(file).stem}\b")
+    found = {test for test, text in texts.items() if word.search(text)}
+    imported = re.compile(rf"\b({'|'.join(sorted(Path(test).stem for test in found))}) import\b")
+    return found | {test for test, text in texts.items() if found and imported.search(text)}
 
 
 def _statement(tree: ast.Module, lines: range) -> tuple[bool, set[int]]:

@@ -9,16 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from os.path import commonpath
 from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants import contexts, scratch
-from tests.mutants.collect import Contexts, mirror
+from tests.mutants.collect import Contexts, mirror, naming
 from tests.mutants.faults import Fault
 
-MOST_TESTS = 400  # of one fault: the quickest
-TEST_S = 120  # no quick test takes as long
+TEST_S = 300  # no quick test takes as long, even on a busy host
 TIME_OUT = "time-out"
 
 
@@ -38,17 +36,18 @@ class Outcome:
         return self.outcome == "found"
 
 
-def in_order(fault: Fault, tests: set[str], seconds: dict[str, float]) -> list[list[str]]:
-    """The quickest tests by file: first that of the fault's own unit tests, then those near it."""
+def in_order(fault: Fault, tests: set[str], seconds: dict[str, float], root: Path, most: int) -> list[list[str]]:
+    """So many tests by file: the fault's own unit tests, those of files that name its module, the quickest others."""
+    own, names = mirror(fault.file), naming(fault.file, {test.partition("::")[0] for test in tests}, root)
+
+    def far(file: str) -> int:
+        return 0 if file == own else 1 if file in names else 2
+
     files: dict[str, list[str]] = {}
-    for test in sorted(tests, key=lambda each: seconds[each])[:MOST_TESTS]:
+    for test in sorted(tests, key=lambda each: (far(each.partition("::")[0]), seconds[each]))[:most]:
         files.setdefault(test.partition("::")[0], []).append(test)
-    own = mirror(fault.file)
-
-    def far(file: str) -> tuple[bool, int, float]:
-        return file != own, -len(Path(commonpath([file, own])).parts), sum(seconds[test] for test in files[file])
-
-    return [files[file] for file in sorted(files, key=far)]
+    took = {file: sum(seconds[test] for test in of) for file, of in files.items()}
+    return [files[file] for file in sorted(files, key=lambda each: (far(each), took[each]))]
 
 
 def batches(files: list[list[str]]) -> Iterator[list[str]]:
@@ -59,18 +58,18 @@ def batches(files: list[list[str]]) -> Iterator[list[str]]:
         files, size = files[size:], size * 4
 
 
-def try_one(fault: Fault, folder: Path, known: Contexts, part: str) -> Outcome:
+def try_one(fault: Fault, folder: Path, known: Contexts, part: str, most: int) -> Outcome:
     """Run the tests of one fault in a copy, which is left as it was."""
     place, begun_s = folder / fault.file, time.monotonic()
     text = place.read_text(encoding="utf-8")
-    tests = known.covering(fault, text)
-    found_by = ""
+    tests = known.covering(fault, folder)
+    chosen, found_by = in_order(fault, tests, known.seconds, folder, most), ""
     place.write_text(fault.put_into(text), encoding="utf-8")
     try:
-        for batch in batches(in_order(fault, tests, known.seconds)):
-            found_by = first_failure(folder, batch, known.seconds)
-            if found_by:
-                break
+        for batch in batches(chosen):
+            found_by = found_by or first_failure(folder, batch, known.seconds)
+    except RuntimeError as error:
+        return Outcome(f"not run: {error}", part)
     finally:
         place.write_text(text, encoding="utf-8")
     outcome = "found" if found_by else "missed" if tests else "covered by no test"
@@ -107,7 +106,12 @@ def _failure(folder: Path, tests: Sequence[str], most_s: float) -> str:
     raise RuntimeError(f"pytest ends by {done.returncode}: {done.stdout[-2000:]}")
 
 
-def run(faults: Sequence[Fault], known: Contexts, part: str, jobs: int, told: Callable[[Fault, Outcome], None]) -> None:
+def run(
+    faults: Sequence[Fault],
+    attempt: Callable[[Fault, Path], Outcome],
+    told: Callable[[Fault, Outcome], None],
+    jobs: int,
+) -> None:
     """Try faults side by side, each job in a copy of its own; ``told`` hears of each outcome."""
     with tempfile.TemporaryDirectory(prefix="zeus-mutants-") as held:
         folders = SimpleQueue[Path]()
@@ -116,15 +120,13 @@ def run(faults: Sequence[Fault], known: Contexts, part: str, jobs: int, told: Ca
             scratch.copy_to(folder)
             folders.put(folder)
 
-        def one(fault: Fault) -> tuple[Fault, Outcome]:
+        def one(fault: Fault) -> Outcome:
             folder = folders.get()
             try:
-                return fault, try_one(fault, folder, known, part)
-            except RuntimeError as error:
-                return fault, Outcome(f"not run: {error}", part)
+                return attempt(fault, folder)
             finally:
                 folders.put(folder)
 
         with ThreadPoolExecutor(jobs) as pool:
-            for fault, outcome in pool.map(one, faults):
+            for fault, outcome in zip(faults, pool.map(one, faults), strict=True):
                 told(fault, outcome)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -40,9 +42,16 @@ def test_half_are_drawn_and_half_undo_a_fix() -> None:
     assert len({fault.put_into((scratch.ROOT / fault.file).read_text(encoding="utf-8")) for fault in listed}) == 60
 
 
-def test_a_seed_draws_the_same_again() -> None:
-    assert draw.draw(scratch.ROOT, 12, seed=1) == draw.draw(scratch.ROOT, 12, seed=1)
-    assert draw.draw(scratch.ROOT, 12, seed=1) != draw.draw(scratch.ROOT, 12, seed=2)
+def test_a_seed_draws_the_same_again(tmp_path: Path) -> None:
+    shutil.copytree(scratch.ROOT / draw.PACKAGE / "model", tmp_path / draw.PACKAGE / "model")
+
+    drawn = draw.draw(tmp_path, 12, seed=1)
+
+    assert drawn == draw.draw(tmp_path, 12, seed=1)
+    assert drawn != draw.draw(tmp_path, 12, seed=2)
+    for number, edit in enumerate(drawn):
+        text = (tmp_path / edit.file).read_text(encoding="utf-8")
+        compile(draw.fault_of(edit, text, number).put_into(text), edit.file, "exec")
 
 
 def test_a_loss_is_noticed() -> None:
@@ -61,18 +70,15 @@ def test_what_slow_tests_alone_find_is_told_apart() -> None:
     assert report.slower(before, after) == ["a"]
 
 
-def test_a_file_of_ones_own_comes_first() -> None:
+def test_a_file_of_ones_own_comes_first_then_those_that_name_it(tmp_path: Path) -> None:
     fault = replace(faults.read()[0], file="airflow_provider_zeus/model/cost.py")
-    seconds = {
-        "tests/unit/model/test_cost.py::a": 9.0,
-        "tests/ui/test_x.py::b": 1.0,
-        "tests/unit/model/test_y.py::c": 2.0,
-    }
+    for file, text in (("tests/unit/model/test_cost.py", ""), ("tests/ui/test_x.py", ""), ("tests/test_y.py", "cost")):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    seconds = {"tests/ui/test_x.py::b": 1.0, "tests/test_y.py::c": 2.0, "tests/unit/model/test_cost.py::a": 9.0}
 
-    files = in_order(fault, set(seconds), seconds)
+    files = in_order(fault, set(seconds), seconds, tmp_path, 3)
 
-    assert files == [[each] for each in sorted(seconds, reverse=True) if "cost" in each] + [
-        ["tests/unit/model/test_y.py::c"],
-        ["tests/ui/test_x.py::b"],
-    ]
+    assert files == [[each] for each in reversed(seconds)]
+    assert in_order(fault, set(seconds), seconds, tmp_path, 1) == files[:1]
     assert [len(batch) for batch in batches(files)] == [1, 2]
