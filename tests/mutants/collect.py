@@ -78,9 +78,12 @@ def mirror(file: str) -> str:
 
 
 def naming(file: str, tests: Iterable[str], root: Path) -> set[str]:
-    """The test files that name a module of the package."""
+    """The test files that name a module of the package, or import from one that does."""
+    texts = {test: (root / test).read_text(encoding="utf-8") for test in tests}
     word = re.compile(rf"\b{Path(file).stem}\b")
-    return {test for test in tests if word.search((root / test).read_text(encoding="utf-8"))}
+    found = {test for test, text in texts.items() if word.search(text)}
+    imported = re.compile(rf"\b({'|'.join(sorted(Path(test).stem for test in found))}) import\b")
+    return found | {test for test, text in texts.items() if found and imported.search(text)}
 
 
 def _statement(tree: ast.Module, lines: range) -> tuple[bool, set[int]]:
