@@ -39,6 +39,9 @@ os.environ.update(
     ZEUS_POWERCAP=str(_HOME / "powercap"),  # nor the counters of this host's processors
 )
 (_HOME / "dags").mkdir()
+if "PYTEST_XDIST_WORKER" not in os.environ:  # temporary folders of this run alone: another pytest closes those it finds
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="zeus-tests-")
+    atexit.register(shutil.rmtree, os.environ["PYTEST_DEBUG_TEMPROOT"], ignore_errors=True)
 
 
 # How long an example takes says how busy the host is. Each run draws other examples; more of them, as each night:
