@@ -40,7 +40,7 @@ os.environ.update(
 )
 (_HOME / "dags").mkdir()
 if "PYTEST_XDIST_WORKER" not in os.environ:  # temporary folders of this run alone: another pytest closes those it finds
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="zeus-tests-")
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="zt-")  # a socket's path is short
     atexit.register(shutil.rmtree, os.environ["PYTEST_DEBUG_TEMPROOT"], ignore_errors=True)
 
 

@@ -21,6 +21,7 @@ from benchmarks.quality.landscapes import choices
 from benchmarks.quality.reproduction_page import page_of
 from benchmarks.quality.tradeoff import potentials
 from benchmarks.replays import UPSTREAM, Task, run_tasks
+from benchmarks.report import plus_minus
 from tests.unit.simulation.tiny import tiny, write
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -184,7 +185,7 @@ def test_the_page_holds_what_its_seeds_give_for_the_public_algorithm() -> None:
     for gpu in ("a40", "v100"):
         figures = report["pairs"][f"bert_sa/{gpu}"][UPSTREAM]
         row = next(line for line in text.splitlines() if line.startswith(f"| BERT (SA) | {gpu.upper()} | energy"))
-        assert row.split(" | ")[3] == reproduction_tables.multiple(figures["eta_last5"])
+        assert row.split(" | ")[3] == plus_minus(figures["eta_last5"], ".3f")
         regret = next(line for line in text.splitlines() if line.startswith(f"| bert_sa/{gpu} | ") and "±" in line)
         mean, half = figures["expected_regret_end"]
         assert f"{mean:,.2f} ± {half:,.2f}" in regret
