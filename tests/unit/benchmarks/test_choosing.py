@@ -139,7 +139,7 @@ def test_what_is_surely_dearer_is_among_the_losses() -> None:
     assert all("+20.0 % [+20.0, +20.0]" in row for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_writes_a_page_of_its_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "docs" / "page.md"
     arguments = [

@@ -68,7 +68,7 @@ def test_a_figure_of_the_page_is_that_of_the_report(found: reproduction.Results)
     assert row in page_of(found, "images/page")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_writes_page_and_pictures_and_prints_the_headlines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

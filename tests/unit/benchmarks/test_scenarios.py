@@ -284,7 +284,7 @@ def test_what_chance_explains_is_not_missed() -> None:
 
 
 # ---------------------------------------------------------------------- the report
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_report_of_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     out = tmp_path / "out"

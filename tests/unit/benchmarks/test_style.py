@@ -68,7 +68,7 @@ def test_a_folder_without_modules_is_an_error(tmp_path: Path) -> None:
         style_of(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_shows_this_package_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     shown = capsys.readouterr().out

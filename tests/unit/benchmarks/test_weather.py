@@ -158,7 +158,7 @@ def test_the_table_holds_every_cell_of_the_example() -> None:
         assert row.reached or row.epochs == wt.MAX_EPOCHS
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_measuring_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     path, cells = tmp_path / "table.csv", [("2013-W13", 512, 0), ("2013-W13", 512, 1)]
     done = wt.row_of(cells[0], reached=True, epochs=7, samples_per_epoch=4858)

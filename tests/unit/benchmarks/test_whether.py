@@ -68,7 +68,7 @@ def bike(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_rows_of_each_series_are_dated_and_finite(bike: Path) -> None:
     for name in NAMES:
         data = series(name, bike)
