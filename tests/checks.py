@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 RESULTS = Path("test-results")
+ORDER = RESULTS / "order"  # of the test processes (tests.run_order)
 DYING_S = 15  # at most, for stacks to be written before a part that hangs is killed
 SLOWEST, FAILURES, FRAMES = 10, 8, 4  # lines of the closing block
 
@@ -63,6 +64,7 @@ def run(part: Part) -> Ended:
     """Run a part to its end or limit; what it prints is printed."""
     begun_s = time.monotonic()
     print(f"\n=== make {part.make}", flush=True)
+    shutil.rmtree(ORDER, ignore_errors=True)  # of the part before
     process = subprocess.Popen(["make", *shlex.split(part.make)], start_new_session=True)
     status = None
     try:
@@ -76,14 +78,14 @@ def run(part: Part) -> Ended:
 
 
 def keep_stacks(part: Part) -> None:
-    """Wait until each test process has written its stacks, and keep them: the next part begins the folder anew."""
-    folder, kept = RESULTS / "order", RESULTS / f"order-{part.name}"
+    """Wait until each test process has written its stacks, and keep them."""
+    kept = RESULTS / f"order-{part.name}"
     until_s = time.monotonic() + DYING_S
-    while time.monotonic() < until_s and not all(innermost(stacks) for stacks in folder.glob("*.stacks")):
+    while time.monotonic() < until_s and not all(innermost(stacks) for stacks in ORDER.glob("*.stacks")):
         time.sleep(0.1)
     shutil.rmtree(kept, ignore_errors=True)
-    if folder.exists():
-        shutil.copytree(folder, kept)
+    if ORDER.exists():
+        ORDER.rename(kept)
 
 
 def innermost(stacks: Path) -> list[str]:

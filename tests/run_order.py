@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path("test-results", "order")
+from tests import checks
+
+FOLDER = checks.ORDER
 
 
 class RunOrder:

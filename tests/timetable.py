@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
+
 BROWSER = ("tests/ui/", "tests/docs/test_browser.py")
 LONG = {"slow": "test-slow", "nightly": "nightly-tests"}
 
 
+@pytest.hookimpl(optionalhook=True)  # where pytest-xdist is not installed nobody asks for it
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     """A process takes a part as a whole, in the order in which they come: a random one."""
     from xdist.scheduler import LoadFileScheduling
@@ -44,9 +47,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
         tests[part] += report.when == "call" or report.outcome == "skipped"
     terminalreporter.section(f"timetable: {_clock(sum(seconds.values()))}")
     for part, took_s in seconds.most_common():
-        terminalreporter.line(
-            f"{_clock(took_s):>9}  {tests[part]:>4} tests   make {LONG[config.option.markexpr]} PART={part}"
-        )
+        terminalreporter.line(f"{_clock(took_s):>9}  {tests[part]:>4} tests   make {target} PART={part}")
 
 
 def _clock(seconds: float) -> str:

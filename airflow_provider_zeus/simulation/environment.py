@@ -50,10 +50,15 @@ class Environment:
 
     def attempt(self, planned: PlannedAttempt) -> Run:
         """Run one attempt of a decision within its bounds (section 4.4; ``training/bound.py``)."""
-        bound = math.inf if planned.bound_cost is None else planned.bound_cost
+        scale = self.slice_scale(planned)
+        bound = math.inf if planned.bound_cost is None else planned.bound_cost * scale
         epochs = math.inf if planned.bound_epochs is None else planned.bound_epochs
-        highest = math.inf if planned.max_epoch_cost is None else planned.max_epoch_cost
+        highest = math.inf if planned.max_epoch_cost is None else planned.max_epoch_cost * scale
         return self.train(planned.batch_size, bound_cost=bound, bound_epochs=epochs, max_epoch_cost=highest)
+
+    def slice_scale(self, planned: PlannedAttempt) -> float:
+        """Size of the slice over the one that the bounds in cost assume: 1, since all slices are equal here."""
+        return 1.0
 
     def train(
         self,

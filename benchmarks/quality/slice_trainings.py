@@ -87,16 +87,10 @@ class Trainings(Environment):
     def _week(self) -> Week:
         return self._weeks[self.scenario.pair.workload]
 
-    def attempt(self, planned: PlannedAttempt) -> Run:
-        """One attempt of a decision within its bounds, which scale with the slice (``training/bound.py``)."""
+    def slice_scale(self, planned: PlannedAttempt) -> float:
+        """Size of the slice over the one that the bounds in cost assume (``training/bound.py``)."""
         assumed = planned.bound_samples_per_epoch
-        scale = self._week.samples_per_epoch / assumed if assumed else 1.0
-        return self.train(
-            planned.batch_size,
-            bound_cost=_or_inf(planned.bound_cost) * scale,
-            bound_epochs=_or_inf(planned.bound_epochs),
-            max_epoch_cost=_or_inf(planned.max_epoch_cost) * scale,
-        )
+        return self._week.samples_per_epoch / assumed if assumed else 1.0
 
     def train(
         self,
@@ -177,7 +171,3 @@ def replay(
     slices = [driver.Slice(week.slice_key, week.samples_per_epoch, week.slice_key) for week in weeks]
     every = dict(enumerate(truths))
     return driver.replay(truths[0], job, len(weeks), seed, every, env=env, slices=slices, **hooks)
-
-
-def _or_inf(bound: float | None) -> float:
-    return math.inf if bound is None else bound

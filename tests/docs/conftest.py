@@ -44,15 +44,12 @@ class Built:
 
 @pytest.fixture(autouse=True)
 def _process_as_found() -> Iterator[None]:
-    """What a page's code does to the environment and to loggers (as a migration by alembic does) ends with its test."""
-    environment, manager = dict(os.environ), logging.root.manager
+    """What a page's code does to the loggers of others (as a migration by alembic does) ends with its test."""
+    manager = logging.root.manager
     loggers = {name: each for name, each in manager.loggerDict.items() if isinstance(each, logging.Logger)}
     found = {name: (each.disabled, each.propagate, each.level) for name, each in loggers.items()}
-    threshold, level = manager.disable, logging.root.level
+    level = logging.root.level
     yield
-    os.environ.clear()
-    os.environ.update(environment)
-    manager.disable = threshold
     logging.root.setLevel(level)
     for name, each in manager.loggerDict.items():
         if isinstance(each, logging.Logger):

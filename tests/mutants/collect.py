@@ -15,7 +15,7 @@ from coverage import Coverage
 from tests.mutants import contexts, scratch
 from tests.mutants.faults import Fault
 
-PARTS = {"quick": "not slow", "slow": "slow"}
+PARTS = {"quick": "not slow and not nightly", "slow": "slow"}
 _SETTINGS = """[run]
 parallel = true
 patch = subprocess, _exit

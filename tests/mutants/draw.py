@@ -32,8 +32,6 @@ _REVERSED: dict[type[ast.operator], tuple[str, str]] = {
 _SAFE_TEXT = {"escape", "visible", "cell", "plain_name", "quote"}
 _LOGS = {"debug", "info", "warning", "error", "exception", "critical", "say"}
 _FLAGS = "O_NOFOLLOW", "O_EXCL", "O_CLOEXEC", "O_NONBLOCK", "O_DIRECTORY", "O_NOCTTY"
-# Drawn, and passed over since nothing that the code does changes by it: kind, file, function, and why.
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,8 @@ def draw(root: Path, count: int = 30, seed: int = 60) -> list[Edit]:
             parts = [part for part, found in places[kind].items() if found]
             if parts and len(drawn) < count:
                 part = min(rng.sample(parts, len(parts)), key=lambda each: taken[each])
-                edit = places[kind][part].pop(rng.randrange(len(places[kind][part])))
-                if (edit.kind, edit.file, edit.function) not in EQUIVALENT:
-                    taken[part] += 1
-                    drawn.append(edit)
+                drawn.append(places[kind][part].pop(rng.randrange(len(places[kind][part]))))
+                taken[part] += 1
     return drawn
 
 

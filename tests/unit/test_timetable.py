@@ -30,8 +30,7 @@ def run(folder: Path, *options: str) -> str:
     (folder / "test_it.py").write_text(TESTS)
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
-    plugins = ["-p", "xdist", "-p", "tests.timetable"]
-    command = [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(folder), *options]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.timetable", "--rootdir", str(folder), *options]
     root = Path(__file__).parents[2]
     bare = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command.append(f"{folder}/test_it.py")
