@@ -1,10 +1,11 @@
-"""``SqlStore``: the trial log in PostgreSQL, or in an SQLite file on one host."""
+"""``TrialLog``: the trial log in tables. ``SqlStore``: those of PostgreSQL, or of an SQLite file on one host."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,46 +24,36 @@ from airflow_provider_zeus.store.sql.migrate import check
 _CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
 
 
-class SqlStore:
-    """The trial log behind SQL; see :class:`~airflow_provider_zeus.store.base.Store` for what each method does.
+Scope = Sequence[str] | TrialKey | None  # jobs, or the trial, that a transaction is about; None: every job
 
-    Raises StoreError when the database cannot be reached or its tables are of another version.
 
-    :param url: database URL; a password in it is never shown.
-    :param create: create or migrate the tables (an embedded file); otherwise they must exist.
-    :param now: clock [s since the epoch]; default the database's on PostgreSQL, the host's on SQLite.
+class TrialLog(ABC):
+    """The trial log; see :class:`~airflow_provider_zeus.store.base.Store` for what each method does.
+
+    :param now: clock [s since the epoch]; None: the database's on PostgreSQL, the host's elsewhere.
     :param read_setting: returns the text of a Variable with live settings; None: there are none.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        create: bool = False,
-        now: Callable[[], float] | None = None,
-        read_setting: ReadText | None = None,
-    ) -> None:
-        parsed = read_url(url)
-        self._engine = engine_of(parsed)
+    def __init__(self, now: Callable[[], float] | None, read_setting: ReadText | None) -> None:
         self._clock = now
         self._read_setting = read_setting
-        self._identity = shown(parsed)
         self._unreadable: dict[Unreadable, None] = {}
-        check(self._engine, create=create)
 
-    @property
-    def identity(self) -> str:
-        """Location of the log, for people: without user and password."""
-        return self._identity
+    @abstractmethod
+    def _transaction(self, of: Scope, *, write: bool = False) -> AbstractContextManager[sa.Connection]:
+        """One transaction on tables that hold all of ``of``, committed at the end."""
 
     def ask(self, request: AskRequest) -> AskAnswer:
         """Open the next trial of a recurrence, or return its open one."""
         settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)  # before the lock
         job = request.job.with_settings(settings)
-        with transaction(self._engine) as connection:
+        with self._transaction([request.job_id]) as connection:
             new = checkpoints.learn_ahead(connection, request.job_id, job)
             last = sql_trials.row_id(connection, request.job_id, new[-1][0]) if new else None
-        with transaction(self._engine, write=True) as connection, self._locked(connection, request.job_id) as log:
+        with (
+            self._transaction([request.job_id], write=True) as connection,
+            self._locked(connection, request.job_id) as log,
+        ):
             if new and sql_trials.row_id(connection, request.job_id, new[-1][0]) == last:  # no rename came between
                 checkpoints.write(connection, request.job_id, job, new)
             return service.ask(log, request, settings)
@@ -94,7 +85,7 @@ class SqlStore:
 
     def reap(self, job_id: str) -> list[Trial]:
         """Close the trials of a job whose lease expired."""
-        with transaction(self._engine) as connection:  # mostly there are none: then no lock is needed
+        with self._transaction([job_id]) as connection:  # mostly there are none: then no lock is needed
             now = self._now(connection)
             if not any(rules.expired(t, now) for t in sql_trials.open_trials(connection, job_id)):
                 return []
@@ -103,68 +94,68 @@ class SqlStore:
 
     def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
         """The log of a job in order of number, or its ``last`` newest trials."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             found = sql_trials.log(connection, job_id) if last is None else sql_trials.newest(connection, job_id, last)
             return self._read(connection, found)
 
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""
-        with transaction(self._engine) as connection:
+        with self._transaction(None) as connection:
             return self._read(connection, sql_trials.of_run(connection, dag_id, run_id))
 
     def runs(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> list[Trial]:
         """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
 
     def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
         """The trials of :meth:`runs` in pieces; no connection is held between two pieces."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             portions = pages.numbers(connection, dag_id, job_id, last, skip)
         for numbers in portions:
-            with transaction(self._engine) as connection:
+            with self._transaction([job_id]) as connection:
                 piece = self._read(connection, pages.numbered(connection, job_id, numbers))
             yield piece
 
     def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
         """A value that changes with each change of what :meth:`runs` and :meth:`profile` return."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             return pages.version(connection, dag_id, job_id, last, self._now(connection))
 
     def latest(self, *, last: int) -> list[Trial]:
         """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""
-        with transaction(self._engine) as connection:
+        with self._transaction(None) as connection:
             return self._read(connection, sql_trials.latest(connection, last))
 
     def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
         """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]``."""
-        with transaction(self._engine) as connection:
+        with self._transaction(None) as connection:
             return pages.sums(connection, bounds)
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
-        with transaction(self._engine) as connection:
+        with self._transaction(None) as connection:
             return sql_trials.job_ids(connection, dag_id)
 
     def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: sums per (batch size, power limit)."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             return list(measurements.profile(connection, job_id, device, job_version))
 
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one trial, at most 500 points."""
-        with transaction(self._engine) as connection:
+        with self._transaction(key) as connection:
             return measurements.points(connection, key)
 
     def profiles(self, job_id: str) -> list[Profile]:
         """What a job measured, for each device and version of the job."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             return measurements.profiles(connection, job_id)
 
     def take_in(self, histories: Sequence[History]) -> list[Trial]:
         """Write the trials that the log does not hold yet, all or none; return them as written."""
         written: list[Trial] = []
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction(None, write=True) as connection:
             for history in sorted(histories, key=lambda h: h.job_id):  # each writer locks in this order
                 with self._locked(connection, history.job_id) as log:
                     written += moving.take_in(log, history)
@@ -172,7 +163,7 @@ class SqlStore:
 
     def rename(self, old: str, new: str, *, merge: bool = False) -> int:
         """Move the trials of a job to another name, in one transaction."""
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction([old, new], write=True) as connection:
             now, logs = self._now(connection), {}
             for job in sorted({old, new}):  # each writer locks in this order
                 logs[job] = _SqlTrialService(connection, job, *sql_trials.lock_job(connection, job), now)
@@ -189,26 +180,22 @@ class SqlStore:
 
     def signal(self, name: str) -> tuple[str | None, bool]:
         """The series kept under a name, and whether the caller is to ask for it now."""
-        with transaction(self._engine) as connection:  # mostly it is fresh: then no lock is needed
+        with self._transaction([]) as connection:  # mostly it is fresh: then no lock is needed
             found = signals.read(connection, name, self._now(connection))
         if not found[1]:
             return found
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction([], write=True) as connection:
             return signals.claim(connection, name, self._now(connection))
 
     def kept_signal(self, name: str) -> str | None:
         """The series kept under a name, for one who asks no service."""
-        with transaction(self._engine) as connection:
+        with self._transaction([]) as connection:
             return signals.read(connection, name, self._now(connection))[0]
 
     def keep_signal(self, name: str, series: str | None) -> None:
         """Keep a series; None: there was no answer."""
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction([], write=True) as connection:
             signals.keep(connection, name, series, self._now(connection))
-
-    def close(self) -> None:
-        """Release connections."""
-        forget(self._engine)
 
     @property
     def unreadable(self) -> list[Unreadable]:
@@ -231,12 +218,12 @@ class SqlStore:
 
     @contextmanager
     def _open_log(self, job_id: str) -> Iterator[_SqlTrialService]:
-        with transaction(self._engine, write=True) as connection, self._locked(connection, job_id) as log:
+        with self._transaction([job_id], write=True) as connection, self._locked(connection, job_id) as log:
             yield log
 
     @contextmanager
     def _open_log_of(self, key: TrialKey) -> Iterator[_SqlTrialService]:
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction(key, write=True) as connection:
             found = sql_trials.lock_job_of(connection, key)
             if found is None:
                 raise service.unknown(key)
@@ -252,6 +239,42 @@ class SqlStore:
         yield log
         if (log.seq, log.newest) != counted:
             sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
+
+
+class SqlStore(TrialLog):
+    """The trial log in a database.
+
+    Raises StoreError when the database cannot be reached or its tables are of another version.
+
+    :param url: database URL; a password in it is never shown.
+    :param create: create or migrate the tables (an embedded file); otherwise they must exist.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = False,
+        now: Callable[[], float] | None = None,
+        read_setting: ReadText | None = None,
+    ) -> None:
+        super().__init__(now, read_setting)
+        parsed = read_url(url)
+        self._engine = engine_of(parsed)
+        self._identity = shown(parsed)
+        check(self._engine, create=create)
+
+    @property
+    def identity(self) -> str:
+        """Location of the log, for people: without user and password."""
+        return self._identity
+
+    def _transaction(self, of: Scope, *, write: bool = False) -> AbstractContextManager[sa.Connection]:
+        return transaction(self._engine, write=write)
+
+    def close(self) -> None:
+        """Release connections."""
+        forget(self._engine)
 
 
 class _SqlTrialService:
