@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Origin, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
-from airflow_provider_zeus.optimizer.policy import Belief
-from airflow_provider_zeus.store import moving, rules, service
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.store import heartbeat, moving, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, PeriodSum, Profile, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, read_settings
+from airflow_provider_zeus.store.service import JobLog
 from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, rename, signals
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown, transaction
@@ -50,12 +49,9 @@ class TrialLog(ABC):
         with self._transaction([request.job_id]) as connection:
             new = checkpoints.learn_ahead(connection, request.job_id, job)
             last = sql_trials.row_id(connection, request.job_id, new[-1][0]) if new else None
-        with (
-            self._transaction([request.job_id], write=True) as connection,
-            self._locked(connection, request.job_id) as log,
-        ):
-            if new and sql_trials.row_id(connection, request.job_id, new[-1][0]) == last:  # no rename came between
-                checkpoints.write(connection, request.job_id, job, new)
+        with self._open_log(request.job_id) as log:
+            if new and sql_trials.row_id(log.connection, request.job_id, new[-1][0]) == last:  # no rename came between
+                checkpoints.write(log.connection, request.job_id, job, new)
             return service.ask(log, request, settings)
 
     def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
@@ -71,7 +67,7 @@ class TrialLog(ABC):
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
         """Renew the lease and write partial sums."""
         with self._open_log_of(key) as log:
-            return service.heartbeat(log, key, report, lease_s)
+            return heartbeat.heartbeat(log, key, report, lease_s)
 
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
         """Close a trial."""
@@ -155,10 +151,10 @@ class TrialLog(ABC):
     def take_in(self, histories: Sequence[History]) -> list[Trial]:
         """Write the trials that the log does not hold yet, all or none; return them as written."""
         written: list[Trial] = []
-        with self._transaction(None, write=True) as connection:
+        with self._transaction([h.job_id for h in histories], write=True) as connection:
             for history in sorted(histories, key=lambda h: h.job_id):  # each writer locks in this order
                 with self._locked(connection, history.job_id) as log:
-                    written += moving.take_in(log, history)
+                    written += service.take_in(log, history)
         return written
 
     def rename(self, old: str, new: str, *, merge: bool = False) -> int:
@@ -166,9 +162,9 @@ class TrialLog(ABC):
         with self._transaction([old, new], write=True) as connection:
             now, logs = self._now(connection), {}
             for job in sorted({old, new}):  # each writer locks in this order
-                logs[job] = _SqlTrialService(connection, job, *sql_trials.lock_job(connection, job), now)
+                logs[job] = JobLog(connection, job, *sql_trials.lock_job(connection, job), now)
                 service.reap(logs[job])
-            own, others = (len(logs[job].numbers()) for job in (old, new))
+            own, others = (len(sql_trials.numbers(connection, job)) for job in (old, new))
             running = [t for log in logs.values() for t in log.open_trials()]
             moving.check_rename(old, new, open_trials=running, own=own, others=others, merge=merge)
             rename.merge(connection, old, new, counted={job: (log.seq, log.newest) for job, log in logs.items()})
@@ -217,12 +213,12 @@ class TrialLog(ABC):
         return float(connection.scalar(_CLOCK) or 0) if connection.dialect.name == "postgresql" else time.time()
 
     @contextmanager
-    def _open_log(self, job_id: str) -> Iterator[_SqlTrialService]:
+    def _open_log(self, job_id: str) -> Iterator[JobLog]:
         with self._transaction([job_id], write=True) as connection, self._locked(connection, job_id) as log:
             yield log
 
     @contextmanager
-    def _open_log_of(self, key: TrialKey) -> Iterator[_SqlTrialService]:
+    def _open_log_of(self, key: TrialKey) -> Iterator[JobLog]:
         with self._transaction(key, write=True) as connection:
             found = sql_trials.lock_job_of(connection, key)
             if found is None:
@@ -233,9 +229,9 @@ class TrialLog(ABC):
     @contextmanager
     def _locked(
         self, connection: sa.Connection, job_id: str, counted: tuple[int, int] | None = None
-    ) -> Iterator[_SqlTrialService]:
+    ) -> Iterator[JobLog]:
         counted = counted or sql_trials.lock_job(connection, job_id)
-        log = _SqlTrialService(connection, job_id, *counted, self._now(connection))
+        log = JobLog(connection, job_id, *counted, self._now(connection))
         yield log
         if (log.seq, log.newest) != counted:
             sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
@@ -275,81 +271,3 @@ class SqlStore(TrialLog):
     def close(self) -> None:
         """Release connections."""
         forget(self._engine)
-
-
-class _SqlTrialService:
-    """:class:`~airflow_provider_zeus.store.service.TrialService` on one connection."""
-
-    def __init__(self, connection: sa.Connection, job_id: str, seq: int, newest: int, now: float) -> None:
-        self._connection = connection
-        self._job_id = job_id
-        self._damaged: set[TrialKey] = set()  # rows that cannot be read
-        self.seq = seq
-        self.newest = newest
-        self.now = now
-
-    def find(self, key: TrialKey) -> Trial | None:
-        found = sql_trials.find(self._connection, key)
-        if isinstance(found, Unreadable):
-            self._damaged.add(key)
-            return None
-        return found
-
-    def open_trials(self) -> list[Trial]:
-        return sql_trials.open_trials(self._connection, self._job_id)
-
-    def of_task_instance(self, ti_id: str) -> list[Trial]:
-        return sql_trials.of_task_instance(self._connection, ti_id)
-
-    def next_attempt(self, ti_id: str) -> int:
-        return sql_trials.last_attempt(self._connection, ti_id) + 1
-
-    def of_run(self, dag_id: str, run_id: str) -> list[Trial]:
-        return sql_trials.only_trials(sql_trials.of_run(self._connection, dag_id, run_id))
-
-    def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
-        return checkpoints.belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
-
-    def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
-        return measurements.profile(self._connection, self._job_id, device, job_version)
-
-    def limits_found(self) -> Mapping[str, tuple[float, float]]:
-        return sql_trials.limits(self._connection, self._job_id, self.newest)
-
-    def spent(self, begin_s: float, source: str | None) -> tuple[float | None, float]:
-        return sql_trials.spent(self._connection, self._job_id, begin_s, source, self.newest)
-
-    def measured(self, source: str | None, most: int) -> list[Trial]:
-        return sql_trials.measured(self._connection, self._job_id, source, most, self.newest)
-
-    def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
-        return sql_trials.left_a_model(self._connection, self._job_id, origin, run_types, most, self.newest)
-
-    def add(self, trial: Trial) -> None:
-        if trial.key in self._damaged:  # its run writes it again
-            sql_trials.delete(self._connection, trial.key)
-        sql_trials.insert(self._connection, trial)
-        self.newest = trial.number
-
-    def numbers(self) -> Mapping[TrialKey, int]:
-        return sql_trials.numbers(self._connection, self._job_id)
-
-    def take_in(self, trial: Trial) -> None:
-        sql_trials.insert(self._connection, trial)
-        if trial.number < self.newest:
-            checkpoints.forget_checkpoints(self._connection, trial)
-        self.newest, self.seq = max(self.newest, trial.number), max(self.seq, trial.told_seq or 0)
-
-    def add_profile(self, device: Where, job_version: str, samples: Iterable[ProfileSample]) -> None:
-        measurements.add_profile(self._connection, self._job_id, device, job_version, samples)
-
-    def put(self, trial: Trial, *, relearn: bool = False) -> None:
-        sql_trials.update(self._connection, trial)
-        if relearn:
-            checkpoints.forget_checkpoints(self._connection, trial)
-
-    def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
-        measurements.add_samples(self._connection, trial, samples)
-
-    def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
-        measurements.add_points(self._connection, key, points)

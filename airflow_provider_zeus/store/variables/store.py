@@ -20,8 +20,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, AskAnswer, AskRequest, Report, VariablePort
+from airflow_provider_zeus.store import moving, rules, service
+from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, AskAnswer, AskRequest, History, Report, VariablePort
 from airflow_provider_zeus.store.live_settings import read_settings, variable_key
 from airflow_provider_zeus.store.reported_figures import finite, resolved
 from airflow_provider_zeus.store.rows import DAMAGE
@@ -123,6 +123,16 @@ class VariableStore(TrialLog):
             return super().rename(old, new, merge=merge)
         self._forget(old)
         return len(source)
+
+    def take_in(self, histories: Sequence[History]) -> list[Trial]:
+        """Write the trials that the log does not hold yet; return them as written. A job with an open trial refuses."""
+        with self._transaction(None) as connection:
+            for history in histories:  # what refuses one of them refuses all
+                moving.check_closed(sql_trials.open_trials(connection, history.job_id))
+                found = (sql_trials.find(connection, trial.key) for trial in history.trials)
+                others = {t.key: t for t in found if isinstance(t, Trial) and t.job_id != history.job_id}
+                moving.check_elsewhere(history, others.get)
+        return super().take_in(histories)
 
     def signal(self, name: str) -> tuple[str | None, bool]:
         """The series kept under a name, and whether the caller is to ask for it now; two at once may both ask."""

@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 @cache
 def database() -> sa.Engine:
     """An engine each of whose connections is a database of its own in memory, with our tables and no row."""
-    url = sa.make_url("sqlite://")
+    url = sa.make_url("sqlite:///:memory:")
     migrated = new_engine(url)
     check(migrated, create=True)
     made = migrated.raw_connection().driver_connection

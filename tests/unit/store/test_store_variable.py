@@ -139,6 +139,24 @@ def test_a_full_log_stays_below_a_megabyte(store: VariableStore, port: DictPort)
     assert [number for number, _ in json.loads(port.data[LOG])["points"]] == list(range(483, 503))
 
 
+def test_what_is_taken_in_changes_no_other_job_and_none_that_runs(
+    store: VariableStore, port: DictPort, clock: Clock
+) -> None:
+    running = store.ask(request(1)).trial.key
+    store.heartbeat(running, report(epochs=1.0, profile=1, points=1))
+    before = dict(port.data)
+    closed = replace(FULL, job_id="e.train", number=1, told_seq=1)
+    with pytest.raises(StoreError, match=r"'d\.train' is running"):
+        store.take_in([History(job_id="e.train", trials=[closed]), History(job_id="d.train", trials=[])])
+    assert port.data == before
+    assert store.take_in([History(job_id="e.train", trials=[closed])]) == [closed]
+    assert {key: port.data[key] for key in before if key != "zeus-jobs"} == {
+        key: text for key, text in before.items() if key != "zeus-jobs"
+    }
+    with pytest.raises(StoreError, match=r"is in this log already, as trial 1 of 'e\.train'"):
+        store.take_in([History(job_id="f.train", trials=[replace(closed, job_id="f.train")])])
+
+
 def test_a_checkpoint_saves_time_and_counts_only_beside_its_log(store: VariableStore, port: DictPort) -> None:
     for n in range(1, 20):
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report(energy_j=1000.0 + n))
