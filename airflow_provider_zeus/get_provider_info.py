@@ -9,8 +9,8 @@ from airflow_provider_zeus import __version__
 _OPERATORS = ("train", "command", "trial")
 
 
-def _option(kind: str, default: str, description: str, example: str, since: str = "0.1.0") -> dict[str, Any]:
-    return {"type": kind, "default": default, "description": description, "example": example, "version_added": since}
+def _option(kind: str, default: str, description: str, example: str) -> dict[str, Any]:
+    return {"type": kind, "default": default, "description": description, "example": example, "version_added": "0.2.0"}
 
 
 def _connection_form() -> dict[str, Any]:
@@ -126,7 +126,6 @@ def _display() -> dict[str, Any]:
             "cost, and what runs cost in theirs where there is no Connection zeus_price. Empty: neither.",
             '{"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31, '
             '"rules": [{"hours": "22-06", "value": 0.24}]}',
-            since="0.2.0",
         ),
         "pue": _option(
             "float",
@@ -150,7 +149,6 @@ def _training() -> dict[str, Any]:
             "False: every job trains at its default batch size and at the power limit that is found; nothing is "
             "measured, no trial log is asked or written. measure: the same, measured and written to the log.",
             "measure",
-            since="0.2.0",
         ),
         "notifiers": _option(
             "string",
@@ -160,7 +158,6 @@ def _training() -> dict[str, Any]:
             '[{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": '
             '{"to": "ml@example.com", "from_email": "airflow@example.com", "subject": "{{ zeus.kind }}", '
             '"html_content": "{{ zeus.sentence | e }}"}}]',
-            since="0.2.0",
         ),
         "state_dir": _option(
             "string",

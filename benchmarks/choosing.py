@@ -8,20 +8,16 @@ one replay with one accounting (``choosers``). Then real retraining series (``be
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair
 from benchmarks import regimes
-from benchmarks.baselines import HILL_CLIMBING
-from benchmarks.choosers import PACKAGE
-from benchmarks.choosing_page import NAMES, OURS, Measured, overview, page_of
-from benchmarks.paper import add_selection, chosen_traces, needs, positive
-from benchmarks.regime_figures import report_of as regimes_report
+from benchmarks.command import SELECTION, chosen_traces, command, named, needs, parser_of, positive
+from benchmarks.quality.choosers import HILL_CLIMBING, PACKAGE
+from benchmarks.quality.choosing_page import NAMES, OURS, Measured, overview, page_of
+from benchmarks.quality.regime_figures import report_of as regimes_report
 from benchmarks.replays import Replays, Task, run_tasks
 from benchmarks.series import measure
 
@@ -39,16 +35,18 @@ def hold(
     return held
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; 2 where it cannot be made."""
-    args = _parser().parse_args(arguments)
-    try:
-        needs("zeus", "")
-        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-        tables = regimes.series_of(args.series, dict(args.max_epochs))
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    parser = parser_of(__doc__, f"{SELECTION} --series", seeds=SEEDS, out=Path("docs/choosing.md"))
+    parser.add_argument(
+        "--max-epochs", type=named, nargs="+", default=[], metavar="NAME=N", help="of a series' trainings"
+    )
+    parser.add_argument("--regime-seeds", type=positive, default=REGIME_SEEDS)
+    args = parser.parse_args(arguments)
+    needs("zeus")
+    pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+    tables = regimes.series_of(args.series, dict(args.max_epochs))
     scenarios = [Scenario(p) for p in pairs]
     held = hold(args.traces, pairs, args.seeds, args.jobs)
     ways = [OURS, "zeus", PACKAGE, HILL_CLIMBING]
@@ -56,26 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     played = regimes.run_all(scenarios, args.regime_seeds, args.jobs)
     of_regimes = regimes_report(played, {name: by[OURS] for name, by in series.items()})
     epochs = " ".join(f"{name}={n}" for name, n in args.max_epochs)
-    command = "python -m benchmarks.choosing --traces DIR" + (" --series DIR" if args.series else "")
-    command += (f" --max-epochs {epochs}" if epochs else "") + " --out docs/choosing.md"
-    found = Measured(held, scenarios, series, of_regimes, args.seeds, args.regime_seeds, command)
+    said = "python -m benchmarks.choosing --traces DIR" + (" --series DIR" if args.series else "")
+    said += (f" --max-epochs {epochs}" if epochs else "") + " --out docs/choosing.md"
+    found = Measured(held, scenarios, series, of_regimes, args.seeds, args.regime_seeds, said)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(page_of(found), encoding="utf-8")
     print("\n".join(overview(held)))
     print(args.out)
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_selection(parser, "docs/choosing.md")
-    parser.set_defaults(seeds=SEEDS)
-    parser.add_argument("--series", type=Path, help="folder of retraining series; default: the weather example's alone")
-    parser.add_argument(
-        "--max-epochs", type=regimes.named, nargs="+", default=[], metavar="NAME=N", help="of a series' trainings"
-    )
-    parser.add_argument("--regime-seeds", type=positive, default=REGIME_SEEDS)
-    return parser
 
 
 if __name__ == "__main__":

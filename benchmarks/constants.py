@@ -12,14 +12,11 @@ mean over series and default batch sizes. Every figure is simulated; nothing is 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib
 import math
-import os
 import pkgutil
 import statistics
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -27,25 +24,24 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 
 from airflow_provider_zeus import optimizer
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision
 from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import NormalGrid
 from airflow_provider_zeus.optimizer.policy import choose
-from airflow_provider_zeus.simulation import driver
+from airflow_provider_zeus.simulation.driver import replay as replay_job
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.command import add, chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import chosen_traces, positive, table
-from benchmarks.replays import mean_ci, spent_by
-from benchmarks.series_table import defaults_of, read_series, tables_in
+from benchmarks.quality.slice_tables import defaults_of, read_series, tables_in
+from benchmarks.replays import spent_by
+from benchmarks.report import mean_ci, plus_minus, table
 
 FACTORS = {"halved": 0.5, "doubled": 2.0}
 AT = 20  # recurrences after which regret is compared, beside the end
@@ -256,8 +252,7 @@ def _replay(what: Recurring, policy: str, seed: int, digest: Any) -> Log:
             digest.update(repr((a.batch_size, a.phase, *(b and f"{b:.9g}" for b in bounds))).encode())
         return decision
 
-    with patch.object(driver, "choose", recorded):
-        return driver.replay(first, job, what.recurrences, seed, dict(enumerate(what.truths)))
+    return replay_job(first, job, what.recurrences, seed, dict(enumerate(what.truths)), choose=recorded)
 
 
 @cache
@@ -291,31 +286,30 @@ def rows_of(
             cells += [_change(now.regret_20, then.regret_20), _change(now.regret_end, then.regret_end)]
             if series:
                 percent = [100 * math.expm1(b - a) for a, b in zip(now.series_cost, then.series_cost, strict=True)]
-                cells.append("{:+.1f} ± {:.1f} %".format(*mean_ci(percent)))
+                cells.append(f"{plus_minus(mean_ci(percent), '+.1f')} %")
         module = c.module.removeprefix(f"{KG}.")
         rows.append([f"`{c.name}`", f"`{module}`", str(c), c.meaning, c.source, *cells, ", ".join(equal)])
     return rows
 
 
 def _change(now: Sequence[float], then: Sequence[float]) -> str:
-    return "{:+.2f} ± {:.2f}".format(*mean_ci([b - a for a, b in zip(now, then, strict=True)]))
+    return plus_minus(mean_ci([b - a for a, b in zip(now, then, strict=True)]), "+.2f")
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    args = _parser().parse_args(arguments)
-    try:
-        chosen_traces(args)
-        base = Variant(args.traces, tuple(args.gpus), tuple(args.workloads), args.series, args.seeds, "")
-        pairs, series = _jobs(*base[:4])
-        policies = list(dict.fromkeys(c.policy for c in CONSTANTS))
-        variants = [base._replace(policy=policy) for policy in policies]
-        variants += [base._replace(policy=c.policy, constant=c, factor=f) for c in CONSTANTS for f in FACTORS.values()]
-        found = on_all_cores(outcome_of, variants, args.jobs)
-        outcomes = {(v.constant or v.policy, v.factor): o for v, o in zip(variants, found, strict=True)}
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    parser = parser_of(__doc__, "--traces --gpus --workloads")
+    parser.add_argument("--series", type=Path, help="folder of retraining series; default: none")
+    args = add(parser, "--seeds --jobs", seeds=5).parse_args(arguments)
+    chosen_traces(args)
+    base = Variant(args.traces, tuple(args.gpus), tuple(args.workloads), args.series, args.seeds, "")
+    pairs, series = _jobs(*base[:4])
+    policies = list(dict.fromkeys(c.policy for c in CONSTANTS))
+    variants = [base._replace(policy=policy) for policy in policies]
+    variants += [base._replace(policy=c.policy, constant=c, factor=f) for c in CONSTANTS for f in FACTORS.values()]
+    found = on_all_cores(outcome_of, variants, args.jobs)
+    outcomes = {(v.constant or v.policy, v.factor): o for v, o in zip(variants, found, strict=True)}
     print(f"Mean over {len(pairs)} pairs{f' and {len(series)} series' if series else ''}, {args.seeds} seeds.")
     for policy in policies:
         at_20, at_end = (mean_ci(figure) for figure in outcomes[policy, 1.0][:2])
@@ -327,18 +321,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = table(head, rows_of(constants, outcomes, series=bool(series)))
         print("\n".join(["", f"{title}: {len(constants)} constants", "", *rows]))
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    traces = os.environ.get("ZEUS_TRACES")
-    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
-    parser.add_argument("--gpus", nargs="+", default=[], help="default: every GPU in the folder")
-    parser.add_argument("--workloads", nargs="+", default=[], help="default: every workload in the folder")
-    parser.add_argument("--series", type=Path, help="folder of retraining series; default: none")
-    parser.add_argument("--seeds", type=positive, default=5)
-    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
-    return parser
 
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ size profiles: an equal part of it at every limit. Simulated from measured epoch
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import random
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
@@ -29,8 +27,9 @@ from airflow_provider_zeus.simulation.driver import SLICE, Writer
 from airflow_provider_zeus.simulation.environment import NOTHING, Run
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
+from benchmarks.command import SELECTION, chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import add_selection, chosen_traces, table
+from benchmarks.report import table, write_report
 
 FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
 WHO = (FASTEST, OURS, FREE, PAPER)
@@ -225,36 +224,24 @@ def markdown_of(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(table(head, cells)) + "\n"
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_selection(parser, "deadlines-report")
+    parser = parser_of(__doc__, SELECTION, seeds=8, out=Path("deadlines-report"))
     parser.add_argument("--factors", type=float, nargs="+", default=[1.1, 1.5, 2.0])
     parser.add_argument("--recurrences", type=int, default=60)
     parser.add_argument("--eta", type=float, default=1.0)
-    parser.set_defaults(seeds=8)
     args, start = parser.parse_args(arguments), time.monotonic()
-    try:
-        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
-    tasks = [
-        (pair, args.eta, factor, who, args.recurrences, seed)
-        for factor in args.factors
-        for who in WHO
-        for pair in pairs
-        for seed in range(args.seeds)
-    ]
+    pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+    cases = product(args.factors, WHO, pairs, range(args.seeds))
+    tasks = [(pair, args.eta, factor, who, args.recurrences, seed) for factor, who, pair, seed in cases]
     rows = report_of(list(on_all_cores(play, tasks, args.jobs)))
     text = markdown_of(rows)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "deadlines.json").write_text(json.dumps({"source": "simulated", "rows": rows}, indent=1) + "\n")
-    (args.out / "deadlines.md").write_text(text)
+    write_report(args.out, {"source": "simulated", "rows": rows}, text, "deadlines")
     print(text, end="")
     print(f"{len(pairs)} pairs, {args.seeds} seeds, eta {args.eta:g}: {time.monotonic() - start:.0f} s")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

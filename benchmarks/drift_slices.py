@@ -14,25 +14,22 @@ left out: policy ``zeus`` prunes there.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.simulation.environment import Run
+from benchmarks.command import add, command, needs, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import needs, positive, table, write_report
 from benchmarks.plots import POLICY, panels, save
-from benchmarks.replays import mean_ci
-from benchmarks.series_table import Series, defaults_of, read_series, tables_in
-from benchmarks.weather_measure import example_job
-from benchmarks.weather_replay import Runs, Trainings, replay, truths_of
-from benchmarks.weather_table import TABLE, Week, read, weeks_of
+from benchmarks.quality.slice_tables import TABLE, Series, Week, defaults_of, read, read_series, tables_in, weeks_of
+from benchmarks.quality.slice_trainings import always, best_limit, replay, truths_of
+from benchmarks.quality.weather_measure import example_job
+from benchmarks.report import mean_ci, table, write_report
 
 EACH = 2  # runs for each batch size: the window of policy ``zeus``, and as long it prunes
 VARIANTS = ("zeus", "knowledge_gradient")
@@ -66,12 +63,8 @@ def play(name: str, table: Path | None, part: tuple[str, int]) -> Played:
     if variant == "zeus":
         job = replace(job, window=EACH * len(job.batch_sizes))
     truths = series.truths(job.default_batch_size) if series else truths_of(weeks, job)
-    log = replay(weeks, job, seed, truths=truths)
-    trainings, fixed = Trainings(job, seed), []
-    for week, truth in zip(weeks, truths, strict=True):
-        b = job.default_batch_size
-        best = next(p for p in truth.pair.points[b] if p.limit_w == truth.arms[b].limit_w)
-        fixed.append([trainings.always(week, truth, best)])
+    log = replay(weeks, job, seed, truths=truths).runs
+    fixed = [(run,) for run in always(weeks, truths, job, seed, best_limit)]
     return Played(*(tuple(map(_slice, weeks, of)) for of in (log, fixed)))
 
 
@@ -82,9 +75,9 @@ def _series(name: str, path: Path | None) -> tuple[Sequence[Week], ZeusJob, Seri
     return series.weeks, series.job(defaults_of(series)["small"], "zeus"), series
 
 
-def _slice(week: Week, runs: Runs) -> Slice:
-    energy_j, time_s, cost = (sum(getattr(run.spent, of) for run in runs) for of in ("energy_j", "time_s", "cost"))
-    return Slice(week.slice_key, runs[-1].planned.batch_size, len(runs), energy_j, time_s, cost)
+def _slice(week: Week, runs: Sequence[Run]) -> Slice:
+    energy_j, time_s, cost = (sum(getattr(run, of) for run in runs) for of in ("energy_j", "time_s", "cost"))
+    return Slice(week.slice_key, runs[-1].batch_size, len(runs), energy_j, time_s, cost)
 
 
 def moves(slices: Sequence[Slice], costs: Sequence[float], settled: int) -> dict[bool, list[bool]]:
@@ -164,34 +157,28 @@ def draw(paths: Mapping[str, Played], path: Path) -> Path:
 _PANELS = (("energy_j", "energy [kJ]", 1000.0), ("time_s", "time [s]", 1.0), ("batch_size", "batch size", 1))
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--series", type=Path, metavar="DIR", help="folder with tables of further series")
-    parser.add_argument("--seeds", type=positive, default=40)
-    parser.add_argument("--jobs", type=positive, help="processes; default: one per core")
-    parser.add_argument("--out", type=Path, default=Path("drift-report"))
-    args = parser.parse_args(arguments)
+    args = add(parser, "--seeds --jobs --out", seeds=40, out=Path("drift-report")).parse_args(arguments)
     report: dict[str, Any] = {"source": "simulated", "seeds": args.seeds, "series": {}}
-    try:
-        needs("matplotlib", "")
-        sources = {WEATHER: None, **({path.stem: path for path in tables_in(args.series)} if args.series else {})}
-        for name, path in sources.items():
-            weeks, job, _ = _series(name, path)
-            parts = [(variant, seed) for variant in VARIANTS for seed in range(args.seeds)]
-            played = list(on_all_cores(partial(play, name, path), parts, args.jobs))
-            found = {v: [p for (of, _), p in zip(parts, played, strict=True) if of == v] for v in VARIANTS}
-            report["series"][name] = {
-                "slices": len(weeks),
-                "default": job.default_batch_size,
-                "variants": {variant: figures(of, len(job.batch_sizes)) for variant, of in found.items()},
-                "first_seed": {variant: of[0].slices for variant, of in found.items()},
-            }
-            if name == WEATHER:
-                shown = {variant: of[0] for variant, of in found.items()}
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    needs("matplotlib")
+    sources = {WEATHER: None, **({path.stem: path for path in tables_in(args.series)} if args.series else {})}
+    for name, path in sources.items():
+        weeks, job, _ = _series(name, path)
+        parts = [(variant, seed) for variant in VARIANTS for seed in range(args.seeds)]
+        played = list(on_all_cores(partial(play, name, path), parts, args.jobs))
+        found = {v: [p for (of, _), p in zip(parts, played, strict=True) if of == v] for v in VARIANTS}
+        report["series"][name] = {
+            "slices": len(weeks),
+            "default": job.default_batch_size,
+            "variants": {variant: figures(of, len(job.batch_sizes)) for variant, of in found.items()},
+            "first_seed": {variant: of[0].slices for variant, of in found.items()},
+        }
+        if name == WEATHER:
+            shown = {variant: of[0] for variant, of in found.items()}
     write_report(args.out, report, markdown_of(report))
     draw(shown, args.out / "drift.png")
     print(markdown_of(report), end="")

@@ -7,19 +7,15 @@ one and within two standard deviations. Every case counts alike, however many si
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import candidates
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.paper import chosen_traces, table
+from benchmarks.command import chosen_traces, command, parser_of
+from benchmarks.report import table
 
 ETAS = (0.0, 0.5, 1.0)
 
@@ -72,23 +68,15 @@ def row_of(name: str, found: Iterable[Miss]) -> list[str]:
     return [name, str(len(each)), f"{rms:.3f}", f"{mean(m.sd for m in each):.3f}", *(f"{w:.2f}" for w in within)]
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 2 where the traces cannot be read."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    traces = os.environ.get("ZEUS_TRACES")
-    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
-    parser.add_argument("--gpus", nargs="+", default=[], help="default: every GPU in the folder")
-    parser.add_argument("--workloads", nargs="+", default=[], help="default: every workload in the folder")
-    args = parser.parse_args(arguments)
+    args = parser_of(__doc__, "--traces --gpus --workloads").parse_args(arguments)
     found: dict[str, list[Miss]] = {}
-    try:
-        for pair in chosen_traces(args).pairs(args.gpus, args.workloads):
-            for scenario in (Scenario(pair, eta) for eta in ETAS):
-                for name, known in known_sets(pair.batch_sizes, pair.default_batch_size):
-                    found.setdefault(name, []).extend(misses(scenario, known))
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    for pair in chosen_traces(args).pairs(args.gpus, args.workloads):
+        for scenario in (Scenario(pair, eta) for eta in ETAS):
+            for name, known in known_sets(pair.batch_sizes, pair.default_batch_size):
+                found.setdefault(name, []).extend(misses(scenario, known))
     head = ["known", "predictions", "rms error", "mean sd", "within 1 sd", "within 2 sd"]
     print("\n".join(table(head, [row_of(*case) for case in found.items()])))
     return 0

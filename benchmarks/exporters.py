@@ -92,7 +92,7 @@ def task() -> dict[str, float]:
     from airflow.sdk.observability.metrics import stats_utils
 
     from airflow_provider_zeus.operators.train import ZeusTrainOperator
-    from benchmarks.store_fill import JOB
+    from benchmarks.cost.store_log import JOB
 
     stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
     stats.incr("ti.start", tags={"dag_id": "exporters", "task_id": "train"})  # as Airflow does before each task
@@ -149,7 +149,7 @@ def _context(operator: Any) -> Any:
 
 def _prepare(home: Path, environ: Mapping[str, str]) -> None:
     """Airflow's database, and a trial log."""
-    from benchmarks.store_fill import fill
+    from benchmarks.cost.store_log import fill
 
     fill(f"sqlite:///{home}/zeus.db", [JOB_ID], TRIALS)
     migrate = [sys.executable, "-m", "airflow", "db", "migrate"]

@@ -9,8 +9,6 @@ with 0.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,9 +22,10 @@ from airflow_provider_zeus.errors import DeviceError, ZeusError
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import ask
 from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu
-from benchmarks.gpu_readings import Load, meter_and_polled, step_response, update_period
-from benchmarks.gpu_training import matrix_load, small_step, step_costs, trained
-from benchmarks.paper import needs, table
+from benchmarks.command import needs, parser_of
+from benchmarks.parts.gpu_readings import Load, meter_and_polled, step_response, update_period
+from benchmarks.parts.gpu_training import matrix_load, small_step, step_costs, trained
+from benchmarks.report import table, write_report
 
 BATCH_SIZES = (256, 128, 64)
 
@@ -48,25 +47,16 @@ class Lengths:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write, or say in one line why nothing is measured; always 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("gpu-report"))
-    args = parser.parse_args(arguments)
+    args = parser_of(__doc__, "--out", out=Path("gpu-report")).parse_args(arguments)
     try:
         gpu, device = opened()
     except ZeusError as error:
         print(f"Nothing is measured: {str(error).rstrip('.')}.")
         return 0
     report = measured(gpu, device, "cuda", partial(matrix_load, "cuda"), Lengths())
-    write(report, args.out)
+    write_report(args.out, report, markdown_of(report), "gpu")
     print(args.out / "gpu.md")
     return 0
-
-
-def write(report: Mapping[str, Any], out: Path) -> None:
-    """``gpu.json`` and ``gpu.md``."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "gpu.json").write_text(json.dumps(report, indent=1) + "\n")
-    (out / "gpu.md").write_text(markdown_of(report))
 
 
 def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:
@@ -76,7 +66,7 @@ def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:
     if device.info.energy_source is None:
         raise DeviceError(device.missing.get("energy_j", "the GPU's energy cannot be read"))
     for module in ("torch", "zeus"):
-        needs(module, "")
+        needs(module)
     import torch
 
     if on == "cuda" and not torch.cuda.is_available():

@@ -11,8 +11,6 @@ give it fewer ``--jobs``. Everything is simulated from measured epochs, times an
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,17 +19,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks import cluster_report
-from benchmarks.cluster_queue import Cluster, gpus_for, run_cluster
+from benchmarks.command import add, chosen_traces, command, needs, parser_of, positive
 from benchmarks.cores import on_all_cores
 from benchmarks.group_shape import SHAPE, read_shape
-from benchmarks.overlap import Default, GridSearch, Ledger, Player, Zeus, play
-from benchmarks.paper import chosen_traces, needs, positive, table, write_report
-from benchmarks.submission_groups import Group, draw_groups, read_groups
+from benchmarks.quality import cluster as cluster_queue
+from benchmarks.quality.cluster import Cluster, gpus_for, run_cluster
+from benchmarks.quality.overlap import Default, GridSearch, Ledger, Player, Zeus, play
+from benchmarks.quality.submission_groups import Group, draw_groups, read_groups
+from benchmarks.report import table, write_report
 
 FIGURE_9 = ("zeus", "grid_search", "default")
 NAMES = tuple(dict.fromkeys([*FIGURE_9, *POLICIES]))
@@ -162,7 +161,7 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     lines = ["# Overlapping submissions", "", said]
     lines += ["", *table(head, rows), "", f"Submissions per processor second: {speed}."]
     if "cluster" in report:
-        lines += ["", *cluster_report.markdown_of(report["cluster"])]
+        lines += ["", *cluster_queue.markdown_of(report["cluster"])]
     return "\n".join(lines) + "\n"
 
 
@@ -175,7 +174,7 @@ def cluster_of(
     parts = [(policy, gpus[load]) for load in args.loads for policy in named]
     work = partial(_on_cluster, groups, scenarios, args.seed)
     found = dict(zip(parts, on_all_cores(work, parts, args.processes), strict=True))
-    return cluster_report.report_of({load: {p: found[p, gpus[load]] for p in named} for load in args.loads})
+    return cluster_queue.report_of({load: {p: found[p, gpus[load]] for p in named} for load in args.loads})
 
 
 def _on_cluster(
@@ -185,51 +184,42 @@ def _on_cluster(
     return run_cluster(groups, scenarios, policy, player_of, gpus, seed)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    args = _parser().parse_args(arguments)
-    start_s = time.monotonic()
-    try:
-        traces, policies = chosen_traces(args), list(dict.fromkeys(args.policies))
-        scenarios = scenarios_of(traces, args.gpu or traces.gpus[-1])
-        if args.groups is not None:
-            groups = read_groups(args.groups)
-        else:
-            datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
-            groups = list(draw_groups(args.jobs, datasets, args.seed, read_shape(args.shape)))
-        report = report_of(*run_groups(groups, scenarios, policies, args.seed, args.processes))
-        if args.loads:
-            needs("matplotlib", ", or leave out --loads")
-            report["cluster"] = cluster_of(groups, scenarios, policies, args)
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    args, start_s = _parser().parse_args(arguments), time.monotonic()
+    traces, policies = chosen_traces(args), list(dict.fromkeys(args.policies))
+    scenarios = scenarios_of(traces, args.gpu or traces.gpus[-1])
+    if args.groups is not None:
+        groups = read_groups(args.groups)
+    else:
+        datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
+        groups = list(draw_groups(args.jobs, datasets, args.seed, read_shape(args.shape)))
+    report = report_of(*run_groups(groups, scenarios, policies, args.seed, args.processes))
+    if args.loads:
+        needs("matplotlib", ", or leave out --loads")
+        report["cluster"] = cluster_of(groups, scenarios, policies, args)
     write_report(args.out, report, markdown_of(report))
     if args.loads:
-        cluster_report.draw(report, args.out / "groups.png")
+        cluster_queue.draw(report, args.out / "groups.png")
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {time.monotonic() - start_s:.0f} s")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    traces = os.environ.get("ZEUS_TRACES")
-    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
+    parser = parser_of(__doc__, "--traces")
     parser.add_argument("--gpu", help="default: the last one in the folder")
     parser.add_argument("--groups", type=Path, metavar="FILE", help="a group trace; default: drawn")
     parser.add_argument("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn")
-    parser.add_argument(
-        "--loads", type=float, nargs="+", default=[], help="of a cluster with a queue, under the default configuration"
-    )
+    loads = "of a cluster with a queue, under the default configuration"
+    parser.add_argument("--loads", type=float, nargs="+", default=[], help=loads)
     parser.add_argument("--jobs", type=positive, default=JOBS, help="submissions to draw (default: 1.2 million)")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="of the groups that are drawn, and of the luck of every run"
-    )
+    luck = "of the groups that are drawn, and of the luck of every run"
+    parser.add_argument("--seed", type=int, default=0, help=luck)
     parser.add_argument("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY")
     parser.add_argument("--processes", type=positive, help="default: one per core")
-    parser.add_argument("--out", type=Path, default=Path("groups-report"))
-    return parser
+    return add(parser, "--out", out=Path("groups-report"))
 
 
 if __name__ == "__main__":

@@ -12,22 +12,15 @@ does cost. Only runs in which the default did not train itself are counted as si
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import POLICIES
@@ -37,11 +30,12 @@ from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.reports.savings import Savings, saving
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks import weather_replay
+from benchmarks.command import add, chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import chosen_traces, positive, table
-from benchmarks.regimes import named, series_of
-from benchmarks.series_table import KINDS, Series, defaults_of
+from benchmarks.quality import slice_trainings as weather_replay
+from benchmarks.quality.slice_tables import KINDS, Series, defaults_of
+from benchmarks.regimes import series_of
+from benchmarks.report import table, write_json
 
 LENGTHS = (5, 10, 20, 40)
 EXACT = 1e-3  # relative difference up to which a measured baseline is the true one
@@ -112,27 +106,24 @@ def _compared(baseline: Estimate, truth: float, spent: float) -> tuple[bool, boo
     return covered, said * (truth - spent) < 0, not said
 
 
-def _logged(module: ModuleType, play: Callable[[], object]) -> list[Trial]:
-    """The trials that a replay's loop learns from."""
+def _kept_by(replay: Callable[..., object], *args: Any, **kwargs: Any) -> list[Trial]:
+    """The trials that a replay learns from."""
     trials: list[Trial] = []
 
     def learn_and_keep(belief: Belief, trial: Trial) -> Belief:
         trials.append(trial)
         return learn(belief, trial)
 
-    with patch.object(module, "learn", learn_and_keep):
-        play()
+    replay(*args, **kwargs, learn=learn_and_keep)
     return trials
 
 
 def _of_series(series: Series, part: Part) -> Log:
     b = defaults_of(series)[part.default]
     job, truths = replace(series.job(b, part.policy), audit=part.audit), series.truths(b)
-    trials = _logged(weather_replay, lambda: weather_replay.replay(series.weeks, job, part.seed, truths=truths))
-    default = weather_replay.Trainings(job, part.seed)
-    pairs = zip(series.weeks, truths, strict=True)
-    costs = [default.always(week, truth, truth.full_power(b)).spent.cost for week, truth in pairs]
-    return Log(job, trials, _profile(truths[0], series.weeks[0].samples_per_epoch), costs)
+    trials = _kept_by(weather_replay.replay, series.weeks, job, part.seed, truths=truths)
+    default = weather_replay.always(series.weeks, truths, job, part.seed, weather_replay.full_power)
+    return Log(job, trials, _profile(truths[0], series.weeks[0].samples_per_epoch), [run.cost for run in default])
 
 
 def _of_pair(scenario: Scenario, part: Part) -> Log:
@@ -141,7 +132,7 @@ def _of_pair(scenario: Scenario, part: Part) -> Log:
     b = {"small": sure[0], "near_optimal": scenario.best, "large": sure[-1]}[part.default]
     scenario = Scenario(replace(pair, default_batch_size=b))
     job = scenario.job(policy=part.policy, audit=part.audit)
-    trials = _logged(driver, lambda: driver.replay(scenario, job, LENGTHS[-1], part.seed))
+    trials = _kept_by(driver.replay, scenario, job, LENGTHS[-1], part.seed)
     own = {t.key.ti_id: t.observation.epochs for t in trials if t.batch_size == b and t.state.kept_model}
     rng, epoch = random.Random(f"truth/{part.seed}"), scenario.epoch(scenario.full_power(b)).cost
     drawn = {run: rng.choice(pair.epochs[b]) for run in dict.fromkeys(t.key.ti_id for t in trials)}
@@ -201,15 +192,16 @@ def markdown(measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[st
     return table(head, rows)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    args, start = _parser().parse_args(arguments), time.monotonic()
-    try:
-        pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
-        series = series_of(args.series, dict(args.max_epochs))
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    parser = parser_of(__doc__, "--traces --every --series --max-epochs")
+    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
+    parser.add_argument("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
+    add(parser, "--seeds", seeds=20).add_argument("--first-seed", type=int, default=0, metavar="N")
+    args, start = add(parser, "--report --jobs").parse_args(arguments), time.monotonic()
+    pairs = [Scenario(pair) for pair in chosen_traces(args).pairs()[:: args.every]] if args.traces else []
+    series = series_of(args.series, dict(args.max_epochs))
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     part = partial(Part, policy=args.policy, audit=args.audit)
     parts = [part(REAL, s, default=k, seed=seed) for s in series.values() for k in KINDS for seed in seeds]
@@ -218,10 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(markdown(found)))
     took_s = time.monotonic() - start
     print(f"{args.seeds} seeds, audit={args.audit:g}; simulated power; shares in %, 90 % intervals; {took_s:.0f} s")
-    if args.report:
-        args.report.write_text(
-            json.dumps({"policy": args.policy, "audit": args.audit, "seeds": args.seeds, **found}, indent=1) + "\n"
-        )
+    write_json(args.report, {"policy": args.policy, "audit": args.audit, "seeds": args.seeds, **found})
     return 0
 
 
@@ -230,29 +219,6 @@ def _share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not a share from 0 to 1")
     return value
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    traces = os.environ.get("ZEUS_TRACES")
-    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
-    parser.add_argument("--every", type=positive, default=1, metavar="N", help="every N-th pair of the folder alone")
-    parser.add_argument("--series", type=Path, help="folder of retraining series; default: the weather example's alone")
-    parser.add_argument(
-        "--max-epochs",
-        type=named,
-        nargs="+",
-        default=[],
-        metavar="NAME=N",
-        help="of a series' trainings, as bike=60; default: the most that any of them needed",
-    )
-    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
-    parser.add_argument("--audit", type=_share, default=0.02, metavar="SHARE", help="of the job; default: 0.02")
-    parser.add_argument("--seeds", type=positive, default=20)
-    parser.add_argument("--first-seed", type=int, default=0, metavar="N")
-    parser.add_argument("--report", type=Path, help="write the figures there, as JSON")
-    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
-    return parser
 
 
 if __name__ == "__main__":

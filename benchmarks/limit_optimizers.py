@@ -9,11 +9,8 @@ wrappers cost a step is real time, on a GPU that answers at once, in one run. Wr
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import math
-import os
 import statistics
 import sys
 import tempfile
@@ -22,13 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.models import EPOCHS
 from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.run import ZeusRun
-from benchmarks.limit_replay import OPTIMIZERS, Curve, plan, their_optimizer
-from benchmarks.paper import chosen_traces, needs, table
+from benchmarks.command import add, chosen_traces, command, needs, parser_of
+from benchmarks.parts.limit_replay import OPTIMIZERS, Curve, plan, their_optimizer
+from benchmarks.report import table, write_report
 
 STEPS_PER_EPOCH = (17, 45, 60, 200, 1_100)
 LEAST_STEPS, LEAST_S = 2_500, 480.0  # of a training: time enough for either to finish
@@ -36,34 +34,26 @@ COST_STEPS, COST_ROUNDS = 20_000, 9
 ONE = ("shufflenet", "v100", 1024)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    folder = os.environ.get("ZEUS_TRACES")
-    parser.add_argument("--traces", type=Path, default=Path(folder) if folder else None, help="default: ZEUS_TRACES")
+    parser = parser_of(__doc__, "--traces")
     parser.add_argument("--workload", default=ONE[0])
     parser.add_argument("--gpu", default=ONE[1])
     parser.add_argument("--batch-size", type=int, default=ONE[2])
     parser.add_argument("--all", action="store_true", help="every curve of the folder too: some minutes")
-    parser.add_argument("--out", type=Path, default=Path("limit-optimizers"))
-    args = parser.parse_args(arguments)
+    args = add(parser, "--out", out=Path("limit-optimizers")).parse_args(arguments)
     logging.getLogger("airflow_provider_zeus").setLevel(logging.ERROR)  # a line per attempt
-    try:
-        needs("zeus", "")
-        traces = chosen_traces(args)
-        one = curve_of(traces, args.workload, args.gpu, args.batch_size)
-        curves = curves_of(traces) if args.all else []
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    needs("zeus")
+    traces = chosen_traces(args)
+    one = curve_of(traces, args.workload, args.gpu, args.batch_size)
+    curves = curves_of(traces) if args.all else []
     report: dict[str, Any] = {"source": "simulated", "one": {"curve": one.name, "rows": compared([one])}}
     if curves:
         report["all"] = {"curves": len(curves), "rows": compared(curves)}
     report["step_cost_ns"] = step_costs(COST_STEPS, COST_ROUNDS)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "limit-optimizers.json").write_text(json.dumps(report, indent=1) + "\n")
     text = markdown_of(report)
-    (args.out / "limit-optimizers.md").write_text(text)
+    write_report(args.out, report, text, "limit-optimizers")
     print(text)
     return 0
 

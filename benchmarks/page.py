@@ -12,7 +12,7 @@ charts' data to all four of them drawn (budget: 1 s), and from the click to all 
 tab of the same runs. Cold: nothing is in the browser's cache.
 
 ``--hostile`` measures something else instead: forty viewers who export without a pause; see
-:mod:`benchmarks.page_hostile`.
+:mod:`benchmarks.cost.page_hostile`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.store.base import AskRequest, Report, Store
-from benchmarks import page_drawn, page_hostile
+from benchmarks.cost import page_drawn, page_hostile
 
 BUDGET_MS, BUDGET_LONG_MS = 300.0, 600.0
 LONG = 1000  # runs above which the second budget counts
@@ -158,8 +158,7 @@ def _measured(browser: Any, path: str, repeat: int) -> tuple[float, int, float, 
 
 def _fill(runs: int) -> int:
     """A log of so many runs; how many trials it has."""
-    from airflow_provider_zeus.store import open_store
-    from airflow_provider_zeus.store.open import embedded_path
+    from airflow_provider_zeus.store.open import embedded_path, open_store
     from airflow_provider_zeus.store.rows import to_row
     from airflow_provider_zeus.store.sql import schema
     from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction

@@ -8,23 +8,17 @@ powers; nothing is trained here.
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import json
-import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
-from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks import sweeps
-from benchmarks.ratios import Ratio, geomean_of, ratio_of
-from benchmarks.replays import NAMES, UPSTREAM, Replays, Task, geomean, mean_ci, run_tasks
+from benchmarks.command import SELECTION, add, chosen_traces, command, needs, parser_of
+from benchmarks.quality import sweeps
+from benchmarks.replays import NAMES, UPSTREAM, Replays, Task, run_tasks
+from benchmarks.report import Ratio, cell, geomean, geomean_of, mean_ci, plus_minus, ratio_of, table, write_report
 
 EXAMPLE = "deepspeech2/v100"  # of the paper's figures that show one workload
 DEFAULT_POLICIES = (*POLICIES, UPSTREAM, "grid_search", "default")
@@ -106,8 +100,8 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     for title, name in RATIOS.items():
         ratios = report["ratios"][title]
         lines += ["", f"## Expected regret {name} as a multiple of upstream's [95 % interval]", ""]
-        rows = [[pair, *(_ratio(ratios[p]["pairs"][pair]) for p in policies)] for pair in report["pairs"]]
-        rows.append(["geometric mean", *(_ratio(ratios[p]["geomean"]) for p in policies)])
+        rows = [[pair, *(cell(ratios[p]["pairs"][pair], ".3f") for p in policies)] for pair in report["pairs"]]
+        rows.append(["geometric mean", *(cell(ratios[p]["geomean"], ".3f") for p in policies)])
         lines += table(["pair", *policies], rows)
     for title, name in _TABLES.items():
         lines += ["", f"## {title}", ""]
@@ -134,45 +128,27 @@ def _speed(report: Mapping[str, Any], policy: str) -> int:
 
 
 def _cell(figure: Sequence[float]) -> str:
-    return f"{figure[0]:.3f} ± {figure[1]:.3f}" if figure[0] < 10 else f"{figure[0]:.2f} ± {figure[1]:.2f}"
+    return plus_minus(figure, ".3f" if figure[0] < 10 else ".2f")
 
 
-def _ratio(found: Sequence[float]) -> str:
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*found)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table."""
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-
-
-def write_report(out: Path, report: Mapping[str, Any] | Sequence[Any], text: str) -> None:
-    """``report.json`` and ``report.md`` of a folder, which is made."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    (out / "report.md").write_text(text)
-
-
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    args = _parser().parse_args(arguments)
-    start = time.monotonic()
-    try:
-        if not args.no_pictures:
-            needs("matplotlib", ", or --no-pictures")
-        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-        policies = list(dict.fromkeys([*args.policies, UPSTREAM]))
-        seeds = tuple(range(args.seeds))
-        tasks = [Task(p.workload, p.gpu, policy, seeds) for p in pairs for policy in policies]
-        swept = [] if args.no_pictures else sweeps.tasks_of(pairs, policies, seeds)
-        found = run_tasks(args.traces, list(dict.fromkeys([*tasks, *swept])), args.jobs)
-        results = {task: found[task] for task in tasks}
-        report = report_of(results, args.seeds)
-        if swept:
-            report["sweeps"] = sweeps.report_of({task: found[task] for task in swept})
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    parser = parser_of(__doc__, SELECTION, seeds=200, out=Path("paper-report"))
+    parser.add_argument("--policies", nargs="+", default=list(DEFAULT_POLICIES), choices=NAMES, metavar="POLICY")
+    args, start = add(parser, "--no-pictures").parse_args(arguments), time.monotonic()
+    if not args.no_pictures:
+        needs("matplotlib", ", or --no-pictures")
+    pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+    policies = list(dict.fromkeys([*args.policies, UPSTREAM]))
+    seeds = tuple(range(args.seeds))
+    tasks = [Task(p.workload, p.gpu, policy, seeds) for p in pairs for policy in policies]
+    swept = [] if args.no_pictures else sweeps.tasks_of(pairs, policies, seeds)
+    found = run_tasks(args.traces, list(dict.fromkeys([*tasks, *swept])), args.jobs)
+    results = {task: found[task] for task in tasks}
+    report = report_of(results, args.seeds)
+    if swept:
+        report["sweeps"] = sweeps.report_of({task: found[task] for task in swept})
     write_report(args.out, report, markdown_of(report))
     if not args.no_pictures:
         draw(report, results, [Scenario(p) for p in pairs], policies, args.out)
@@ -192,7 +168,7 @@ def draw(
     out: Path,
 ) -> None:
     """The paper's figures, one file each and per GPU."""
-    from benchmarks import figures, landscapes, potential, tradeoff  # they bring matplotlib
+    from benchmarks.quality import figures, landscapes, tradeoff  # they bring matplotlib
 
     swept = list(report["sweeps"]["eta"])
     shown = [p for p in policies if p in (swept[0], UPSTREAM, "grid_search")]
@@ -209,51 +185,10 @@ def draw(
     tradeoff.bounds(example, out / "bounds.png")
     tradeoff.envelope(example, out / "envelope.png")
     landscapes.choices(example, shown, out / "choices.png")
-    potential.potential(scenarios, out / "potential.png")
+    tradeoff.potential(scenarios, out / "potential.png")
     figures.gpus(report, policies, out / "gpus.png")
     figures.betas(report, out / "beta.png")
     figures.parts(report, out / "ablation.png")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_selection(parser, "paper-report")
-    parser.add_argument("--policies", nargs="+", default=list(DEFAULT_POLICIES), choices=NAMES, metavar="POLICY")
-    parser.add_argument("--no-pictures", action="store_true", help="numbers alone")
-    return parser
-
-
-def add_selection(parser: argparse.ArgumentParser, out: str) -> None:
-    """The options that every replay benchmark has."""
-    traces = os.environ.get("ZEUS_TRACES")
-    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
-    parser.add_argument("--gpus", nargs="+", default=[], help="default: every GPU in the folder")
-    parser.add_argument("--workloads", nargs="+", default=[], help="default: every workload in the folder")
-    parser.add_argument("--seeds", type=positive, default=200)
-    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
-    parser.add_argument("--out", type=Path, default=Path(out))
-
-
-def positive(text: str) -> int:
-    """A number of the command line above 0."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
-    return number
-
-
-def needs(module: str, remedy: str) -> None:
-    """Raises JobSpecError where a development dependency is not installed, before anything is computed."""
-    if importlib.util.find_spec(module) is None:
-        raise JobSpecError.of("installed", module, "is not there", f"pip install -e '.[dev]'{remedy}")
-
-
-def chosen_traces(args: argparse.Namespace) -> Traces:
-    """The folder of :func:`add_selection`. Raises JobSpecError where none is named."""
-    if args.traces is None:
-        remedy = "Give --traces DIR or set ZEUS_TRACES to the folder of summary_train.csv"
-        raise JobSpecError.of("traces", None, "no folder is named", remedy)
-    return Traces(args.traces)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Pollux against both policies (section 6.6 of the paper): ``python -m benchmarks.pollux --traces DIR``.
 
-Replays Pollux's choice of the batch size (``benchmarks/goodput.py``) and the policies ``zeus`` and
+Replays Pollux's choice of the batch size (``benchmarks/quality/goodput.py``) and the policies ``zeus`` and
 ``knowledge_gradient`` on the same traces with the same luck, and writes ``report.json``, ``report.md`` and
 ``pollux.png``. The paper trained DeepSpeech2 on four A40. The traces are of one GPU; ``4xa40`` is four of them with
 nothing lost in between (``benchmarks/ideal_gpus.py``). Everything is simulated from measured epochs, times and powers.
@@ -9,23 +9,21 @@ nothing lost in between (``benchmarks/ideal_gpus.py``). Everything is simulated 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.goodput import POLLUX, noise_scales, sizes_by_progress
-from benchmarks.ideal_gpus import pair_on
-from benchmarks.paper import add_selection, chosen_traces, needs, table, write_report
+from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_of
 from benchmarks.plots import POLICY, name_of, panels, save
-from benchmarks.ratios import Ratio, geomean_of, ratio_of
+from benchmarks.quality.goodput import POLLUX, noise_scales, pair_on, sizes_by_progress
 from benchmarks.replays import Replays, Task, run_tasks
+from benchmarks.report import Ratio, geomean_of, percent, ratio_of, table, write_report
 
 PAPERS = "deepspeech2"  # the workload of section 6.6
 PAPERS_RATIOS = (0.79, 1.12)  # of energy and of time to Pollux's, on four A40
@@ -223,8 +221,8 @@ def plain(ratio: Sequence[float]) -> str:
 
 def change(ratio: Sequence[float]) -> str:
     """A ratio as the change that it is, with its interval where there is one."""
-    value, low, high = (100 * (r - 1) for r in ratio)
-    return plain(ratio) if high - low < 0.05 else f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+    _, low, high = ratio
+    return plain(ratio) if 100 * (high - 1) - 100 * (low - 1) < 0.05 else percent(ratio)
 
 
 def label(gpu: str) -> str:
@@ -285,24 +283,18 @@ def pairs_of(traces: Traces, args: argparse.Namespace) -> dict[tuple[str, str], 
     }
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_selection(parser, "pollux-report")
-    parser.set_defaults(seeds=40)
+    parser = parser_of(__doc__, SELECTION, seeds=40, out=Path("pollux-report"))
     args, start_s = parser.parse_args(arguments), time.monotonic()
-    try:
-        needs("matplotlib", "")
-        scenarios = pairs_of(chosen_traces(args), args)
-        if not scenarios:
-            raise JobSpecError.of(
-                "workloads", None, "none has published noise scales", f"Use {', '.join(noise_scales())}"
-            )
-        found = run_tasks(args.traces, tasks_of(list(scenarios), range(args.seeds)), args.jobs)
-        report = report_of(found, scenarios, args.seeds)
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    needs("matplotlib")
+    scenarios = pairs_of(chosen_traces(args), args)
+    if not scenarios:
+        remedy = f"Use {', '.join(noise_scales())}"
+        raise JobSpecError.of("workloads", None, "none has published noise scales", remedy)
+    found = run_tasks(args.traces, tasks_of(list(scenarios), range(args.seeds)), args.jobs)
+    report = report_of(found, scenarios, args.seeds)
     write_report(args.out, report, markdown_of(report))
     draw(report, args.out / "pollux.png")
     print(markdown_of(report), end="")

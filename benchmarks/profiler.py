@@ -8,10 +8,6 @@ to every search. Then trainings of the run handle with epochs of 10 s, 1 min and
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from airflow_provider_zeus.errors import ZeusError
+from benchmarks.command import add, chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import chosen_traces, table
-from benchmarks.profiler_overhead import Overhead, overhead
-from benchmarks.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
+from benchmarks.parts.profiler_overhead import Overhead, overhead
+from benchmarks.parts.profiler_replay import LONG, SEARCHES, Case, Curve, Row, curves_of, searched
+from benchmarks.report import table, write_report
 
 ETAS, NOISES = (0.5, 1.0), (0.01, 0.03)
 GRIDS = {"25 W apart": 0.8, f"{LONG} limits": 0.5}  # share of the grid that may be measured at most
@@ -33,25 +29,15 @@ EPOCHS_S = (10.0, 60.0, 3600.0)
 EPOCHS = 30  # of a training
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 1 where a target is missed, 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    folder = os.environ.get("ZEUS_TRACES")
-    parser.add_argument("--traces", type=Path, default=Path(folder) if folder else None, help="default: ZEUS_TRACES")
+    parser = parser_of(__doc__, "--traces")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
-    parser.add_argument("--out", type=Path, default=Path("profiler"))
-    args = parser.parse_args(arguments)
-    try:
-        curves = curves_of(chosen_traces(args))
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
-    report = report_of(curves, args.seeds, args.jobs)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "profiler.json").write_text(json.dumps(report, indent=1) + "\n")
+    args = add(parser, "--jobs --out", out=Path("profiler")).parse_args(arguments)
+    report = report_of(curves_of(chosen_traces(args)), args.seeds, args.jobs)
     text = markdown_of(report)
-    (args.out / "profiler.md").write_text(text)
+    write_report(args.out, report, text, "profiler")
     print(text)
     return int(not all(verdict["met"] for verdict in report["verdicts"]))
 

@@ -16,24 +16,21 @@ jobs in which a silent improvement is found, after how many recurrences, and wha
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.simulation.scenario import Scenario
+from benchmarks.command import chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import chosen_traces, positive, table
-from benchmarks.regime_figures import POLICIES, Part, Played, play, report_of
-from benchmarks.regime_set import REGIMES, Regime
-from benchmarks.scenario_report import OURS
-from benchmarks.series import measure, percent
-from benchmarks.series_table import Series, read_series, tables_in, weather
+from benchmarks.quality.regime_figures import POLICIES, Part, Played, play, report_of
+from benchmarks.quality.regime_set import REGIMES, Regime
+from benchmarks.quality.scenario_report import OURS
+from benchmarks.quality.slice_tables import Series, read_series, tables_in, weather
+from benchmarks.report import bold, table, write_json
+from benchmarks.series import measure
 
 SEEDS = 20
 Found = dict[str, dict[str, dict[str, Played]]]  # by regime, pair and policy
@@ -82,15 +79,11 @@ def markdown(report: Mapping[str, Any]) -> list[str]:
 
 def _of_series(name: str, kind: str, f: Mapping[str, Any]) -> list[str]:
     default, below = f"{f['batch_size']} ({kind.replace('_', '-')})", f"{f['runs_below_target']:.1f} below target"
-    return [f"{name} {default}", "", _bold(f["vs_default"]), "", _bold(f["vs_paper"]), "", below]
+    return [f"{name} {default}", "", bold(f["vs_default"]), "", bold(f["vs_paper"]), "", below]
 
 
 def _cells(of: Mapping[str, Any]) -> list[str]:
-    return [_bold(of["mean"]), f"{_bold(of['worst'])}, {of['worst_case']}"]
-
-
-def _bold(ratio: Sequence[float]) -> str:
-    return f"**{percent(ratio)}**" if ratio[1] > 1 else percent(ratio)
+    return [bold(of["mean"]), f"{bold(of['worst'])}, {of['worst_case']}"]
 
 
 def _special(of: Mapping[str, Any]) -> str:
@@ -107,52 +100,20 @@ def _special(of: Mapping[str, Any]) -> str:
     return ""
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    args, start = _parser().parse_args(arguments), time.monotonic()
-    try:
-        pairs = chosen_traces(args).pairs()[:: args.every]
-        series = series_of(args.series, dict(args.max_epochs))
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    parser = parser_of(__doc__, "--traces --every --series --max-epochs --seeds --report --jobs", seeds=SEEDS)
+    args, start = parser.parse_args(arguments), time.monotonic()
+    pairs = chosen_traces(args).pairs()[:: args.every]
+    series = series_of(args.series, dict(args.max_epochs))
     measured = {name: measure(each, [OURS], args.seeds, args.jobs)[OURS] for name, each in series.items()}
     report = report_of(run_all([Scenario(pair) for pair in pairs], args.seeds, args.jobs), measured)
     report = {"source": "simulated", "seeds": args.seeds, **report}
     print("\n".join(markdown(report)))
     print(f"{len(pairs)} pairs, {args.seeds} seeds, common random numbers; {time.monotonic() - start:.0f} s")
-    if args.report:
-        args.report.write_text(json.dumps(report, indent=1) + "\n")
+    write_json(args.report, report)
     return 0
-
-
-def named(text: str) -> tuple[str, int]:
-    """``bike=60`` of the command line."""
-    name, _, number = text.partition("=")
-    try:
-        return name, positive(number)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=N") from None
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    traces = os.environ.get("ZEUS_TRACES")
-    parser.add_argument("--traces", type=Path, default=Path(traces) if traces else None, help="default: ZEUS_TRACES")
-    parser.add_argument("--every", type=positive, default=1, metavar="N", help="every N-th pair of the folder alone")
-    parser.add_argument("--series", type=Path, help="folder of retraining series; default: the weather example's alone")
-    parser.add_argument(
-        "--max-epochs",
-        type=named,
-        nargs="+",
-        default=[],
-        metavar="NAME=N",
-        help="of a series' trainings, as bike=60; default: the most that any of them needed",
-    )
-    parser.add_argument("--seeds", type=positive, default=SEEDS)
-    parser.add_argument("--report", type=Path, help="write the figures there, as JSON")
-    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
-    return parser
 
 
 if __name__ == "__main__":

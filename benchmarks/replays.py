@@ -19,12 +19,11 @@ from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.choosers import CHOOSERS
 from benchmarks.cores import on_all_cores
-from benchmarks.goodput import POLLUX, pollux
-from benchmarks.ideal_gpus import pair_on
-from benchmarks.literal import Parts, literal
-from benchmarks.parts import OURS_WITHOUT, without
+from benchmarks.parts.ablations import OURS_WITHOUT, without
+from benchmarks.parts.literal import Parts, literal
+from benchmarks.quality.choosers import CHOOSERS
+from benchmarks.quality.goodput import POLLUX, pair_on, pollux
 
 UPSTREAM = "upstream"  # upstream's algorithm, which benchmarks/upstream.py holds against its own code
 ABLATIONS = {
@@ -166,15 +165,3 @@ def chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
 def spent_by(log: Log) -> float:
     """Expected cost of all runs of a replay; unlike in regret, a run below target is not charged for a repeat."""
     return math.fsum(run.expected_cost for runs in log.runs for run in runs)
-
-
-def mean_ci(values: Sequence[float]) -> list[float]:
-    """[mean, half the width of its 95 % confidence interval]."""
-    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return [statistics.fmean(values), 1.96 * spread]
-
-
-def geomean(values: Iterable[float]) -> float:
-    """Geometric mean of positive values."""
-    logs = [math.log(v) for v in values]
-    return math.exp(math.fsum(logs) / len(logs))

@@ -12,24 +12,21 @@ these two policies, hill climbing by doubling and halving, and always the defaul
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.simulation.driver import replay
-from benchmarks import case_report
-from benchmarks.baselines import BASELINES
+from benchmarks.command import SELECTION, add, chosen_traces, command, needs, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts
-from benchmarks.drifts import Drift, drifts
-from benchmarks.paper import add_selection, chosen_traces, needs, table, write_report
-from benchmarks.replays import Replays, chunks
-from benchmarks.scenario_cases import RECURRENCES, read_cases
-from benchmarks.scenario_report import (
+from benchmarks.quality import scenario_cases
+from benchmarks.quality.choosers import BASELINES
+from benchmarks.quality.drift_report import SWEEP, drift_markdown, drift_report, drift_verdicts
+from benchmarks.quality.drifts import Drift, drifts
+from benchmarks.quality.scenario_cases import RECURRENCES, read_cases
+from benchmarks.quality.scenario_report import (
     OURS,
     PAPERS,
     Found,
@@ -39,7 +36,9 @@ from benchmarks.scenario_report import (
     static_report,
     static_verdicts,
 )
-from benchmarks.scenario_sets import PARTS, part_of, static_scenarios
+from benchmarks.quality.scenario_sets import PARTS, part_of, static_scenarios
+from benchmarks.replays import Replays, chunks
+from benchmarks.report import table, write_report
 
 SEEDS = 50
 STATIC = {OURS: Variant(OURS), PAPERS: Variant(PAPERS)}
@@ -95,15 +94,16 @@ def run_all(
     return found
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    args = _parser().parse_args(arguments)
-    start = time.monotonic()
-    try:
-        (brought if args.file else own_sets)(args)
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    parser = parser_of(__doc__, SELECTION, seeds=SEEDS, out=Path("scenarios-report"))
+    brings = "replay the cases of this JSON file alone (benchmarks.quality.scenario_cases)"
+    parser.add_argument("--file", type=Path, help=brings)
+    parser.add_argument("--part", choices=[*PARTS, "both"], default="both", help="of the scenarios without drift")
+    parser.add_argument("--only", choices=ONLY, help="scenarios without drift, or those with")
+    args, start = add(parser, "--no-pictures").parse_args(arguments), time.monotonic()
+    (brought if args.file else own_sets)(args)
     print(f"{args.out / 'report.md'} after {time.monotonic() - start:.0f} s")
     return 0
 
@@ -111,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def brought(args: argparse.Namespace) -> None:
     """Replay the cases of a file."""
     cases = read_cases(args.file, chosen_traces(args))
-    found = run_all(cases, case_report.POLICIES, args.seeds, args.jobs)
-    report = {"source": "simulated", "seeds": args.seeds, **case_report.case_report(found, cases)}
-    lines = case_report.case_markdown(report)
+    found = run_all(cases, scenario_cases.POLICIES, args.seeds, args.jobs)
+    report = {"source": "simulated", "seeds": args.seeds, **scenario_cases.case_report(found, cases)}
+    lines = scenario_cases.case_markdown(report)
     write_report(args.out, report, "\n".join(lines) + "\n")
     print("\n".join(lines[lines.index("") :]))
 
@@ -143,7 +143,7 @@ def own_sets(args: argparse.Namespace) -> None:
     report["verdicts"] = [v._asdict() for v in verdicts]
     write_report(args.out, report, markdown_of(report, verdicts))
     if not args.no_pictures:
-        from benchmarks import scenario_figures  # it brings matplotlib
+        from benchmarks.quality import scenario_figures  # it brings matplotlib
 
         if static:
             scenario_figures.ratios(report["static"], args.out / "scenarios.png")
@@ -167,19 +167,6 @@ def markdown_of(report: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
     chapters = [static_markdown(report["static"])] if "static" in report else []
     chapters += [drift_markdown(report["drift"])] if "drift" in report else []
     return "\n".join([*lines, *(line for chapter in chapters for line in [*chapter, ""])])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_selection(parser, "scenarios-report")
-    parser.set_defaults(seeds=SEEDS)
-    parser.add_argument(
-        "--file", type=Path, help="replay the cases of this JSON file alone (benchmarks.scenario_cases)"
-    )
-    parser.add_argument("--part", choices=[*PARTS, "both"], default="both", help="of the scenarios without drift")
-    parser.add_argument("--only", choices=ONLY, help="scenarios without drift, or those with")
-    parser.add_argument("--no-pictures", action="store_true", help="numbers alone")
-    return parser
 
 
 if __name__ == "__main__":

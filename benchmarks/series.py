@@ -10,39 +10,33 @@ limit of 100 W holds: nothing that the limit saves hides what the batch size cos
 replay's seed says which of the measured trainings each slice and batch size gets, whoever trains it.
 
 Three defaults: the smallest size, the largest, and the one that is cheapest where every slice uses it (near-optimal).
-Policies: the product's two; ``zeus_0_16``, upstream's optimizer (``benchmarks.choosers``); ``hill_climbing``, which
-doubles or halves the batch size as long as a run gets cheaper; ``default``, always the default. Ratios are total cost
-over that of always training the default; their 95 % intervals come from the replays' seeds alone, since a series is one
-sample of its kind.
+Policies: the product's two; ``zeus_0_16``, upstream's optimizer (``benchmarks.quality.choosers``); ``hill_climbing``,
+which doubles or halves the batch size as long as a run gets cheaper; ``default``, always the default. Ratios are total
+cost over that of always training the default; their 95 % intervals come from the replays' seeds alone, since a series
+is one sample of its kind.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
-from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.baselines import DEFAULT, HILL_CLIMBING, HillClimbing
-from benchmarks.choosers import PACKAGE, Package
+from airflow_provider_zeus.simulation.log import Log
+from benchmarks.command import add, command, parser_of, positive
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import positive, table
-from benchmarks.ratios import ratio_of
-from benchmarks.series_table import Series, defaults_of, read_series, weather
-from benchmarks.weather_replay import Runs, Trainings, replay
-from benchmarks.weather_table import Week
+from benchmarks.quality.choosers import BASELINES, DEFAULT, HILL_CLIMBING, PACKAGE, package
+from benchmarks.quality.slice_tables import Series, defaults_of, read_series, weather
+from benchmarks.quality.slice_trainings import Trainings, replay
+from benchmarks.report import percent, ratio_of, table, write_json
 
 NAMES = (*POLICIES, PACKAGE, HILL_CLIMBING, DEFAULT)
+SIMPLE = {PACKAGE: package, **BASELINES}  # they know no slices
 BEST, PAPERS = "best_fixed", "zeus"
 
 
@@ -57,43 +51,19 @@ class Totals(NamedTuple):
 
 def play(series: Series, part: tuple[str, int, int]) -> Totals:
     """One replay: (policy, default batch size, seed)."""
+    log = replayed(series, part)
+    spent = math.fsum(run.cost for runs in log.runs for run in runs)
+    return Totals(spent, log.runs_below_target, log.runs_without_model, max(log.attempts))
+
+
+def replayed(series: Series, part: tuple[str, int, int]) -> Log:
+    """The same with every run."""
     policy, default, seed = part
     truths = series.truths(default)
     if policy in POLICIES:
-        log = replay(series.weeks, series.job(default, policy), seed, truths=truths)
-    else:
-        log = simple(series, truths, default, seed, policy)
-    missed = [runs[-1] for runs in log if not runs[-1].reached]
-    given_up = sum(run.planned.bounded for run in missed)
-    spent = math.fsum(run.spent.cost for runs in log for run in runs)
-    return Totals(spent, len(missed) - given_up, given_up, max(map(len, log)))
-
-
-def simple(series: Series, truths: Sequence[Scenario], default: int, seed: int, policy: str) -> list[Runs]:
-    """A policy that knows no slices: upstream's, hill climbing, or always the default."""
-    trainings, log = Trainings(series.job(default, POLICIES[0]), seed), []
-    hill = HillClimbing(series.batch_sizes, default)
-    package = Package(series.batch_sizes, default, series.max_epochs, seed) if policy == PACKAGE else None
-    for week, truth in zip(series.weeks, truths, strict=True):
-        runs: Runs = []
-        train = partial(_train, trainings, week, truth, runs)
-        if package:
-            package.recurrence(train)
-        elif policy == HILL_CLIMBING:
-            hill.recurrence(train)
-        else:
-            train(default)
-        log.append(runs)
-    return log
-
-
-def _train(
-    trainings: Trainings, week: Week, truth: Scenario, runs: Runs, batch_size: int, bound_cost: float = math.inf
-) -> tuple[bool, float]:
-    bound = bound_cost if math.isfinite(bound_cost) else None
-    planned = PlannedAttempt(batch_size=batch_size, phase=Phase.PINNED, why="A baseline's choice.", bound_cost=bound)
-    runs.append(trainings.attempt(week, truth, planned))
-    return runs[-1].reached, runs[-1].spent.cost
+        return replay(series.weeks, series.job(default, policy), seed, truths=truths)
+    env = Trainings(series.weeks, truths, series.job(default, POLICIES[0]), seed)
+    return SIMPLE[policy](truths[0], len(truths), seed, dict(enumerate(truths)), env=env)
 
 
 def figures(ours: Sequence[Totals], baselines: Mapping[str, Sequence[Totals]]) -> dict[str, Any]:
@@ -144,36 +114,24 @@ def markdown(measured: Mapping[str, Any]) -> list[str]:
     return table(head, rows)
 
 
-def percent(ratio: Sequence[float]) -> str:
-    """A ratio of total costs with its interval, as the change that it is."""
-    return "{:+.1f} % [{:+.1f}, {:+.1f}]".format(*(100 * (r - 1) for r in ratio))
-
-
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--table", type=Path, help="CSV file of a series; default: the weather example's 40 weeks")
-    parser.add_argument(
-        "--max-epochs", type=positive, help="epochs at which a training ends; default: the table's most"
-    )
-    parser.add_argument("--seeds", type=positive, default=40)
+    most = "epochs at which a training ends; default: the table's most"
+    parser.add_argument("--max-epochs", type=positive, help=most)
+    parser = add(parser, "--seeds", seeds=40)
     parser.add_argument("--policy", choices=NAMES, default=POLICIES[0])
-    parser.add_argument("--report", type=Path, help="write the figures there, as JSON")
-    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
-    args = parser.parse_args(arguments)
-    try:
-        series = read_series(args.table, args.max_epochs) if args.table else weather()
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    args = add(parser, "--report --jobs").parse_args(arguments)
+    series = read_series(args.table, args.max_epochs) if args.table else weather()
     baselines = [name for name in (PAPERS, HILL_CLIMBING) if name != args.policy]
     found = measure(series, [args.policy, *baselines], args.seeds, args.jobs)
     print(f"{len(series.weeks)} slices, {args.seeds} seeds; simulated power, measured epochs.\n")
     print("\n".join(markdown(found)))
-    if args.report:
-        report = {"policy": args.policy, "seeds": args.seeds, "slices": len(series.weeks)}
-        report |= {"defaults": found[args.policy], "baselines": {name: found[name] for name in baselines}}
-        args.report.write_text(json.dumps(report, indent=1) + "\n")
+    report = {"policy": args.policy, "seeds": args.seeds, "slices": len(series.weeks)}
+    report |= {"defaults": found[args.policy], "baselines": {name: found[name] for name in baselines}}
+    write_json(args.report, report)
     return 0
 
 

@@ -10,8 +10,6 @@ gets. ``known`` sees the present value, ``planned`` what was forecast when the r
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,8 +23,9 @@ from airflow_provider_zeus.model.objective import Rate
 from airflow_provider_zeus.signals.follow import Followed, weighed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.simulation.traces import Pair
+from benchmarks.command import SELECTION, chosen_traces, command, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import add_selection, chosen_traces, table, write_report
+from benchmarks.report import table, write_report
 from benchmarks.signals import HOUR_S, part, read_signal
 
 RULES = ("known", "planned", "best limit")
@@ -159,28 +158,22 @@ def summary(rows: Sequence[Row]) -> list[tuple[str, float, tuple[float, float, f
     return found
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_selection(parser, "follow-report")
+    parser = parser_of(__doc__, SELECTION, seeds=200, out=Path("follow-report"))
     parser.add_argument("--signals", type=Path, required=True, help="folder of hourly series of carbon intensity")
     parser.add_argument("--hours", type=float, nargs="+", default=[4.0, 12.0], help="length of a run at full power")
     parser.add_argument("--every", type=int, default=3, metavar="N", help="every N-th day of the year alone")
-    args = parser.parse_args(arguments)
-    began_s = time.monotonic()
-    try:
-        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-        paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv" and "price" not in p.name)
-        series = {path.stem: read_signal(path) for path in paths}
-        if not series:
-            raise JobSpecError.of(
-                "--signals", str(args.signals), "no carbon series there", "name a folder of CSV files"
-            )
-        tasks = [(name, s, pair, h, args.every) for name, s in series.items() for pair in pairs for h in args.hours]
-        rows = [row for found in on_all_cores(play, tasks, args.jobs) for row in found]
-    except JobSpecError as error:
-        print(error, file=sys.stderr)
-        return 2
+    args, began_s = parser.parse_args(arguments), time.monotonic()
+    pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+    paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv" and "price" not in p.name)
+    series = {path.stem: read_signal(path) for path in paths}
+    if not series:
+        remedy = "name a folder of CSV files"
+        raise JobSpecError.of("--signals", str(args.signals), "no carbon series there", remedy)
+    tasks = [(name, s, pair, h, args.every) for name, s in series.items() for pair in pairs for h in args.hours]
+    rows = [row for found in on_all_cores(play, tasks, args.jobs) for row in found]
     write_report(args.out, rows, markdown(rows))
     for rule, eta, (saved, slower, gained) in summary(rows):
         print(f"{rule:<10} eta {eta:g}: saved {saved:5.1f} %, time {slower:+5.1f} %, gained {gained:+.2f} points")

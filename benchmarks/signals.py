@@ -11,9 +11,7 @@ Also: the best fixed shift of the schedule, a threshold on the present value, an
 
 from __future__ import annotations
 
-import argparse
 import csv
-import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +26,9 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import PRICE, Series, Step, Unit
 from airflow_provider_zeus.signals.start import WORTH, Start, fixed_shifts, plan_start
 from airflow_provider_zeus.signals.tariff import local_midnight_s
+from benchmarks.command import add, command, needs, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import needs, table, write_report
+from benchmarks.report import table, write_report
 
 HOUR_S = 3600.0
 STARTS_H, JOBS_H, WAITS_H = (1, 9, 18), (1, 2, 4), (4, 8, 16)
@@ -271,30 +270,24 @@ def picture(rows: Sequence[Row], path: Path) -> None:
     pyplot.close(figure)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 1 where something is missed, 2 where it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--signals", type=Path, required=True, help="folder of hourly series")
-    parser.add_argument("--out", type=Path, default=Path("signals-report"))
+    add(parser, "--out", out=Path("signals-report"))
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th day of the year alone")
-    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
-    parser.add_argument("--no-pictures", action="store_true", help="numbers alone")
-    args = parser.parse_args(arguments)
-    began_s = time.monotonic()
-    try:
-        paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv")
-        tasks = [(case, series, args.every) for path in paths for case, series in _cases(path)]
-        if not tasks:
-            raise JobSpecError.of("--signals", str(args.signals), "no series there", "name a folder of CSV files")
-        rows = rows_of(list(on_all_cores(play, tasks, args.jobs)), read_reference(args.signals))
-        found = verdicts(rows)
-        report = {"cells": rows, "verdicts": [{"held": ok, "asked": a, "found": f} for ok, a, f in found]}
-        write_report(args.out, report, markdown(rows, found))
-        if not args.no_pictures:
-            picture(rows, args.out / "signals.png")
-    except JobSpecError as error:
-        print(error, file=sys.stderr)
-        return 2
+    args, began_s = add(parser, "--jobs --no-pictures").parse_args(arguments), time.monotonic()
+    paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv")
+    tasks = [(case, series, args.every) for path in paths for case, series in _cases(path)]
+    if not tasks:
+        raise JobSpecError.of("--signals", str(args.signals), "no series there", "name a folder of CSV files")
+    rows = rows_of(list(on_all_cores(play, tasks, args.jobs)), read_reference(args.signals))
+    found = verdicts(rows)
+    report = {"cells": rows, "verdicts": [{"held": ok, "asked": a, "found": f} for ok, a, f in found]}
+    write_report(args.out, report, markdown(rows, found))
+    if not args.no_pictures:
+        picture(rows, args.out / "signals.png")
     for ok, asked, what in found:
         print(f"{'held  ' if ok else 'MISSED'} {asked}: {what}")
     print(f"{args.out / 'report.md'} after {time.monotonic() - began_s:.0f} s")

@@ -28,7 +28,7 @@ from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.store_fill import DEVICE, JOB, seen
+from benchmarks.cost.store_log import DEVICE, JOB, seen
 
 BUDGET_MS = 15.0
 

@@ -30,7 +30,7 @@ from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.cores import progress
-from benchmarks.store_fill import ask, empty_commit, tell
+from benchmarks.cost.store_log import ask, empty_commit, tell
 
 PROCESSES = 8
 WAIT_S = 600.0

@@ -20,9 +20,8 @@ from typing import Any
 
 from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.cores import progress
-from benchmarks.store_fill import ask, checkpoint, empty_commit, fill, tell
+from benchmarks.cost.store_log import ask, checkpoint, empty_commit, explained, fill, pages, scans, tell, use
 from benchmarks.store_load import databases
-from benchmarks.store_plans import explained, pages, scans, use
 
 MOST = 1.5
 ROUNDS = 96  # several times the trials between two checkpoints

@@ -1,12 +1,15 @@
-"""How the package's code is cut, beside four code bases to compare with: sizes of modules and functions.
+"""How the package's code is cut, beside three code bases and what it was: sizes, and what a decision runs through.
 
     python -m benchmarks.style                        # this package beside the recorded figures of the others
     python -m benchmarks.style --package FOLDER ...   # packages of your choice, measured now
     python -m benchmarks.style --rooms                # each room of this package
 
-What is counted: modules (``*.py`` without migrations, tests and ``_version``), their lines, functions and methods
-(``def``, nested ones too), the lines of a function from ``def`` to its end, modules that exactly one other module of
-the package imports (imports within functions and for type checking count), and modules that import each other.
+What is counted: modules (``*.py`` without tests and ``_version``); code lines (without blank lines, comments and
+docstrings) and statements; functions and methods (``def``, nested ones too) and their lines from ``def`` to the end;
+module constants (assignments to names in capitals) and fields of classes with a default; lines of imports, within
+functions too, as a share of all lines; modules that exactly one other module of the package imports (for type checking
+too), and modules that import each other. For this package, by a profile: how many functions in how many files a
+decision and the charts of one DAG enter (:mod:`benchmarks.cost.entered`).
 The figures are reported and bound nothing: what counts is that a reader finds the right file.
 """
 
@@ -14,29 +17,40 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import statistics
+import tokenize
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.cost.entered import Entered, entered
+
 HERE = Path(__file__).resolve().parent.parent / "airflow_provider_zeus"
-SKIPPED = {"migrations", "tests", "_version.py", "__pycache__"}
-HEAD = (
-    ("", "modules", "", "", "functions", "", "", "", "", "modules with", "modules in"),
-    (
-        "package",
-        "number",
-        "median",
-        "largest",
-        "number",
-        "per 1,000",
-        "median",
-        "p90",
-        "longest",
-        "one importer",
-        "circles",
-    ),
+SKIPPED = {"tests", "_version.py", "__pycache__"}
+LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+HEAD = tuple(
+    zip(
+        ("", "package"),
+        ("modules", "number"),
+        ("", "median"),
+        ("", "largest"),
+        ("code", "lines"),
+        ("", "statements"),
+        ("functions", "number"),
+        ("", "per 1,000"),
+        ("", "median"),
+        ("", "p90"),
+        ("", "longest"),
+        ("constants", "per 1,000"),
+        ("fields with", "a default"),
+        ("import", "lines"),
+        ("modules with", "one importer"),
+        ("modules in", "circles"),
+        strict=True,
+    )
 )
 
 
@@ -47,27 +61,34 @@ class Style:
     modules: int
     module_median: float  # [lines]
     module_most: int  # [lines]
+    code: int  # [lines] without blank ones, comments and docstrings
+    statements: int
     functions: int
-    per_1000_lines: float
+    per_1000_code: float
     function_median: float  # [lines]
     function_p90: float  # [lines]
     function_most: int  # [lines]
+    constants_per_1000: float  # of modules, against code lines
+    defaults: int  # fields of classes that have one
+    import_share: float  # of all lines
     one_importer: int  # modules that exactly one other one imports
     circles: int  # modules that import each other, directly or by way of others
 
     def cells(self) -> list[str]:
         """The figures as texts, in the order of :data:`HEAD`."""
-        figures = (getattr(self, name) for name in self.__dataclass_fields__)
-        return [f"{value:,.0f}" for value in figures]
+        figures = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return [f"{value:.1%}" if name == "import_share" else f"{value:,.0f}" for name, value in figures.items()]
 
 
-# Measured by this command: the wheels of three code bases, and this package before its modules were sorted into rooms.
+BEFORE = "this package as it was"
+# Measured by this command: the wheels of three code bases, and this package before its code was made less.
 RECORDED: Mapping[str, Style] = {
-    "optuna 5.0.0": Style(220, 114.0, 1685, 1553, 39.1, 11, 42, 236, 97, 131),
-    "astronomer-cosmos 1.15.1": Style(121, 67, 1542, 805, 38.9, 11, 38, 205, 22, 22),
-    "zeus 0.16.0": Style(83, 122, 775, 671, 42.6, 9, 38, 403, 21, 0),
-    "version 1 of this package": Style(217, 112, 369, 1907, 72.4, 6, 18, 65, 70, 7),
+    BEFORE: Style(337, 108, 705, 28913, 25500, 2707, 93.6, 7, 20, 108, 27.496, 487, 0.086502, 84, 0),
+    "optuna 5.0.0": Style(220, 114, 1685, 24577, 16233, 1553, 63.2, 11, 42, 236, 3.5, 30, 0.0587, 97, 131),
+    "astronomer-cosmos 1.15.1": Style(121, 67, 1542, 12919, 9188, 805, 62.3, 11, 38, 205, 8.5, 268, 0.0722, 22, 22),
+    "zeus 0.16.0": Style(84, 120.5, 775, 8768, 6969, 674, 76.9, 9, 38, 403, 2.3, 160, 0.0463, 21, 0),
 }
+ENTERED_BEFORE = {"a decision": Entered(413, 87), "the charts of a DAG": Entered(653, 76)}
 
 
 def style_of(package: Path, top: Path | None = None) -> Style:
@@ -81,18 +102,34 @@ def style_of(package: Path, top: Path | None = None) -> Style:
     texts = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
     trees = {name: ast.parse(text) for name, text in texts.items()}
     lines = [len(text.splitlines()) for text in texts.values()]
-    lengths = sorted(length for tree in trees.values() for length in _function_lengths(tree))
+    code = sum(len(_code_lines(text, trees[name])) for name, text in texts.items())
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    lengths = sorted(map(_length, filter(_is_function, nodes)))
+    constants = sum(
+        isinstance(node, ast.Assign) and _is_constant(node) for tree in trees.values() for node in tree.body
+    )
+    import_lines = sum(_length(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     imports = imports_of(trees, {name for name, path in paths.items() if path.name == "__init__.py"})
     importers = Counter(module for imported in imports.values() for module in imported)
     return Style(
         modules=len(trees),
         module_median=statistics.median(lines),
         module_most=max(lines),
+        code=code,
+        statements=sum(isinstance(node, ast.stmt) for node in nodes),
         functions=len(lengths),
-        per_1000_lines=1000 * len(lengths) / max(sum(lines), 1),
+        per_1000_code=1000 * len(lengths) / max(code, 1),
         function_median=statistics.median(lengths or [0]),
         function_p90=lengths[int(0.9 * len(lengths))] if lengths else 0,
         function_most=max(lengths, default=0),
+        constants_per_1000=1000 * constants / max(code, 1),
+        defaults=sum(
+            isinstance(field, ast.AnnAssign) and field.value is not None
+            for node in nodes
+            if isinstance(node, ast.ClassDef)
+            for field in node.body
+        ),
+        import_share=import_lines / max(sum(lines), 1),
         one_importer=sum(count == 1 for count in importers.values()),
         circles=sum(name in _reachable(imports, name) for name in trees),
     )
@@ -124,10 +161,29 @@ def _name(package: Path, path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _function_lengths(tree: ast.Module) -> Iterator[int]:
+def _code_lines(text: str, tree: ast.Module) -> set[int]:
+    """The numbers of the lines that hold code."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    held = {line for t in tokens if t.type not in LAYOUT for line in range(t.start[0], t.end[0] + 1)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield (node.end_lineno or node.lineno) - node.lineno + 1
+        if isinstance(node, Documented) and ast.get_docstring(node, clean=False) is not None:
+            held -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return held
+
+
+def _is_constant(node: ast.Assign) -> bool:
+    names = (name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name))
+    return any(name == name.upper() for name in names)
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _length(node: ast.AST) -> int:
+    first: int = node.lineno  # type: ignore[attr-defined]
+    last: int = node.end_lineno  # type: ignore[attr-defined]
+    return last - first + 1
 
 
 def _reachable(imports: Mapping[str, set[str]], start: str) -> set[str]:
@@ -167,12 +223,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rooms", action="store_true", help="this package, room by room")
     options = parser.parse_args(arguments)
     if options.rooms:
-        styles = rooms(HERE)
+        print(table(rooms(HERE)))
     elif options.package:
-        styles = {str(folder): style_of(folder) for folder in options.package}
+        print(table({str(folder): style_of(folder) for folder in options.package}))
     else:
-        styles = {"this package": style_of(HERE), **RECORDED}
-    print(table(styles))
+        print(table({"this package": style_of(HERE), **RECORDED}))
+        print()
+        for what, now in entered().items():
+            print(f"{what}: {now} entered; as it was: {ENTERED_BEFORE[what]}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The paper's algorithm here against upstream's own simulator: ``python -m benchmarks.upstream --traces DIR``.
 
 Both replay the same traces: ``zeus._legacy.simulate`` of the development dependency ``zeus``, and
-``benchmarks/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair and 3 %
-in geometric mean. Then each trap that we settle is shown alone: regret with that switch on, as a multiple of all off.
+``benchmarks/parts/literal.py`` with every switch off, which must agree in regret at the end within 15 % on every pair
+and 3 % in geometric mean. Then each trap that we settle is shown alone: regret with that switch on, as a multiple of
+all off.
 
 Speeds are simulated recurrences per processor second, all of one run on the same pairs: upstream's simulator, the
 literal algorithm, and replays of the product's two policies (of every fifth seed), each warmed by one recurrence.
@@ -10,13 +11,10 @@ literal algorithm, and replays of the product's two policies (of every fifth see
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
-import json
 import math
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,15 +24,16 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, Traces
+from benchmarks.command import SELECTION, chosen_traces, command, needs, parser_of
 from benchmarks.cores import on_all_cores
-from benchmarks.literal import Settled, literal
-from benchmarks.paper import add_selection, chosen_traces, needs, table
-from benchmarks.replays import CHUNK, geomean, mean_ci
+from benchmarks.parts.literal import Settled, literal
+from benchmarks.replays import CHUNK
+from benchmarks.report import geomean, mean_ci, plus_minus, table, write_report
 
 PAIR_WITHIN, GEOMEAN_WITHIN = 0.15, 0.03
 SWITCHES = {
@@ -158,7 +157,7 @@ def report_of(
 def markdown_of(report: Mapping[str, Any], seeds: int) -> str:
     """``upstream.md``."""
     rows = [
-        [pair, *(f"{m:.2f} ± {ci:.2f}" for m, ci in (found["upstream"], found["all off"])), f"{ratio:.3f}"]
+        [pair, *(plus_minus(found[name]) for name in ("upstream", "all off")), f"{ratio:.3f}"]
         for (pair, found), ratio in zip(report["regret_end"].items(), report["agreement"].values(), strict=True)
     ]
     rows.append(["geometric mean", "", "", f"{report['agreement_geomean']:.3f}"])
@@ -212,22 +211,15 @@ def compared(
     return ends, spent
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write ``upstream.json`` and ``upstream.md``; 1 where both disagree, 2 where nothing can be run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_selection(parser, "upstream-report")
-    args = parser.parse_args(arguments)
-    try:
-        needs("zeus", "")
-        pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-        ends, spent = compared(args.traces, pairs, args.seeds, args.jobs)
-    except ZeusError as error:
-        print(error, file=sys.stderr)
-        return 2
+    args = parser_of(__doc__, SELECTION, seeds=200, out=Path("upstream-report")).parse_args(arguments)
+    needs("zeus")
+    pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
+    ends, spent = compared(args.traces, pairs, args.seeds, args.jobs)
     report = report_of(ends, spent)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "upstream.json").write_text(json.dumps(report, indent=1) + "\n")
-    (args.out / "upstream.md").write_text(markdown_of(report, args.seeds))
+    write_report(args.out, report, markdown_of(report, args.seeds), "upstream")
     overall, worst = report["agreement_geomean"], max(report["agreement"].values(), key=lambda r: abs(math.log(r)))
     print(f"literal / upstream: geometric mean {overall:.3f}, farthest {worst:.3f}")
     print("simulated recurrences per second and core, and as a multiple of upstream's:")

@@ -21,14 +21,15 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.simulation.environment import Run
 from airflow_provider_zeus.simulation.scenario import Epoch
+from benchmarks.command import add
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import table
-from benchmarks.replays import mean_ci
-from benchmarks.weather_measure import example_job, measure
-from benchmarks.weather_replay import Run, Runs, baselines, replay, truths_of
-from benchmarks.weather_table import TABLE, Points, Week, read, weeks_of
-from benchmarks.weather_table import points as simulated
+from benchmarks.quality.slice_tables import TABLE, Points, Week, read, weeks_of
+from benchmarks.quality.slice_tables import points as simulated
+from benchmarks.quality.slice_trainings import baselines, replay, truths_of
+from benchmarks.quality.weather_measure import example_job, measure
+from benchmarks.report import mean_ci, table
 
 DEFAULTS = (32, 256, 2048)
 FIGURES = ("cost", "energy_j", "time_s")
@@ -66,31 +67,31 @@ class Replay(NamedTuple):
 def one_seed(weeks: Sequence[Week], job: ZeusJob, seed: int, points: Points = simulated) -> Replay:
     """Replay one seed and hold it against both baselines."""
     log, fixed = replay(weeks, job, seed, points), baselines(weeks, job, seed, points)
-    spent = [total(runs) for runs in log]
-    wasted = math.fsum(lost(run, last=run is runs[-1]) for runs in log for run in runs)
+    spent = [total(runs) for runs in log.runs]
+    wasted = math.fsum(lost(run, last=run is runs[-1]) for runs in log.runs for run in runs)
     return Replay(
-        against={name: totals(spent, [run.spent for run in runs]) for name, runs in fixed.items()},
-        below_target=sum(not runs[-1].reached for runs in log),
+        against={name: totals(spent, runs) for name, runs in fixed.items()},
+        below_target=sum(not runs[-1].reached for runs in log.runs),
         baseline_below_target=sum(not run.reached for run in fixed["full power"]),
-        attempts=sum(map(len, log)),
-        given_up=sum(len(runs) - 1 for runs in log),
+        attempts=sum(log.attempts),
+        given_up=sum(log.attempts) - len(log),
         explored=wasted / math.fsum(e.cost for e in spent),
-        kept=tuple(runs[-1].planned.batch_size for runs in log),
+        kept=tuple(log.batch_size),
     )
 
 
-def total(runs: Runs) -> Epoch:
+def total(runs: Sequence[Run]) -> Epoch:
     """What a week cost, everything included."""
-    energy_j, time_s, cost = (math.fsum(getattr(run.spent, f) for run in runs) for f in ("energy_j", "time_s", "cost"))
+    energy_j, time_s, cost = (math.fsum(getattr(run, f) for run in runs) for f in ("energy_j", "time_s", "cost"))
     return Epoch(energy_j, time_s, cost)
 
 
 def lost(run: Run, *, last: bool) -> float:
     """Cost [J] of what left no model."""
-    return run.excess.cost if last else run.spent.cost
+    return run.excess.cost if last else run.cost
 
 
-def totals(ours: Sequence[Epoch], theirs: Sequence[Epoch]) -> Totals:
+def totals(ours: Sequence[Epoch], theirs: Sequence[Epoch | Run]) -> Totals:
     """Sums over the weeks."""
     sums = [math.fsum(getattr(e, f) for e in ours) / math.fsum(getattr(e, f) for e in theirs) for f in FIGURES]
     behind = [a > b for a, b in zip(accumulate(e.cost for e in ours), accumulate(e.cost for e in theirs), strict=True)]
@@ -173,7 +174,15 @@ def _percent(values: Sequence[float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; 2 where it cannot be run."""
-    args = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.weather", description=__doc__)
+    commands = parser.add_subparsers(dest="what", required=True)
+    one = commands.add_parser("measure", help="train what the table lacks")
+    add(one, "--out --jobs", out=TABLE)
+    two = commands.add_parser("replay", help="hold the policies against the default")
+    two.add_argument("--table", type=Path, default=TABLE)
+    two.add_argument("--seeds", type=int, default=100)
+    add(two, "--jobs")
+    args = parser.parse_args(arguments)
     if args.what == "measure":
         done = measure(args.out, args.jobs or os.cpu_count() or 1)
         print(f"{args.out}: {done} trainings more")
@@ -184,19 +193,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print(report(weeks, args.seeds, args.jobs))
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.weather", description=__doc__)
-    commands = parser.add_subparsers(dest="what", required=True)
-    one = commands.add_parser("measure", help="train what the table lacks")
-    one.add_argument("--out", type=Path, default=TABLE)
-    one.add_argument("--jobs", type=int, help="processes; default: one per core")
-    two = commands.add_parser("replay", help="hold the policies against the default")
-    two.add_argument("--table", type=Path, default=TABLE)
-    two.add_argument("--seeds", type=int, default=100)
-    two.add_argument("--jobs", type=int, help="processes; default: one per core")
-    return parser
 
 
 if __name__ == "__main__":

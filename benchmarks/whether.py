@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.cores import on_all_cores
-from benchmarks.paper import table
-from benchmarks.weather_table import best_point
-from benchmarks.whether_series import NAMES, Hours, Rows, Series, series
+from benchmarks.quality.slice_tables import best_point
+from benchmarks.quality.whether_series import NAMES, Hours, Rows, Series, series
+from benchmarks.report import table
 
 from weather import forecast, samples  # isort: skip  # whether_series puts its folder on the path
 

@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ import pytest
 from hypothesis import settings
 
 from tests.postgres import database, postgres  # noqa: F401
-from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401
+from tests.run_order import pytest_configure  # noqa: F401
+from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.fake_nvml import FakeNvml
@@ -37,13 +39,15 @@ os.environ.update(
     ZEUS_POWERCAP=str(_HOME / "powercap"),  # nor the counters of this host's processors
 )
 (_HOME / "dags").mkdir()
+if "PYTEST_XDIST_WORKER" not in os.environ:  # temporary folders of this run alone: another pytest closes those it finds
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="zt-")  # a socket's path is short
+    atexit.register(shutil.rmtree, os.environ["PYTEST_DEBUG_TEMPROOT"], ignore_errors=True)
 
 
-# How long an example takes says how busy the host is. Each run draws other examples; more of them at once:
+# How long an example takes says how busy the host is. Each run draws other examples; more of them, as each night:
 # pytest --hypothesis-profile thorough
-settings.register_profile("thorough", deadline=None, max_examples=1000)
-settings.register_profile("few", deadline=None, max_examples=15)
-settings.register_profile("any host", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.register_profile("any host", deadline=None, max_examples=15)
 settings.load_profile("any host")
 
 gc.disable()  # while all tests are imported
@@ -75,8 +79,24 @@ def airflow_home() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _our_loggers_as_in_a_new_process() -> None:
-    """Commands and migrations that an earlier test ran in this process set up logging; no test depends on it."""
+def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What one test leaves in this process, no other finds: whatever their order, each passes or fails alike.
+
+    That is the environment, the supervisor that ``dag.test()`` leaves behind, what Airflow's log masks, loggers that
+    commands and migrations set up, and the Variables of the metadata database, which serves many tests.
+    """
+    environment = dict(os.environ)
+    yield
+    for name in {*os.environ, *environment} - {"PYTEST_CURRENT_TEST"}:
+        if name not in environment:
+            del os.environ[name]
+        elif os.environ.get(name) != environment[name]:
+            os.environ[name] = environment[name]
+    if hasattr(runner := sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS"):
+        del runner.SUPERVISOR_COMMS
+    for copy in ("airflow.sdk._shared.secrets_masker", "airflow._shared.secrets_masker"):
+        if copy in sys.modules:
+            sys.modules[copy].reset_secrets_masker()
     if logging.root.manager.disable:
         logging.disable(logging.NOTSET)
     for name, each in list(logging.root.manager.loggerDict.items()):
@@ -84,18 +104,23 @@ def _our_loggers_as_in_a_new_process() -> None:
             each.disabled, each.propagate = False, True
             if each.level:  # to set one clears the caches of all loggers
                 each.setLevel(logging.NOTSET)
-
-
-@pytest.fixture(autouse=True)
-def _no_variables_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The metadata database serves many tests; none may find another's Variables."""
-    yield
     if "airflow_home" in request.fixturenames:
         from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
         port = AirflowVariables()
         for key in port.keys("zeus-"):
             port.delete(key)
+
+
+@pytest.fixture(scope="session")
+def empty_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite trial log without rows: copying it is quick, making its tables is not."""
+    from airflow_provider_zeus.store.sql.store import SqlStore
+
+    path = tmp_path_factory.mktemp("migrated") / "zeus.db"
+    SqlStore(f"sqlite:///{path}", create=True).close()
+    assert [each.name for each in path.parent.glob("zeus.db-*")] == [], "all of it is in the file"
+    return path
 
 
 @pytest.fixture

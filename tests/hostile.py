@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.errors import ZeusError
 
 HOSTILE = settings(
-    deadline=None,
     derandomize=True,
-    max_examples=100,
+    max_examples=max(100, settings().max_examples),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
 

@@ -26,7 +26,7 @@ from airflow_provider_zeus.model.trial import (
 V100 = DeviceInfo(model="V100", max_power_w=250.0, energy_source="nvml_counter")
 A40 = DeviceInfo(model="A40", max_power_w=300.0, energy_source="nvml_counter")
 CPU = DeviceInfo(model="cpu")
-REPRODUCIBLE = settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+REPRODUCIBLE = settings(derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def make_trial(

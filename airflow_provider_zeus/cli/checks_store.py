@@ -54,18 +54,17 @@ def schema(conn_id: str) -> Finding:
     if url is None:
         return ok("schema", "Variables have no tables")
     from airflow_provider_zeus.store.base import UPGRADE
+    from airflow_provider_zeus.store.sql.migrate import OTHER_VERSION
     from airflow_provider_zeus.store.sql.schema import HEAD
 
     _, found = _schema_of(url)
     if found == HEAD:
         return ok("schema", f"{HEAD}, up to date")
-    if found is not None and not (found.isdigit() and int(found) < int(HEAD)):
-        finding = f"{found}; this host supports up to {HEAD}"
-        return error("schema", finding, "upgrade airflow-provider-zeus on this host")
-    finding = "no tables yet" if found is None else f"{found}, older than {HEAD}"
+    if found is not None:
+        return error("schema", f"{found}; this version knows {HEAD} alone", OTHER_VERSION)
     if url.startswith("sqlite") and runs_here():
-        return ok("schema", f"{finding}: the next run upgrades it to {HEAD}")
-    return error("schema", finding, f"run '{UPGRADE}' once")
+        return ok("schema", "no tables yet: the next run makes them")
+    return error("schema", "no tables yet", f"run '{UPGRADE}' once")
 
 
 def trials(conn_id: str) -> Finding:

@@ -31,7 +31,7 @@ class ZeusHook(BaseHook):
 
     def get_conn(self) -> Store:
         """Return the store. Raises StoreError when it cannot be reached."""
-        from airflow_provider_zeus.store import open_store
+        from airflow_provider_zeus.store.open import open_store
 
         return open_store(self.zeus_conn_id)
 
@@ -53,7 +53,7 @@ class ZeusHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the log can be read, and a message. Creates and migrates nothing."""
         from airflow_provider_zeus.errors import StoreError
-        from airflow_provider_zeus.store import open_store
+        from airflow_provider_zeus.store.open import open_store
 
         try:
             store = open_store(self.zeus_conn_id, create=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -12,7 +11,6 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model.budget import Budget
 from airflow_provider_zeus.model.job_checks import CHECKS, bad, is_deferred
-from airflow_provider_zeus.model.objective import slowdown_of
 from airflow_provider_zeus.model.target import Target
 
 
@@ -39,7 +37,6 @@ class ZeusJob:
         ``[zeus] notifiers``. They stay with the task and are no part of the job in the log.
     :param audit: now and then the default runs on purpose, where it is not known well what the job saves. What these
         runs cost beyond the best known batch size may be this share of all that the job has spent; 0: never.
-    :param peek: deprecated, without effect.
     :param window: number of converged recurrences that the bandit remembers (section 4.4, data drift); a batch size
         without a run among them is tried again.
     :param retrain_every: train at least every so many runs, where ``run.still_good()`` lets runs keep an earlier model.
@@ -69,7 +66,6 @@ class ZeusJob:
         set, and the bandit does not learn energy and time.
     :param power_limits_w: power limits to try [W]; default every 25 W of the device's range.
     :param power_objective: what the best power limit minimises: ``"cost"`` (Eq. 7), ``"energy"`` or ``"time"``.
-        Deprecated: ``"max_slowdown=1.05"``, which is ``"energy"`` and ``max_slowdown=1.05``.
     :param follow: choose the power limit anew while the run trains, by the present price or carbon intensity:
         ``"carbon"``, ``"price"`` (Connections ``zeus_carbon``, ``zeus_price``) or the id of another *Zeus signal*. The
         energy term of Eq. 7 is multiplied by the present over the past week's mean.
@@ -101,7 +97,6 @@ class ZeusJob:
     budget: str | Sequence[str] | None = None
     on_budget: str = "warn"
     audit: float = 0.02
-    peek: InitVar[bool | None] = None
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
     job_id: str | None = None
     job_version: str = "1"
@@ -122,18 +117,11 @@ class ZeusJob:
     strict: bool = False
     seed: int = 0
 
-    def __post_init__(self, peek: bool | None, notify: Callable[[Any], Any] | Sequence[Callable[[Any], Any]]) -> None:
+    def __post_init__(self, notify: Callable[[Any], Any] | Sequence[Callable[[Any], Any]]) -> None:
         object.__setattr__(self, "notify", notifiers(notify))
-        if peek is not None:
-            warnings.warn("ZeusJob(peek=...) has no effect any more: remove it.", DeprecationWarning, stacklevel=3)
         for name in ("finish_by", "start_within"):
             object.__setattr__(self, name, deadline.as_text(getattr(self, name)))
         self.check()
-        if (alias := _of_alias(self.power_objective)) is not None:
-            object.__setattr__(self, "power_objective", "energy")
-            object.__setattr__(self, "max_slowdown", alias)
-            remedy = f"power_objective='energy' and max_slowdown={alias:g}"
-            warnings.warn(f"ZeusJob(power_objective='max_slowdown=...') is now {remedy}.", DeprecationWarning, 3)
         for name in _LISTS:  # copies: the caller may change its lists
             value = getattr(self, name)
             if value is not None and not is_deferred(value) and not isinstance(value, str):
@@ -181,11 +169,7 @@ class ZeusJob:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON; templates and XComArgs stay, for Airflow to render."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-            if name not in _LATER or value != _LATER[name]
-        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> Self:
@@ -194,15 +178,12 @@ class ZeusJob:
             problem = "known only when the task runs" if is_deferred(spec) else "neither a ZeusJob nor a dict"
             raise JobSpecError.of("job", spec, problem, "give a ZeusJob or a dict; its fields may be XComArgs")
         known = {f.name for f in fields(cls)}
-        spec = {name: value for name, value in spec.items() if name not in _RETIRED}  # in old rows and mapped dicts
         for name in spec:
             if name not in known:
                 raise bad(name, spec[name], "no such field of a job", f"use one of {', '.join(sorted(known))}")
         for name in ("batch_sizes", "default_batch_size", "target"):
             if name not in spec:
                 raise bad(name, None, "is missing", "every job needs it")
-        if (alias := _of_alias(spec.get("power_objective"))) is not None:  # in old rows and mapped dicts
-            spec = {**spec, "power_objective": "energy", "max_slowdown": alias}
         return cls(**{name: _coerced(name, value) for name, value in spec.items()})
 
 
@@ -216,14 +197,6 @@ def notifiers(given: Any) -> tuple[Callable[[Any], Any], ...]:
     return found
 
 
-def _of_alias(objective: Any) -> float | None:
-    """The factor of the deprecated ``"max_slowdown=1.05"``; None for anything else, a wrong factor among it."""
-    try:
-        return slowdown_of(objective) if isinstance(objective, str) and not is_deferred(objective) else None
-    except ValueError:
-        return None
-
-
 def _coerced(name: str, value: Any) -> Any:
     """A rendered template is text: convert it to the field's type, or return it unchanged where that fails."""
     if name in _TEXTS and isinstance(value, int | float) and not isinstance(value, bool):
@@ -232,7 +205,9 @@ def _coerced(name: str, value: Any) -> Any:
         return value
     read = _READ[name]
     try:
-        return [read(part) for part in value.strip("[]() ").split(",")] if name in _LISTS else read(value)
+        if name not in _LISTS:
+            return read(value)
+        return [] if value == "[]" else [read(part) for part in value.strip("[]() ").split(",")]
     except (ValueError, KeyError):
         return value
 
@@ -262,18 +237,4 @@ _READ: dict[str, Callable[[str], Any]] = {
     "require_target": _FLAGS.__getitem__,
     "strict": _FLAGS.__getitem__,
 }
-_RETIRED = ("peek",)
-_LATER = {
-    "expected_runs": None,
-    "retrain_every": None,
-    "finish_by": None,
-    "start_within": None,
-    "start_signal": None,
-    "max_slowdown": None,
-    "budget": None,
-    "on_budget": "warn",
-    "audit": 0.02,
-    "follow": None,
-    "log_to": (),
-}  # left out where unchanged: older packages in images read the job
 _LISTS = ("batch_sizes", "power_limits_w", "learn_from", "budget", "log_to")

@@ -1,25 +1,12 @@
-"""What the best power limit minimises, and how much it may slow training. Standard library only."""
+"""How much a power limit may slow training. Standard library only."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-OBJECTIVES = ("cost", "energy", "time")
-_SLOWDOWN = "max_slowdown="
 HALF_WIDTH = 0.02  # half of the 95 % confidence interval of J and s per sample at a profiled limit: aimed at [relative]
 
 Rate = tuple[float, float]  # (J, s) per sample
-
-
-def slowdown_of(objective: str) -> float | None:
-    """The factor of the deprecated ``"max_slowdown=1.05"``; None for any other objective. Raises ValueError below 1."""
-    if not objective.startswith(_SLOWDOWN):
-        return None
-    factor = float(objective.removeprefix(_SLOWDOWN))
-    if not math.isfinite(factor) or factor < 1:
-        raise ValueError(f"{factor:g} is not a factor of at least 1")
-    return factor
 
 
 def permitted(

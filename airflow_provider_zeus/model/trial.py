@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.wire import OMIT_EMPTY
 
 
 class State(StrEnum):
@@ -78,7 +77,7 @@ class Phase(StrEnum):
         return self in (Phase.EXPLORE, Phase.RETURN)
 
 
-DEFAULT_LEASE_S = 24 * 3600.0  # lease of a row that does not hold its length: the default of a ZeusTrial
+DEFAULT_LEASE_S = 24 * 3600.0  # of a ZeusTrial
 
 Where = tuple[str, int, str | None]  # device model, count, energy source: figures compare only where these are equal
 
@@ -226,21 +225,18 @@ class Observation:
     limit_found_w: float | None = None
     learning_rate: float | None = None
     start_id: str | None = None  # start of the plan that observed it: two starts are two observations
-    gpu_busy: float | None = field(default=None, metadata=OMIT_EMPTY)
-    # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
-    epoch_metrics: tuple[float, ...] | None = field(default=None, metadata=OMIT_EMPTY)
-    # the metric of each of the first 1000 epochs
+    gpu_busy: float | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
+    epoch_metrics: tuple[float, ...] | None = None  # the metric of each of the first 1000 epochs
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
-    returned: str | None = field(default=None, metadata=OMIT_EMPTY)
-    # JSON of what the training function returned, for ``run.previous``; on no page
-    price_per_kwh: float | None = field(default=None, metadata=OMIT_EMPTY)
+    returned: str | None = None  # JSON of what the training function returned, for ``run.previous``; on no page
+    price_per_kwh: float | None = None
     # mean over the hours in which the energy was drawn, as known when the attempt ended: a later price changes no cost
-    price_currency: str | None = field(default=None, metadata=OMIT_EMPTY)
-    price_source: str | None = field(default=None, metadata=OMIT_EMPTY)
-    price_at_once: float | None = field(default=None, metadata=OMIT_EMPTY)  # the same, had the run not waited
-    g_co2e_per_kwh: float | None = field(default=None, metadata=OMIT_EMPTY)  # as the price
-    g_co2e_source: str | None = field(default=None, metadata=OMIT_EMPTY)
-    g_co2e_at_once: float | None = field(default=None, metadata=OMIT_EMPTY)
+    price_currency: str | None = None
+    price_source: str | None = None
+    price_at_once: float | None = None  # the same, had the run not waited
+    g_co2e_per_kwh: float | None = None  # as the price
+    g_co2e_source: str | None = None
+    g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; IMPORTED -> from where
 
@@ -284,7 +280,7 @@ class PlannedAttempt:
     max_epoch_cost: float | None = None  # EpochCost above which this batch size would not have been chosen
     bound_samples_per_epoch: float | None = None  # slice size that the cost bounds assume; they scale with the slice
     round: int | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
-    in_time: InTime | None = field(default=None, metadata=OMIT_EMPTY)  # of a job with finish_by or max_slowdown
+    in_time: InTime | None = None  # of a job with finish_by or max_slowdown
 
     @property
     def bounded(self) -> bool:

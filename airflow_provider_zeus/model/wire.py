@@ -21,8 +21,6 @@ E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
-OMIT_EMPTY: Final = {"omit_empty": True}  # metadata of a field that is not written while it is empty
-
 _MOST = 2.0**64  # of any number: sums of such numbers are finite
 _MOST_COUNT = 2**31 - 1  # of what a database holds in 32 bits
 # Any finite number: a loss that diverges may be 1e300.
@@ -47,8 +45,7 @@ def encode(value: Any) -> Any:
         return [encode(part) for part in value]
     if is_dataclass(value):
         cls: Any = type(value)
-        parts = ((name, getattr(value, name), omit) for name, omit in _written(cls))
-        return {name: encode(part) for name, part, omit in parts if part or not omit}
+        return {name: encode(getattr(value, name)) for name in _names(cls)}
     return value
 
 
@@ -118,9 +115,8 @@ def _unknown(kind: type[E], text: str) -> E:
 
 
 @cache
-def _written(cls: Any) -> tuple[tuple[str, bool], ...]:
-    """Name of each field, and whether it is omitted while it is empty."""
-    return tuple((f.name, "omit_empty" in f.metadata) for f in fields(cls))
+def _names(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls))
 
 
 @cache

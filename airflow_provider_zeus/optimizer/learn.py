@@ -43,7 +43,7 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     if trial.planned.phase is not Phase.IMPORTED:  # no run of the job, and no device that it knows
         _learn_feasible(belief, trial, changes)
     if not same_target(trial, job):
-        earlier = str(trial.spec.get("target"))[:_MOST_TARGET]
+        earlier = str(trial.spec["target"])[:_MOST_TARGET]
         changes["retargeted"] = max((n, earlier), belief.retargeted)
     if bypassed:
         return belief.changed(changes)
@@ -66,12 +66,12 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
 
 
 def _same_version(trial: Trial, job: ZeusJob) -> bool:
-    return bool(trial.spec.get("job_version", job.job_version) == job.job_version)
+    return bool(trial.spec["job_version"] == job.job_version)
 
 
 def same_target(trial: Trial, job: ZeusJob) -> bool:
     """Whether a trial had the job's current target, in any notation."""
-    text = trial.spec.get("target", job.target)
+    text = trial.spec["target"]
     if text == job.target:
         return True
     try:
@@ -146,7 +146,7 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
         if most is not None:
             exhausted = {**exhausted, n: most}
         changes |= _with_run(belief, (n, b, epochs or 0.0), slices, exhausted, reached=reached)
-    earlier = {size: n for size in trial.spec.get("batch_sizes", ()) if n < belief.listed.get(size, n + 1)}
+    earlier = {size: n for size in trial.spec["batch_sizes"] if n < belief.listed.get(size, n + 1)}
     if earlier:
         changes["listed"] = {**belief.listed, **earlier}
     if trial.planned.phase is Phase.EXPLORE and trial.planned.round is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.wire import OMIT_EMPTY, decode, encode, parse
+from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.reports.alerts import Event
 
 MOST = 50  # records kept: those that are open, and the newest others
@@ -25,15 +25,15 @@ class Record:
     since: int | None = None
     sentence: str
     remedy: str
-    figures: Mapping[str, Any] = field(default_factory=dict, metadata=OMIT_EMPTY)
+    figures: Mapping[str, Any] = field(default_factory=dict)
     dag_id: str
     run_id: str  # in which it was seen first
     began_s: float
     ended_s: float | None = None
-    sent_to: Sequence[str] = field(default=(), metadata=OMIT_EMPTY)  # names of the notifiers that took it
+    sent_to: Sequence[str] = ()  # names of the notifiers that took it
     sent_s: float | None = None
     tries: int = 0  # to send it
-    not_sent: str = field(default="", metadata=OMIT_EMPTY)  # why some notifier, or all, did not
+    not_sent: str = ""  # why some notifier, or all, did not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

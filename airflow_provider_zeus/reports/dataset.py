@@ -97,7 +97,7 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
     known = [replace(t, observation=_finite(t.observation)) for t in readable]
     trained = [t for t in known if t.state is not State.NO_DATA]
     used = [t for t in trained if t.observation.bypassed is None]
-    own = [t for t in used if t.spec.get("job_version", job.job_version) == job.job_version]
+    own = [t for t in used if t.spec["job_version"] == job.job_version]
     steps: list[tuple[str, Sequence[Trial], Sequence[Trial]]] = [
         ("written twice", rows, once),
         (UNKNOWN_STATE, once, known),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
@@ -15,13 +16,21 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.simulation.environment import Environment, Run
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import SOURCE, Scenario
 
 SLICE = 1_000_000  # samples per epoch
-_ORIGIN = Origin(run_type="scheduled")
+
+
+class Slice(NamedTuple):
+    """The data of one recurrence."""
+
+    ti_id: str
+    samples_per_epoch: int
+    key: str | None
 
 
 def replay(
@@ -30,25 +39,34 @@ def replay(
     recurrences: int,
     seed: int = 0,
     shifts: Mapping[int, Scenario] | None = None,
+    *,
+    env: Environment | None = None,
+    slices: Sequence[Slice] = (),
+    learn: Callable[[Belief, Trial], Belief] = learn,
+    choose: Callable[..., Decision] = choose,
 ) -> Log:
     """Replay ``job`` under its policy.
 
     :param shifts: recurrence (from 0) -> scenario that holds from then on.
+    :param env: the trainings; default: those of the scenario and seed.
+    :param slices: the data of each recurrence; default: equal ones, without a name.
+    :param learn: stands for the policy's own, as ``choose`` does.
     """
-    env, log, device = Environment(scenario, seed), Log(), scenario.device
+    env, log, device = env or Environment(scenario, seed), Log(), scenario.device
     writer = Writer(job, scenario)
     belief = prior(job)
     for t in range(recurrences):
         if shifts and t in shifts:
             env.scenario = shifts[t]
+        data = slices[t] if slices else Slice(f"{t}", SLICE, None)
         decision = choose(job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed))
         runs: list[Run] = []
         chances = decision.chances
         for attempt in chances:
             run = env.attempt(attempt)
             runs.append(run)
-            trial = writer.open(decision, attempt, len(runs), ti_id=f"{t}")
-            belief = learn(belief, writer.close(trial, run))
+            trial = writer.open(decision, attempt, len(runs), ti_id=data.ti_id, data_slice=data.key)
+            belief = learn(belief, writer.close(trial, run, data.samples_per_epoch))
             if run.reached:
                 break
         final = attempt is chances[-1]
@@ -66,21 +84,28 @@ class Writer:
         self._spec, self._max_epochs = job.to_dict(), scenario.pair.max_epochs
         self._gpu, self._max_power_w = scenario.pair.gpu, scenario.pair.max_power_w
 
-    def open(self, decision: Decision, planned: PlannedAttempt, attempt: int, ti_id: str | None = None) -> Trial:
+    def open(
+        self,
+        decision: Decision,
+        planned: PlannedAttempt,
+        attempt: int,
+        ti_id: str | None = None,
+        data_slice: str | None = None,
+    ) -> Trial:
         """Return the row of a run that begins; the attempts of one recurrence share its ``ti_id``."""
         self.number += 1
         return Trial(
             job_id=self.job_id,
             number=self.number,
             key=TrialKey(ti_id or str(self.number), attempt),
-            origin=_ORIGIN,
+            origin=Origin(run_type="scheduled", data_slice=data_slice),
             spec=self._spec,
             decision=decision,
             planned=planned,
             state=State.RUNNING,
         )
 
-    def close(self, trial: Trial, run: Run) -> Trial:
+    def close(self, trial: Trial, run: Run, samples_per_epoch: int = SLICE) -> Trial:
         """Return the row of a run that has ended."""
         state = State.CONVERGED
         if not run.reached:
@@ -88,8 +113,8 @@ class Writer:
             state = State.GIVEN_UP if cut_short else State.EXHAUSTED
         seen = Observation(
             epochs=run.epochs,
-            samples=round(run.epochs * SLICE),
-            samples_per_epoch=float(SLICE),
+            samples=round(run.epochs * samples_per_epoch),
+            samples_per_epoch=float(samples_per_epoch),
             energy_j=run.energy_j,
             time_s=run.time_s,
             excess_j=run.excess.energy_j,

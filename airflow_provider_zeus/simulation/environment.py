@@ -45,7 +45,7 @@ class Environment:
         self.scenario = scenario
         self.free_looks = free_looks
         self.profiled: set[int] = set()
-        self._seed = seed
+        self.seed = seed
         self._streams: dict[int, random.Random] = {}  # by batch size
 
     def attempt(self, planned: PlannedAttempt) -> Run:
@@ -89,7 +89,7 @@ class Environment:
         """Draw the epochs that the next run of a batch size needs to its target; inf: it never reaches it."""
         stream = self._streams.get(batch_size)
         if stream is None:
-            stream = self._streams[batch_size] = random.Random(f"{self._seed}/{batch_size}")
+            stream = self._streams[batch_size] = random.Random(f"{self.seed}/{batch_size}")
         epochs = self.scenario.arms[batch_size].epochs
         return epochs[int(stream.random() * len(epochs))]
 

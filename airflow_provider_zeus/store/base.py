@@ -20,7 +20,6 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
     Where,
 )
-from airflow_provider_zeus.model.wire import OMIT_EMPTY
 from airflow_provider_zeus.units import J_PER_KWH, counted
 
 FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
@@ -66,7 +65,7 @@ class Report:
     observation: Observation
     profile: Sequence[ProfileSample] = ()  # new since the last report of this trial
     points: Sequence[PowerPoint] = ()  # new since the last report of this trial
-    unsure: Sequence[Report] = field(default=(), metadata=OMIT_EMPTY)
+    unsure: Sequence[Report] = ()
     # heartbeats before it that got no answer, oldest first: stored or not
 
     reads_newer: ClassVar[bool] = True
@@ -171,7 +170,7 @@ class VariablePort(Protocol):
 
 
 class Store(Protocol):
-    """The trial log. Each method is one transaction and raises StoreError (unreachable, newer schema, refused)."""
+    """The trial log. Each method is one transaction and raises StoreError (unreachable, unknown schema, refused)."""
 
     @property
     def identity(self) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from airflow_provider_zeus.model.size_bounds import bounded, truncated
-from airflow_provider_zeus.model.trial import DEFAULT_LEASE_S, Observation, Origin, Phase, PowerPoint, State, Trial
+from airflow_provider_zeus.model.trial import Observation, Origin, Phase, PowerPoint, State, Trial
 from airflow_provider_zeus.model.wire import decode, encode, refuse_constant
 from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.reported_figures import NEVER_NEGATIVE
@@ -38,7 +38,7 @@ class _Spec:
     batch_sizes: tuple[int, ...]
     default_batch_size: int
     target: str
-    job_version: str = ""
+    job_version: str
     policy: str = ""
     eta: float = 0.0
     beta: float = 0.0
@@ -135,7 +135,7 @@ def trial_to_dict(trial: Trial) -> dict[str, Any]:
 
 def trial_from_dict(data: Mapping[str, Any]) -> Trial:
     """Read what :func:`trial_to_dict` wrote. Raises an error of :data:`DAMAGE`."""
-    return from_row({**dict.fromkeys((*_OWN, *ORIGIN, *OBSERVED)), "lease_s": DEFAULT_LEASE_S, **data})
+    return from_row({**dict.fromkeys((*_OWN, *ORIGIN, *OBSERVED)), **data})
 
 
 def points_to_lists(points: Iterable[PowerPoint]) -> list[list[Any]]:

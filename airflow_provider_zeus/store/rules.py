@@ -35,7 +35,7 @@ LimitRow = tuple[str | None, State, float | None, float | None]  # GPU uuid, sta
 
 def version_of(spec: Mapping[str, Any]) -> str:
     """The ``job_version`` that a trial was decided with: a new one starts an empty belief and power profile."""
-    return str(spec.get("job_version", ""))
+    return str(spec["job_version"])
 
 
 def read_state(trial: Trial, now: float) -> Trial:

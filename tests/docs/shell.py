@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import tomllib
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -82,8 +81,8 @@ class Shell:
 
     def _make(self, words: list[str]) -> str:
         """The target exists. It is not run: make test would run itself."""
-        done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+        assert {word for word in words[1:] if "=" not in word} <= set(targets), words
         self.not_run.append(f"{' '.join(words)}: takes minutes; make knows it")
         return ""
 

@@ -57,8 +57,13 @@ def reader(open_reader: Callable[[str], Reader]) -> Reader:
     return open_reader("light")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("theme", "scheme"), [("light", "default"), ("dark", "slate")])
+@pytest.mark.parametrize(
+    ("theme", "scheme"),
+    [
+        pytest.param("light", "default", marks=pytest.mark.slow),
+        pytest.param("dark", "slate", marks=pytest.mark.nightly),
+    ],
+)
 def test_each_page_in_both_themes_and_widths(
     theme: str, scheme: str, built: Built, served: str, open_reader: Callable[[str], Reader]
 ) -> None:
@@ -86,7 +91,6 @@ def test_each_page_in_both_themes_and_widths(
     [
         ("server", "gpu_lock_wait_s", "reference/options.html"),
         ("file", "torchrun", "several-gpus.html"),
-        pytest.param("server", "guardian", "power.html", marks=pytest.mark.slow),
     ],
 )
 def test_the_search_finds_a_page(by: str, word: str, page: str, built: Built, served: str, reader: Reader) -> None:

@@ -22,6 +22,8 @@ from airflow_provider_zeus.training.protocol import environment
 from tests.docs.blocks import ROOT
 from tests.docs.conftest import Built
 
+pytestmark = pytest.mark.slow  # the site is built
+
 API = ("reference/job.html", "reference/run.html", "reference/operators.html", "reference/python.html")
 CLASSES = ("ZeusRun", "ZeusJob", "ZeusTrainOperator", "ZeusCommandOperator", "ZeusTrial", "ZeusHook")
 OTHERS = (  # public by the documents, and not at the package's root
@@ -75,7 +77,7 @@ def test_names_at_the_root_alone_are_public(built: Built) -> None:
 def test_every_parameter_is_explained(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
     """Fields of a job, and the arguments of the operators, each with its row."""
     parameters = [*inspect.signature(ZeusJob).parameters]
-    assert {f.name for f in fields(ZeusJob)} | {"peek", "notify"} == set(parameters)
+    assert {f.name for f in fields(ZeusJob)} | {"notify"} == set(parameters)
     all_there("fields of ZeusJob", parameters, rows(built, "reference/job.html"), capsys)
     for name in ("ZeusTrainOperator", "ZeusCommandOperator", "ZeusTrial"):
         taken = [p for p in inspect.signature(getattr(airflow_provider_zeus, name)).parameters if p != "kwargs"]

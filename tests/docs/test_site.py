@@ -26,6 +26,7 @@ ELSEWHERE = {  # addresses outside of the site; nothing here can reach them, so 
 }
 
 
+@pytest.mark.slow
 def test_it_builds_in_half_a_minute(built: Built) -> None:
     assert 0 < built.cpu_s < 30, "CPU seconds: how long it takes on a clock says how busy this host is"
 
@@ -46,11 +47,13 @@ def test_a_page_that_is_not_in_the_menu_ends_the_build(tmp_path: Path) -> None:
     assert "not included in the" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_every_page_is_built(built: Built) -> None:
     places = {MOVED.get(page, page.removeprefix("docs/")) for page in PAGES if page != OWN_HOME}
     assert {place.replace(".md", ".html") for place in places} <= set(built.pages)
 
 
+@pytest.mark.slow
 def test_no_link_is_broken(built: Built) -> None:
     broken, links = [], 0
     for name, page in built.pages.items():
@@ -97,6 +100,7 @@ def headings(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+@pytest.mark.slow
 def test_pages_load_nothing_from_outside(built: Built) -> None:
     for name, page in built.pages.items():
         assert [address for address in page.loads if urlsplit(address).netloc] == [], name
@@ -106,6 +110,7 @@ def test_pages_load_nothing_from_outside(built: Built) -> None:
         assert not re.search(r"url\([\"']?https?:|@import", path.read_text(encoding="utf-8")), path.name
 
 
+@pytest.mark.slow
 def test_pages_show_nothing_of_this_machine(built: Built) -> None:
     for name, page in built.pages.items():
         assert str(ROOT) not in page.text, name

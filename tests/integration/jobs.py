@@ -65,7 +65,7 @@ def zeus_dag(dag_id: str, spec: ZeusJob, epochs: Callable[[int], int] = EPOCHS._
 
 def log_of(job_id: str) -> list[Trial]:
     """The trial log as any reader gets it."""
-    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.open import open_store
 
     return open_store().trials(job_id)
 

@@ -137,7 +137,6 @@ class TestOfOthers:
                 "the command was killed by SIGKILL, as the kernel does when memory runs out without a result",
             ),
             ("kill -TERM $$", "the command was killed by SIGTERM without a result"),
-            ("no_such_command", "the command ended with status 127 without a result"),
         ],
     )
     def test_its_failure_is_the_tasks(self, commands: Commands, command: str, reason: str) -> None:
@@ -179,7 +178,7 @@ def test_a_script_that_dies_has_failed_with_its_last_measured_cost(commands: Com
     assert commands.saves() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("style", ["run.train(train)", "train(run)"])
 def test_out_of_memory_in_the_first_attempt_lets_the_next_one_run(commands: Commands, style: str) -> None:
     name = "zeus_command_memory_" + ("one" if style.startswith("run") else "loop")
@@ -213,8 +212,13 @@ def test_out_of_memory_at_the_default_lets_a_smaller_size_stand_in(commands: Com
     assert xcom(dag_run, "zeus_cost")["kept_attempt"] == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("style", ["run.train(train)", "train(run)"])
+@pytest.mark.parametrize(
+    "style",
+    [
+        pytest.param("run.train(train)", marks=pytest.mark.slow),
+        pytest.param("train(run)", marks=pytest.mark.nightly),
+    ],
+)
 def test_an_incumbent_that_misses_its_target_is_followed_by_the_next_cheapest(commands: Commands, style: str) -> None:
     name = "zeus_command_missed_" + ("one" if style.startswith("run") else "loop")
     misses = LOOP.replace("0.9 * (epoch", "(0.1 if os.path.exists(f'missed-{run.batch_size}') else 0.9) * (epoch")

@@ -44,7 +44,7 @@ def test_every_metric_and_tag_of_the_dashboard_is_one_that_is_sent() -> None:
         assert all(used <= tags[name] for name in names), title
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason=WHY_NOT)
 def test_every_panel_shows_what_real_runs_sent(run_dag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")

@@ -22,16 +22,15 @@ from demo.servers import free_port
 ROOT = Path(__file__).parents[2]
 if not hasattr(airflow.sdk, "PartitionedAtRuntime"):
     pytest.skip("the demo needs Airflow 3.3", allow_module_level=True)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(2400)]
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
     """The demo and its DAGs in a folder of their own, so that the developer's own demo stays as it is."""
-    folder = tmp_path_factory.mktemp("checkout")
     for name in ("demo", "dags"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
 
 
 def start(copy: Path, slices: int, module: str = "demo") -> subprocess.Popen[str]:
@@ -90,9 +89,10 @@ def test_it_learns_shows_the_costs_goes_on_and_leaves_nothing_running(copy: Path
     assert "making Airflow's database" not in again
     after = {path.name: path.stat().st_mtime_ns for path in (copy / ".demo" / "baseline").glob("*.json")}
     assert {name: after[name] for name in cached} == cached, "the baseline is not trained twice"
+    partitions_came_one_per_run_and_were_trained_in_order_one_at_a_time(copy)
 
 
-def test_partitions_came_one_per_run_and_were_trained_in_order_one_at_a_time(copy: Path) -> None:
+def partitions_came_one_per_run_and_were_trained_in_order_one_at_a_time(copy: Path) -> None:
     emitted = query(copy, "SELECT source_run_id, partition_key FROM asset_event ORDER BY id")
     assert len({run for run, _ in emitted}) == len(emitted) == 3
     trained = query(
@@ -105,7 +105,7 @@ def test_partitions_came_one_per_run_and_were_trained_in_order_one_at_a_time(cop
     assert all(before[2] <= after[1] for before, after in pairwise(trained)), "no two at once"
 
 
-def test_a_killed_demo_stops_all_that_it_started(copy: Path) -> None:
+def test_a_killed_demo_stops_all_that_it_started_and_a_reset_forgets_everything(copy: Path) -> None:
     process = start(copy, 3)
     assert process.stdout is not None
     for line in process.stdout:
@@ -117,8 +117,12 @@ def test_a_killed_demo_stops_all_that_it_started(copy: Path) -> None:
     rest = process.stdout.read()
     assert process.wait(180) == 130
     assert "Stopped." in rest
-    time.sleep(0.5)
+    until_s = time.monotonic() + 30
+    while started_in(copy) and time.monotonic() < until_s:
+        time.sleep(0.1)
     assert started_in(copy) == []
+    done = subprocess.run([sys.executable, "-m", "demo.reset"], cwd=copy, capture_output=True, text=True, check=False)
+    assert (done.returncode, (copy / ".demo").exists()) == (0, False), done.stderr
 
 
 def test_the_demo_of_levers_shows_one_of_each(copy: Path) -> None:
@@ -138,8 +142,3 @@ def test_the_demo_of_levers_shows_one_of_each(copy: Path) -> None:
     ]
     assert "batch size" in output.split("What comes next")[1]
     assert started_in(copy) == []
-
-
-def test_reset_forgets_everything(copy: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "demo.reset"], cwd=copy, capture_output=True, text=True, check=False)
-    assert (done.returncode, (copy / ".demo").exists()) == (0, False), done.stderr

@@ -77,7 +77,7 @@ def value_of(dag_run: Any, task_id: str = "train") -> Any:
     return dag_run.get_task_instance(task_id).xcom_pull(task_ids=task_id)
 
 
-@pytest.mark.parametrize("how", ["raises", "nan"])
+@pytest.mark.parametrize("how", ["raises", pytest.param("nan", marks=pytest.mark.slow)])
 def test_a_function_whose_try_fails_keeps_the_incumbents_model(run_dag: Any, how: str) -> None:
     def train(run: Any) -> str:
         for epoch in run.epochs():
@@ -107,11 +107,14 @@ def test_a_try_that_skips_the_task_skips_it(run_dag: Any) -> None:
     assert states("zeus_try_skips") == [(32, "converged", 1), (16, "failed", 1)]
 
 
-@pytest.mark.parametrize("code", [IN_ONE_PROCESS, BY_LOOP_ALONE], ids=["train(fn)", "epochs() alone"])
 @pytest.mark.parametrize(
-    "fails",
-    [RAISES, pytest.param(REPORTS_NAN, marks=pytest.mark.slow), KILLED],
-    ids=["raises", "nan", "killed"],
+    ("fails", "code"),
+    [
+        pytest.param(RAISES, BY_LOOP_ALONE, id="raises-epochs() alone"),
+        pytest.param(KILLED, IN_ONE_PROCESS, id="killed"),
+        pytest.param(RAISES, IN_ONE_PROCESS, id="raises-train(fn)", marks=pytest.mark.slow),
+        pytest.param(REPORTS_NAN, BY_LOOP_ALONE, id="nan-epochs() alone", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_script_whose_try_fails_is_followed_by_the_incumbent(
     run_dag: Any, tmp_path: Path, code: str, fails: str
@@ -152,14 +155,14 @@ def test_a_device_that_fails_costs_no_command_its_value(
     assert states("zeus_lost_device") == [(32, "converged", 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_strict_job_fails_with_its_try(run_dag: Any, tmp_path: Path) -> None:
     dag = of_script("zeus_strict_script", tmp_path, IN_ONE_PROCESS.format(fails=RAISES), strict=True)
     assert [run_dag(dag).state for _ in range(2)] == ["success", "failed"]
     assert states("zeus_strict_script") == [(32, "converged", 1), (16, "failed", 1)]
 
 
-@pytest.mark.parametrize("aware", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("aware", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone(
     run_dag: Any, tmp_path: Path, aware: bool
 ) -> None:
@@ -184,6 +187,7 @@ def test_a_pod_that_dies_in_its_try_is_retried_with_the_incumbent_alone(
         assert states(name) == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
 
 
+@pytest.mark.slow
 def test_what_runs_before_the_kept_value_never_runs_after_it(run_dag: Any, tmp_path: Path) -> None:
     """A function that clears its folder when it begins, and saves in ``finally``: what is there is the kept model."""
     out, calls = tmp_path / "out", []
@@ -223,7 +227,7 @@ def test_files_of_the_kept_attempt_stay_where_the_task_returned_them(run_dag: An
     assert states("zeus_attempt_dir")[1][:2] == (16, "given_up")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_empty_slice_keeps_the_tasks_value_and_teaches_nothing(run_dag: Any) -> None:
     def train(run: Any) -> str:
         data = [1.0] * 512 if len(log_of("zeus_no_data.train")) == 1 else []

@@ -97,7 +97,7 @@ def test_a_pod_that_is_killed_is_followed_by_another_and_both_costs_count(exampl
     assert (died.observation.time_s or 0) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_pod_that_cannot_start_is_followed_by_another(example: Example) -> None:
     def without_image(pod: Pod, number: int) -> None:
         pod.unpullable = number == 1
@@ -108,7 +108,7 @@ def test_a_pod_that_cannot_start_is_followed_by_another(example: Example) -> Non
     assert [trial.state.value for trial in example.trials()] == ["converged"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pods_that_all_fail_fail_the_run_and_leave_a_failed_trial(example: Example) -> None:
     def without_image(pod: Pod, number: int) -> None:
         pod.unpullable = True
@@ -120,6 +120,7 @@ def test_pods_that_all_fail_fail_the_run_and_leave_a_failed_trial(example: Examp
     assert all(trial.observation.time_s is None for trial in example.trials())
 
 
+@pytest.mark.slow
 def test_the_api_server_refuses_what_is_no_pod(example: Example) -> None:
     """So that the tests above say something of the example's form."""
     example.dag.get_task("train").volume_mounts[0].mount_path = 7

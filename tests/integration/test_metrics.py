@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 from airflow_provider_zeus.operators import metrics
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_savings import Yardstick
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, zeus_dag
 from tests.receivers import Received, airflow_sends, flush, otlp, statsd
 
@@ -53,7 +53,9 @@ def cost_of(trial: Trial) -> float:
     return cost
 
 
-@pytest.mark.parametrize("kind", ["influx", "otel", pytest.param("datadog", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["otel", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("influx", "datadog"))]
+)
 def test_a_run_is_told_with_its_tags(
     kind: str, run_dag: Any, receives: Callable[[str], Received], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +91,7 @@ def test_a_run_is_told_with_its_tags(
 def test_a_saving_and_a_loss_are_told(run_dag: Any, receives: Callable[[str], Received]) -> None:
     received, dag = receives("influx"), zeus_dag("metrics_saving", job())
     expected = []
-    for _ in range(4):
+    for _ in range(3):
         assert run_dag(dag).state == "success"
         log = log_of("metrics_saving.train")
         last, where = log[-1], log[-1].observation.where
@@ -97,7 +99,7 @@ def test_a_saving_and_a_loss_are_told(run_dag: Any, receives: Callable[[str], Re
         profile = open_store().profile(last.job_id, where, "1")
         yardstick = Yardstick.of(as_dataset(log, last.job, where), where, rng=random.Random(0), profiles=profile)
         expected.append(yardstick.saving([t for t in log if t.key.ti_id == last.key.ti_id]).cost.saved.value)
-    assert min(expected) < 0
+    assert min(expected) < 0 < max(expected)
     received.wait_for("zeus.trial.saving_j")
     # StatsD has no negative gauge: it is set to 0, and lowered from there
     assert [p.value for p in received.of("zeus.trial.saving_j") if p.value] == pytest.approx([v for v in expected if v])

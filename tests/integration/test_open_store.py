@@ -18,14 +18,14 @@ from tests.postgres import empty_database
 from tests.system import servers
 from tests.system.servers import Site, airflow, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 
 IN_ENVIRONMENT, IN_DATABASE, NOWHERE = "zeus_default", "zeus_in_database", "zeus_nowhere"
 PASSWORD = "s3cr3t/p@ss"
 
 READ = """
 def read(conn_id, job_id):
-    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.open import open_store
 
     store = open_store(conn_id, create=False)
     return [store.identity, [[t.key.ti_id, t.key.attempt, t.number] for t in store.trials(job_id)]]

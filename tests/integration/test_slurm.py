@@ -111,6 +111,7 @@ def test_nothing_of_the_workers_temporary_folder_is_needed(cluster: Cluster) -> 
     assert set(names) <= {"slurmd-script-1", "zeus", *(path.relative_to("/tmp").parts[0] for path in seen)}
 
 
+@pytest.mark.slow
 def test_a_loop_alone_is_submitted_once_for_each_attempt(cluster: Cluster) -> None:
     dag = cluster.dag("zeus_slurm_loop", loop=True)
     assert [cluster.run_dag(dag).state, cluster.run_dag(dag).state] == ["success"] * 2
@@ -133,13 +134,11 @@ def test_a_job_that_a_signal_ends_reads_status_1(cluster: Cluster) -> None:
     assert states("zeus_slurm_killed") == [(32, "failed", "the command ended with status 1 without a result")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("export", "ends"),
     [
-        ("ALL", "success"),
-        ("NONE", "failed"),
-        ("ZEUS_PLAN,ZEUS_RESULT", "success"),
+        pytest.param("NONE", "failed", marks=pytest.mark.nightly),
+        pytest.param("ZEUS_PLAN,ZEUS_RESULT", "success", marks=pytest.mark.slow),
     ],
 )
 def test_what_sbatch_exports_decides_whether_the_job_finds_its_plan(cluster: Cluster, export: str, ends: str) -> None:
@@ -201,7 +200,7 @@ def test_a_stopped_task_cancels_its_job(cluster: Cluster, when: str) -> None:
     assert cluster.left() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_recipe_for_several_nodes_trains_them_as_one(cluster: Cluster) -> None:
     """The script of the page, with a process for each node, and both nodes on this host."""
     page = (ROOT / "docs" / "several-gpus.md").read_text().partition("### Several nodes of Slurm")[2]

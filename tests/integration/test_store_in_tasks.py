@@ -103,7 +103,7 @@ def test_the_variable_store_wants_recurrences_that_cannot_overlap(
 
 def test_a_remote_executor_needs_a_connection(airflow_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_zeus.errors import StoreError
-    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.open import open_store
 
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
     with pytest.raises(StoreError, match=r"zeus_default.*PostgreSQL.*zeus db upgrade"):

@@ -73,10 +73,14 @@ def reports_infinity(run: Any, epoch: int) -> float:
     return math.inf
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["knowledge_gradient", pytest.param("zeus", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "fails", [raises, *(pytest.param(f, marks=pytest.mark.slow) for f in (reports_nan, raises_late, reports_infinity))]
+    ("fails", "policy"),
+    [
+        pytest.param(raises, "knowledge_gradient", marks=pytest.mark.slow),
+        pytest.param(raises_late, "zeus", marks=pytest.mark.slow),
+        pytest.param(reports_nan, "zeus", marks=pytest.mark.nightly),
+        pytest.param(reports_infinity, "knowledge_gradient", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_size_that_always_fails_costs_no_run_its_model(
     airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, policy: str, fails: Any

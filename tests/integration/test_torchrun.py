@@ -199,14 +199,14 @@ def test_a_rank_that_is_killed_ends_the_trial_and_everything_is_gone(torchrun: T
     assert limits_left(trial) == [], "and what rank 0 set was given back"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_error_of_one_rank_ends_the_trial(torchrun: Torchrun) -> None:
     fails = "if epoch == 1 and RANK == 1: raise ValueError('bad data')"
     assert torchrun.run(torchrun.dag("zeus_ranks_error", script(fails))).state == "failed"
     assert told("zeus_ranks_error") == [(32, "failed", 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_error_in_a_try_ends_the_processes_and_the_incumbent_runs_in_new_ones(torchrun: Torchrun, rank: int) -> None:
     fails = f"if run.batch_size == 16 and RANK == {rank}: raise ValueError('16 does not divide the data')"
@@ -216,7 +216,7 @@ def test_an_error_in_a_try_ends_the_processes_and_the_incumbent_runs_in_new_ones
     assert torchrun.said(0, "kept") == torchrun.said(1, "kept") == [[32]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_data_on_all_ranks_ends_the_run_and_keeps_its_value(torchrun: Torchrun) -> None:
     code = (
         script().replace("range(max(5000 // run.batch_size, 50))", "run.data_loader([])").replace("run.step()", "pass")
@@ -226,7 +226,7 @@ def test_no_data_on_all_ranks_ends_the_run_and_keeps_its_value(torchrun: Torchru
     assert told("zeus_ranks_no_data") == [(32, "no_data", 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_out_of_memory_ends_the_processes_and_the_next_attempt_runs_in_new_ones(torchrun: Torchrun) -> None:
     """One process alone cannot go on to the next attempt: the others wait for its gradients."""
     full = "if run.batch_size == 16: raise MemoryError('out of memory')"
@@ -242,7 +242,7 @@ WAITS = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("notices", [True, False])
 def test_out_of_memory_of_another_rank_is_that_of_the_trial_and_ends_it(torchrun: Torchrun, notices: bool) -> None:
     """Rank 0 sees its connection closed, or nothing at all until torchrun ends it."""
@@ -272,7 +272,7 @@ def test_a_batch_size_known_when_the_task_runs_is_refused_before_any_trial(torch
     assert log_of("zeus_ranks_late.train") == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_that_the_command_does_not_tell_of_refuse_it_themselves(
     torchrun: Torchrun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -283,7 +283,7 @@ def test_processes_that_the_command_does_not_tell_of_refuse_it_themselves(
     assert REMEDY in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "code", "spec", "said"),
     [
@@ -293,19 +293,17 @@ def test_processes_that_the_command_does_not_tell_of_refuse_it_themselves(
             {},
             "call torch.distributed.init_process_group() before the loop over run.epochs()",
         ),
-        pytest.param(
+        (
             "alone",
             script("if epoch == 1 and RANK == 0: run.report(accuracy=0.1); return"),
             {},
             "rank 0 of 2 left the loop over run.epochs() early",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
+        (
             "silent",
             script(report="if RANK == 1: run.report(accuracy=1.0)"),
             {},
             "epoch 0 ended without run.report(accuracy=",
-            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -319,7 +317,7 @@ def test_what_cannot_work_is_said(
     assert said in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_loop_left_by_all_in_the_same_epoch_keeps_its_model(torchrun: Torchrun) -> None:
     leaves = f"if epoch == 1: {REPORT}; say('kept', 'early'); return run.batch_size"
     assert torchrun.run(torchrun.dag("zeus_ranks_leave", script(leaves))).state == "success"
@@ -328,7 +326,7 @@ def test_a_loop_left_by_all_in_the_same_epoch_keeps_its_model(torchrun: Torchrun
     assert "after 2 epochs" in (trial.reason or "")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_loop_alone_without_train(torchrun: Torchrun) -> None:
     end = RUN.replace("run.train(train)", "train(run)")
     dag = torchrun.dag("zeus_ranks_loop", script(end=end))
@@ -348,7 +346,7 @@ began = gpu.now_s(), gpu.energy_j()
 """ + RUN.replace("dist.destroy", "say('gpu', gpu.now_s() - began[0], gpu.energy_j() - began[1])\ndist.destroy")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_across_hosts_energy_is_summed_and_time_is_the_longest(torchrun: Torchrun) -> None:
     """Two processes that each take themselves for the only one of its host."""
     dag = torchrun.dag("zeus_hosts", script(end=HOSTS), gpus=None, batch_sizes=[2048], default_batch_size=2048)
@@ -375,7 +373,7 @@ def train(run):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("dies", [False, True])
 def test_rank_0_alone_sets_the_limits_of_all_gpus_and_each_comes_back(
     torchrun: Torchrun, nvml: FakeNvml, dies: bool, monkeypatch: pytest.MonkeyPatch
@@ -404,7 +402,7 @@ def test_rank_0_alone_sets_the_limits_of_all_gpus_and_each_comes_back(
         assert (seen.energy_j or 0) / (seen.time_s or 1) == pytest.approx(2 * 190, rel=0.35), "two at 150 to 240 W"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_number_of_gpus_than_was_asked_for_is_said(
     torchrun: Torchrun, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -83,10 +83,16 @@ def xcom(dag_run: Any, task_id: str, key: str = "return_value", map_index: int =
     return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
 
 
-def test_a_pod_whose_first_attempt_is_given_up_ends_with_one_save(run_dag: Any, pod: Pod) -> None:
+def test_a_pod_whose_first_attempt_is_given_up_ends_with_one_save(
+    run_dag: Any, pod: Pod, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     with DAG("zeus_pod", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
         pod.operator(trial)
-    first, second = run_dag(dag), run_dag(dag)
+    first = run_dag(dag)
+    (chosen,) = [r for r in caplog.records if r.name == trial_tasks.__name__]
+    assert (chosen.levelname, "batch size 32" in chosen.getMessage()) == ("INFO", True)
+    second = run_dag(dag)
     assert (first.state, second.state) == ("success", "success")
     assert states("zeus_pod.train") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
     assert pod.saves() == [32, 32]
@@ -119,7 +125,7 @@ def test_each_instance_of_a_mapped_group_is_a_trial_of_its_own(run_dag: Any, pod
     assert [c["kept_attempt"] for c in costs] == [1, 1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_apart_when_their_id_is_a_template(run_dag: Any, pod: Pod) -> None:
     with DAG("zeus_mapped_jobs", schedule=None, start_date=START) as dag:
 
@@ -322,7 +328,7 @@ def test_where_airflow_cannot_be_asked_a_kept_model_is_a_success(
     assert run_dag(dag).state == state
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("asks_briefly")
 def test_without_a_store_it_trains_at_the_default_and_the_cost_is_told_later(
     run_dag: Any, pod: Pod, monkeypatch: pytest.MonkeyPatch
@@ -349,13 +355,6 @@ def test_a_strict_job_without_a_store_does_not_train(run_dag: Any, pod: Pod, mon
         pod.operator(trial)
     assert run_dag(dag).state == "failed"
     assert pod.saves() == []
-
-
-def test_what_is_no_result_in_the_xcom_is_no_result(run_dag: Any, pod: Pod) -> None:
-    with DAG("zeus_pod_prints", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
-        pod.operator(trial, "echo trained")
-    assert run_dag(dag).state == "success", "a missing result never fails the run"
-    assert [(t.state.value, t.reason) for t in log_of("zeus_pod_prints.train")] == [("failed", "no result")]
 
 
 def test_a_training_that_was_skipped_did_not_run(run_dag: Any, pod: Pod) -> None:
@@ -391,7 +390,7 @@ def test_a_training_that_leaves_no_result_is_said_with_the_remedy(
     name, path = f"zeus_pod_silent_{by_files}", str(pod.folder / "results") if by_files else None
     with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(job(), result_path=path) as trial:
         pod.operator(trial, "echo trained")
-    assert run_dag(dag).state == "success"
+    assert run_dag(dag).state == "success", "a missing result never fails the run"
     assert [(t.state.value, t.reason) for t in log_of(f"{name}.train")] == [("failed", NO_RESULT)]
     ours = [r for r in caplog.records if r.name == trial_tasks.__name__]
     assert [r.levelname for r in ours] == ["INFO", "WARNING"]
@@ -400,17 +399,7 @@ def test_a_training_that_leaves_no_result_is_said_with_the_remedy(
     assert all(word in said for word in ("task train", "ZeusRun.from_env()", "result_path"))
 
 
-def test_a_training_with_a_result_is_said_by_its_size_alone(
-    run_dag: Any, pod: Pod, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    with DAG("zeus_pod_chosen", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
-        pod.operator(trial)
-    assert run_dag(dag).state == "success"
-    (chosen,) = [r for r in caplog.records if r.name == trial_tasks.__name__]
-    assert (chosen.levelname, "batch size 32" in chosen.getMessage()) == ("INFO", True)
-
-
+@pytest.mark.slow
 def test_a_new_device_is_said_by_the_task_that_learns_of_it(
     run_dag: Any, pod: Pod, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,8 +16,7 @@ from airflow.sdk.log import redact
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.hooks.zeus import ZeusHook
-from airflow_provider_zeus.store import open_store
-from airflow_provider_zeus.store.open import store_url
+from airflow_provider_zeus.store.open import open_store, store_url
 from airflow_provider_zeus.store.sql import engine as sql_engine
 from tests.unit.cli.conftest import Zeus, home, zeus  # noqa: F401  fixtures
 

@@ -128,10 +128,9 @@ def tell_lock(state_dir: Path, uid: int, **kwargs: Any) -> str:
 # --- what is made
 
 
-@pytest.mark.parametrize("umask", ["000", "022"])
-def test_everything_made_is_its_users_alone(place: Path, umask: str) -> None:
+def test_everything_made_is_its_users_alone(place: Path) -> None:
     home = folder(place / "home", 0o755, ALICE, ALICE)
-    lines = said(as_user(ALICE, MAKES_ALL, home, umask)).splitlines()
+    lines = said(as_user(ALICE, MAKES_ALL, home, "000")).splitlines()
     modes = {name: int(mode, 8) for mode, _, name in (line.split(" ", 2) for line in lines)}
     assert {"zeus.db", "zeus.db-wal", "zeus.db-shm", "zeus.db.turn", "zeus/gpu-GPU-1.lock", f"zeus/{GPU}"} < set(modes)
     assert sum(name.startswith("zeus/limit-") for name in modes) == 1
@@ -191,14 +190,14 @@ def test_the_option_makes_shared_folders_and_keeps_the_modes_of_those_that_are_t
 def test_a_training_of_another_user_goes_on_without_what_it_may_not_open(place: Path) -> None:
     home = folder(place / "home", 0o755, ALICE, ALICE)
     said(as_user(ALICE, MAKES_ALL, home, "022"))
-    done = as_user(BOB, TRAINS, ZEUS_PLAN=plan(home / "zeus"))
-    assert said(done) == "kept 256"
-    code = (
-        "import sys\nfrom airflow_provider_zeus.store.sql.store import SqlStore\n"
+    code = TRAINS + (
+        "from airflow_provider_zeus.store.sql.store import SqlStore\n"
         "from airflow_provider_zeus.errors import StoreError\n"
         "try:\n    SqlStore(sys.argv[1], create=True)\nexcept StoreError as error:\n    print(error)"
     )
-    assert "shared_group" in said(as_user(BOB, code, f"sqlite:///{home}/zeus.db")), "the error names the remedy"
+    kept, error = said(as_user(BOB, code, f"sqlite:///{home}/zeus.db", ZEUS_PLAN=plan(home / "zeus"))).split("\n", 1)
+    assert kept == "kept 256"
+    assert "shared_group" in error, "the error names the remedy"
 
 
 def test_of_two_users_on_one_gpu_the_second_does_not_take_it_for_its_own(place: Path) -> None:
@@ -239,12 +238,15 @@ def test_a_lock_cannot_be_held_by_another_user(place: Path) -> None:
 def test_any_uid_of_group_root_trains_and_has_a_lock(place: Path, home: dict[str, str]) -> None:
     temporary = folder(place / "tmp", 0o1777)
     environ = {"TMPDIR": str(temporary), **home}
-    assert said(as_user(ALICE, TRAINS, gid=0, ZEUS_PLAN=plan(None), **environ)) == "kept 256"
-    code = "from airflow_provider_zeus.power.device import default_state_dir\nprint(default_state_dir())"
-    state_dir = Path(said(as_user(ALICE, code, gid=0, **environ)))
-    assert state_dir == temporary / f"zeus-{ALICE}"
-    assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
-    assert tell_lock(state_dir, ALICE, gid=0) == ""
+    code = TRAINS + (
+        "from airflow_provider_zeus.power.device import default_state_dir\n"
+        "from airflow_provider_zeus.power.limits.gpu_lock import GpuLock\n"
+        "print(default_state_dir())\n"
+        "print('shared:', GpuLock(default_state_dir(), ['GPU-1'], how='wait', wait_s=0.0).why_shared)"
+    )
+    kept, state_dir, shared = said(as_user(ALICE, code, gid=0, ZEUS_PLAN=plan(None), **environ)).split("\n")
+    assert (kept, state_dir, shared) == ("kept 256", str(temporary / f"zeus-{ALICE}"), "shared:")
+    assert stat.S_IMODE(Path(state_dir).stat().st_mode) == 0o700
 
 
 def test_a_default_folder_that_another_user_made_is_not_used(place: Path) -> None:
@@ -417,10 +419,6 @@ def test_no_trial_log_is_made_where_a_link_leads(open_to_all: Path, place: Path)
 def test_what_lies_in_the_place_of_the_turn_costs_no_trial(open_to_all: Path, place: Path, kind: str) -> None:
     turn = open_to_all / "zeus.db.turn"
     os.mkfifo(turn) if kind == "pipe" else plant(turn, place / "made")
-    code = (
-        "import sys\nfrom airflow_provider_zeus.store.sql.store import SqlStore\n"
-        "from tests.unit.store.store_kit import request\n"
-        "print(SqlStore(sys.argv[1], create=True).ask(request(1)).trial.number)"
-    )
-    assert said(as_user(0, code, f"sqlite:///{open_to_all}/zeus.db")) == "1"
+    with closing(SqlStore(f"sqlite:///{open_to_all}/zeus.db", create=True)) as store:
+        assert store.ask(request(1)).trial.number == 1
     assert not (place / "made").exists()

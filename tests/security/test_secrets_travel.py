@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -22,6 +23,7 @@ SECRET = "-".join(["planted", "secret", "7c1f"])  # this file itself does not ho
 PLANTED = ["docker/.env", "docker/.env.local", ".env", "dags/.env", "dags/weather/.env.prod", "tests/.env",
            "airflow_provider_zeus/.env", "airflow_provider_zeus/plugin/static/.env", "docs/.env"]  # fmt: skip
 ELSEWHERE = ["docker/secrets/token", "docker/backup.sql", "notes.txt", ".netrc"]
+Package = Callable[[str, bool], dict[str, bytes]]
 TAG = re.compile(r"[a-z/]+:\d+\.\d+(\.\d+)?-[a-z-]+")  # postgres has two numbers since its version 10
 
 
@@ -35,6 +37,24 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (to / name).parent.mkdir(exist_ok=True)
         (to / name).write_text(f"PASSWORD={SECRET}\n")
     return to
+
+
+@pytest.fixture(scope="module")
+def package(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """The files of an sdist or a wheel, each built once, with its .gitignore there or not."""
+
+    @cache
+    def of(kind: str, ignored: bool) -> dict[str, bytes]:
+        hidden = checkout / ".gitignore"
+        text = hidden.read_text()
+        if not ignored:
+            hidden.unlink()
+        try:
+            return dict(files_of(build(kind, checkout, tmp_path_factory.mktemp(kind))))
+        finally:
+            hidden.write_text(text)
+
+    return of
 
 
 def build(kind: str, source: Path, to: Path) -> Path:
@@ -61,34 +81,29 @@ def files_of(archive: Path) -> Iterator[tuple[str, bytes]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sdist", "wheel"])
 @pytest.mark.parametrize("ignored", [True, False], ids=["with .gitignore", "without"])
-def test_a_package_holds_no_planted_secret(checkout: Path, tmp_path: Path, kind: str, ignored: bool) -> None:
+def test_a_package_holds_no_planted_secret(package: Package, kind: str, ignored: bool) -> None:
     """Also where no .gitignore is, as in an sdist or an image."""
-    hidden = checkout / ".gitignore"
-    text = hidden.read_text()
-    if not ignored:
-        hidden.unlink()
-    try:
-        found = dict(files_of(build(kind, checkout, tmp_path)))
-    finally:
-        hidden.write_text(text)
+    found = package(kind, ignored)
     assert [name for name, data in found.items() if SECRET.encode() in data] == []
     assert any(name.endswith("zeus_minimal.py") for name in found)
 
 
-def test_the_sdist_holds_every_file_of_the_repository_but_ours_alone(checkout: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_sdist_holds_every_file_of_the_repository_but_ours_alone(package: Package) -> None:
     """What is listed for it is complete: all that git has, but what serves this repository's own checks."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not a git checkout")
     tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
-    found = {name for name, _ in files_of(build("sdist", checkout, tmp_path))}
-    assert {name for name in tracked - found if not name.startswith(".ci/")} == set()
+    found = package("sdist", True)
+    assert {name for name in tracked - found.keys() if not name.startswith(".ci/")} == set()
 
 
-def test_the_wheel_holds_every_example(checkout: Path, tmp_path: Path) -> None:
-    found = {name for name, _ in files_of(build("wheel", checkout, tmp_path))}
+@pytest.mark.slow
+def test_the_wheel_holds_every_example(package: Package) -> None:
+    found = package("wheel", True)
     examples = [path.relative_to(ROOT / "dags") for path in (ROOT / "dags").rglob("*.py")]
-    assert {f"airflow_provider_zeus/example_dags/{path}" for path in examples} <= found
+    assert {f"airflow_provider_zeus/example_dags/{path}" for path in examples} <= found.keys()
 
 
 def test_git_ignores_them() -> None:
@@ -136,6 +151,7 @@ def test_the_patterns_are_read_as_the_engine_reads_them() -> None:
         assert not is_sent(name, patterns)
 
 
+@pytest.mark.slow
 def test_the_image_is_built_without_a_planted_secret(checkout: Path, tmp_path: Path) -> None:
     """And from what is left the wheel can be built, which is what the Dockerfile does."""
     context = docker_context(checkout, tmp_path / "context")

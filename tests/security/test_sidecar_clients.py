@@ -133,7 +133,7 @@ def run() -> Iterator[Callable[..., Process]]:
         process.die()
 
 
-def give_back_times(card: Gpu, sidecar: Running, run: Callable[..., Process]) -> list[float]:
+def give_back_times(card: Gpu, sidecar: Running, run: Callable[..., Process], enough_s: float) -> list[float]:
     """How long it takes from a holder's death until its limit is back [s], in some rounds."""
     taken_s = []
     for _ in range(ROUNDS):
@@ -142,7 +142,7 @@ def give_back_times(card: Gpu, sidecar: Running, run: Callable[..., Process]) ->
         assert card.limit_w == 150.0
         os.kill(holder.process.pid, signal.SIGKILL)
         taken_s.append(wait_for(lambda: card.limit_w == 250.0, BUSY_S))
-        if taken_s[-1] <= PROMISED_S:
+        if taken_s[-1] <= enough_s:
             break
     return taken_s
 
@@ -150,18 +150,25 @@ def give_back_times(card: Gpu, sidecar: Running, run: Callable[..., Process]) ->
 # --- time
 
 
-@pytest.mark.parametrize("slow_s", [0.0, 0.1], ids=["fast driver", "slow driver"])
-def test_a_flood_delays_no_restore(card: Gpu, sidecar: Running, run: Callable[..., Process], slow_s: float) -> None:
+@pytest.mark.parametrize("within_s", [BUSY_S, pytest.param(PROMISED_S, marks=pytest.mark.nightly)])
+def test_a_flood_delays_no_restore(card: Gpu, sidecar: Running, run: Callable[..., Process], within_s: float) -> None:
+    """The seconds are nightly's: here the host may be late. Served in turn the flood alone would take minutes."""
     run(sidecar.socket, connections=4, flood=True)
     run(sidecar.socket, connections=1, flood=True)
-    card.slow_s = slow_s
-    assert min(give_back_times(card, sidecar, run)) <= PROMISED_S
+    card.slow_s = 0.1
+    assert min(give_back_times(card, sidecar, run, within_s)) <= within_s
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("slow_s", [0.1, 600.0], ids=["slow", "hangs"])
+@pytest.mark.parametrize(
+    ("slow_s", "within_s"),
+    [
+        pytest.param(600.0, BUSY_S, id="hangs", marks=pytest.mark.slow),
+        pytest.param(600.0, PROMISED_S, id="hangs, by the clock", marks=pytest.mark.nightly),
+        pytest.param(0.1, PROMISED_S, id="slow, by the clock", marks=pytest.mark.nightly),
+    ],
+)
 def test_the_slow_driver_of_one_gpu_delays_no_other(
-    card: Gpu, nvml: FakeNvml, serve: Serve, run: Callable[..., Process], slow_s: float
+    card: Gpu, nvml: FakeNvml, serve: Serve, run: Callable[..., Process], slow_s: float, within_s: float
 ) -> None:
     other = nvml.add(may_set=2)
     running = serve()
@@ -171,7 +178,7 @@ def test_the_slow_driver_of_one_gpu_delays_no_other(
         one.connection.sendall(json.dumps(set_to(other, 125.0)).encode() + b"\n")
         for waiting in (two, three):
             waiting.connection.sendall(json.dumps({"do": "restore", "gpus": [uuid(other)]}).encode() + b"\n")
-        assert min(give_back_times(card, running, run)) <= PROMISED_S
+        assert min(give_back_times(card, running, run, within_s)) <= within_s
         assert running.ask({"do": "limits"})["ok"]
     assert running.end() == (0 if slow_s < 1 else 1)
 
@@ -202,11 +209,10 @@ def test_a_log_that_is_not_read_any_more_ends_no_sidecar(card: Gpu, sidecar: Run
 # --- places
 
 
-@pytest.mark.parametrize("connections", [64, 200])
 def test_many_connections_of_one_process_lock_no_other_out(
-    card: Gpu, sidecar: Running, run: Callable[..., Process], connections: int
+    card: Gpu, sidecar: Running, run: Callable[..., Process]
 ) -> None:
-    run(sidecar.socket, connections=connections)
+    run(sidecar.socket, connections=200)
     with Peer(sidecar.socket) as peer:
         assert peer.ask({"do": "limits"})["ok"]
     assert run(sidecar.socket, ask=set_to(card, 150.0)).answer == {"ok": True}

@@ -294,8 +294,13 @@ def test_reading_the_overview_loads_no_megabytes(store: Store, home: Path) -> No
 # --- clients that do not read
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bound", ["CHUNK_TIMEOUT_S", "FILE_TIMEOUT_S"])
+@pytest.mark.parametrize(
+    "bound",
+    [
+        pytest.param("CHUNK_TIMEOUT_S", marks=pytest.mark.slow),
+        pytest.param("FILE_TIMEOUT_S", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_client_that_takes_nothing_loses_its_place(
     airflow_app: Any,
     token_of: Callable[..., str],

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.fake_nvml import FakeNvml
 from tests.system.death_stores import Log
-from tests.system.killing import Host, is_alive
+from tests.system.killing import Host, is_alive, within_s
 
 FOUND_W = 225.0  # below the highest, as an administrator may have set it
 HEARTBEAT_S, LEASE_S = 0.25, 2.0
@@ -36,21 +36,21 @@ class Start:
 
     def there(self) -> None:
         """Wait until it is at its point."""
-        until(lambda: (self.folder / "there").exists() or not is_alive(self.pid), 30, "the point", self)
+        until(lambda: (self.folder / "there").exists() or not is_alive(self.pid), within_s(30), "the point", self)
         assert (self.folder / "there").exists(), self.said()
 
     def go(self) -> None:
         """Let it go on."""
         (self.folder / "go").touch()
 
-    def ended(self, within_s: float = GONE_S) -> float:
+    def ended(self, promise_s: float = GONE_S) -> float:
         """Seconds until the process is gone."""
-        return until(lambda: not is_alive(self.pid), within_s, "the end of the training", self)
+        return until(lambda: not is_alive(self.pid), within_s(promise_s), "the end of the training", self)
 
     def limit_back(self) -> float:
         """Seconds until the limit found is in force, and nothing is left of us that watches it."""
-        seconds = until(lambda: self.card.limit_w == FOUND_W, BACK_S, "the limit found", self)
-        until(lambda: not list((self.folder / "state").glob("limit-*")), 5, "the end of the guardian", self)
+        seconds = until(lambda: self.card.limit_w == FOUND_W, within_s(BACK_S), "the limit found", self)
+        until(lambda: not list((self.folder / "state").glob("limit-*")), within_s(5), "the end of the guardian", self)
         assert max([FOUND_W, *self.nvml.sets]) == FOUND_W, "never above the limit found"
         return seconds
 
@@ -73,10 +73,10 @@ class Start:
         return float(self.card.energy_mj) / 1000
 
 
-def until(is_so: Callable[[], Any], within_s: float, what: str, start: Start) -> float:
+def until(is_so: Callable[[], Any], bound_s: float, what: str, start: Start) -> float:
     """Seconds until it is so."""
     begun_s = time.monotonic()
     while not is_so():
-        assert time.monotonic() - begun_s < within_s, f"waited {within_s} s in vain for {what}\n{start.said()}"
+        assert time.monotonic() - begun_s < bound_s, f"waited {bound_s} s in vain for {what}\n{start.said()}"
         time.sleep(0.01)
     return time.monotonic() - begun_s

@@ -19,15 +19,16 @@ import pytest
 
 from airflow_provider_zeus.model.trial import State, Trial
 from tests import fake_nvml
-from tests.system.death_cells import Cell, Outcome, Played, cells
+from tests.system.death_cells import CUT, Cell, Outcome, Played, cells
 from tests.system.death_start import LEASE_S, Start
 from tests.system.death_stores import Log, OwnLog, PostgresLog, SqliteLog, pasts
 from tests.system.death_table import NOT_HERE, note
+from tests.system.death_training import BEFORE_ASK
 from tests.system.killing import Host, MemoryLimit
 
 AT_ONCE = 4  # they mostly wait
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 
 
 class Matrix:
@@ -100,18 +101,25 @@ def no_memory_limit() -> str | None:
     return None
 
 
-ALWAYS = {  # the others are slow
+IN_A_CHECK = {  # each fault and each store; all of them nightly, with their seconds
+    Cell("sqlite", "SIGTERM", "during profiling"),
     Cell("sqlite", "SIGKILL", "before tell commits"),
+    Cell("sqlite", "memory limit", "between epochs"),
+    Cell("sqlite", "store gone permanently", "after the last epoch"),
     Cell("sqlite", "disk full", "before tell commits"),
+    Cell("sqlite", "clock back 1 h", "after ask"),
     Cell("sqlite", "redelivered", "after ask"),
+    Cell("postgres", "SIGKILL", "between epochs"),
+    Cell("postgres", "disk full", "between epochs"),
     Cell("postgres", "store gone for 2 s", "between epochs"),
+    Cell("silent", CUT, BEFORE_ASK),
 }
 
 
 @pytest.mark.parametrize(
     "cell",
     [
-        pytest.param(c, id=f"{c.store}-{c.fault}-{c.point}", marks=() if c in ALWAYS else pytest.mark.slow)
+        pytest.param(c, id=f"{c.store}-{c.fault}-{c.point}", marks=pytest.mark.slow if c in IN_A_CHECK else ())
         for c in cells()
     ],
 )
@@ -123,7 +131,6 @@ def test_nothing_is_lost_or_counted_twice(matrix: Matrix, no_memory_limit: str |
     note(seen.to_dict())
 
 
-@pytest.mark.slow
 def test_a_death_under_a_clock_that_went_back_is_closed_by_the_next_try(tmp_path: Path) -> None:
     """Its lease lies an hour ahead, which no living run's does."""
     if fake_nvml.compiler() is None:
@@ -200,7 +207,6 @@ def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path
         past.__exit__(None, None, None)
 
 
-@pytest.mark.slow
 def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(tmp_path: Path) -> None:
     """Its cost waits in a file, for no API is asked on the way out; the next run tells it."""
     if fake_nvml.compiler() is None:
@@ -230,7 +236,6 @@ def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(tmp
         log.end()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "third"), [([32], "32"), ([32, 64], "64")], ids=["the only size", "of two sizes"])
 def test_a_size_at_which_two_runs_in_a_row_were_killed_is_left_where_there_is_another(
     tmp_path: Path, sizes: list[int], third: str

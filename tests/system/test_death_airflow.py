@@ -41,7 +41,7 @@ from tests.system.servers import Site, airflow, wait_until
 AT_ONCE = 5
 ALONE = "api-server gone for 30 s"  # it is everybody's
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 class AirflowMatrix:
@@ -51,17 +51,24 @@ class AirflowMatrix:
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._with = pasts(work, None)
         self._past = self._with.__enter__()[0]
-        self._args = (site, work, deliver)
+        self._args, self._selected = (site, work, deliver), selected
         self._played: dict[AirflowCell, Future[AirflowOutcome]] = {
             cell: self._pool.submit(self._play, cell) for cell in selected if cell.fault != ALONE
         }
 
     def outcome(self, cell: AirflowCell) -> AirflowOutcome:
         """Of one cell. Raises AssertionError where something did not hold."""
-        if cell.fault == ALONE:
+        return self._begun(cell).result()
+
+    def _begun(self, cell: AirflowCell) -> Future[AirflowOutcome]:
+        if cell not in self._played:  # when all others are over
             wait(self._played.values())
-            return self._play(cell)
-        return self._played[cell].result()
+            self._played[cell] = self._pool.submit(self._play, cell)
+        return self._played[cell]
+
+    def finish(self) -> None:
+        """Play what is left: the outcomes stay when the site has gone."""
+        wait([self._begun(cell) for cell in self._selected])
 
     def close(self) -> None:
         """End it."""
@@ -174,8 +181,9 @@ def matrices(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
         def of(executor: str) -> AirflowMatrix:
             if executor not in begun:
+                for other in begun.values():
+                    other.finish()
                 stack.close()  # one site at a time
-                begun.clear()
                 mine = [cell for cell in selected if cell.executor == executor]
                 kind = local if executor == LOCAL else cluster
                 begun[executor] = stack.enter_context(kind(tmp_path_factory.mktemp(executor), mine))

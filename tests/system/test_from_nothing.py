@@ -31,7 +31,7 @@ MINORS = (11, 12, 13, 14)  # of the Pythons that we and Airflow claim
 RUNS_ON_THE_PAGE, MOST_S = 5, 180.0
 START_S = 400.0  # on a busy machine; an idle one needs a minute
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1500)]
 
 
 def python_of(minor: int) -> str | None:

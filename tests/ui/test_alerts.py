@@ -63,7 +63,7 @@ def test_open_events_their_sending_and_the_history(visit: Visit, told: None) -> 
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("width", "theme"), [(800, "light"), (1032, "dark"), (1400, "dark")])
 def test_they_fit(visit: Visit, told: None, width: int, theme: str) -> None:
     at = visit(f"dags/{ZEUS_DAG}/plugin/zeus-cost", user=ADMIN, width=width, theme=theme)

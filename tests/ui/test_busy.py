@@ -9,7 +9,6 @@ import pytest
 from tests.ui.look import DAG_PAGE, Visit, came
 from tests.ui.site import RUNS
 
-pytestmark = pytest.mark.slow
 BUSY = {"detail": "Airflow is busy with other Zeus pages. Try again in a minute."}
 
 
@@ -17,6 +16,7 @@ def refused(route: Any, wait_s: int) -> None:
     route.fulfill(status=429, json=BUSY, headers={"Retry-After": str(wait_s)})
 
 
+@pytest.mark.slow
 def test_a_page_that_was_refused_asks_again_by_itself(visit: Visit) -> None:
     asked: dict[str, int] = {}
 
@@ -42,6 +42,7 @@ def test_a_page_that_was_refused_asks_again_by_itself(visit: Visit) -> None:
     assert at.page.get_by_role("button", name="Try again").count() == 0
 
 
+@pytest.mark.nightly
 def test_a_page_that_is_refused_for_too_long_says_so_and_can_be_tried_again(visit: Visit) -> None:
     at = visit(DAG_PAGE, before=lambda page: page.route("**/zeus/api/**", lambda route: refused(route, wait_s=3600)))
     problem = at.page.locator("#message.problem")
@@ -53,6 +54,7 @@ def test_a_page_that_is_refused_for_too_long_says_so_and_can_be_tried_again(visi
     at.page.locator("#rows tr").nth(RUNS - 1).wait_for()
 
 
+@pytest.mark.nightly
 def test_charts_alone_may_be_tried_again(visit: Visit) -> None:
     at = visit(
         DAG_PAGE, before=lambda page: page.route("**/zeus/api/**/charts*", lambda route: refused(route, wait_s=3600))

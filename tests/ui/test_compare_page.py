@@ -51,7 +51,7 @@ def test_two_runs_chosen_on_a_dags_page(visit: Visit, site: Site) -> None:
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_chosen_on_the_page_of_all_jobs(visit: Visit, site: Site) -> None:
     at = visit("zeus/page")
     tab = at.tab()

@@ -14,8 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.cli.export import rows_of_jobs
-from airflow_provider_zeus.store import open_store
-from airflow_provider_zeus.store.open import embedded_path
+from airflow_provider_zeus.store.open import embedded_path, open_store
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from tests.ui.accessible import focused, tab_to, usable
@@ -26,6 +25,7 @@ from tests.unit.plugin.kit import ran
 COST = ".cost .chart"
 
 
+@pytest.mark.slow
 def test_the_tab_of_a_dag(visit: Visit) -> None:
     at = visit(f"dags/{ZEUS_DAG}")
     at.page.get_by_role("link", name="Zeus cost").click()
@@ -71,7 +71,7 @@ def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_barrier_or_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -89,7 +89,7 @@ def test_a_barrier_or_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> N
         at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_theme_follows_airflow_at_once(visit: Visit) -> None:
     at = visit(DAG_TAB)
     tab = at.tab()
@@ -103,6 +103,7 @@ def test_the_theme_follows_airflow_at_once(visit: Visit) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -117,6 +118,7 @@ def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) 
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_what_a_screen_reader_hears(visit: Visit) -> None:
     tab = visit(DAG_PAGE).tab()
     drawn(tab, COST)
@@ -125,6 +127,7 @@ def test_what_a_screen_reader_hears(visit: Visit) -> None:
     assert tab.get_by_role("region", name="Runs").get_by_role("columnheader").count() == 11
 
 
+@pytest.mark.slow
 def test_a_dag_without_a_job_says_so_in_one_line(visit: Visit) -> None:
     at = visit(f"zeus/page?dag_id={PLAIN_DAG}")
     tab = at.tab()
@@ -159,6 +162,7 @@ def test_text_from_outside_is_shown_as_text(visit: Visit, site: Site) -> None:
         assert at.fine()
 
 
+@pytest.mark.slow
 def test_without_the_chart_library_the_page_says_how_to_bring_it(visit: Visit) -> None:
     def missing(page: Any) -> None:
         page.route("**/echarts.common.min.js", lambda route: route.fulfill(status=404, body="{}"))
@@ -170,15 +174,17 @@ def test_without_the_chart_library_the_page_says_how_to_bring_it(visit: Visit) -
     assert tab.locator("#rows tr").count() == RUNS
 
 
+@pytest.mark.slow
 def test_a_broken_store_is_shown_with_its_remedy(visit: Visit) -> None:
     def broken(page: Any) -> None:
-        answer = {"problem": "The trial log has the older schema 0001; run 'upgrade' once."}
+        answer = {"problem": "The trial log has no tables of ours yet; run 'upgrade' once."}
         page.route("**/zeus/api/**", lambda route: route.fulfill(status=503, json=answer))
 
     tab = visit(DAG_PAGE, before=broken).tab()
     assert tab.locator("#message.problem").inner_text().endswith("run 'upgrade' once.")
 
 
+@pytest.mark.slow
 def test_an_ended_login_is_named(visit: Visit) -> None:
     def ended(page: Any) -> None:
         page.route("**/zeus/api/**", lambda route: route.fulfill(status=401, json={"detail": "Token Expired"}))
@@ -218,7 +224,7 @@ def test_moving_eta_changes_what_is_said(visit: Visit) -> None:
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_refused_wish_is_told_in_words(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -228,7 +234,7 @@ def test_a_refused_wish_is_told_in_words(visit: Visit) -> None:
     tab.locator("#what-if-text").filter(has_text="price_per_kwh: Input should be greater than or equal to 0").wait_for()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
     at = visit(DAG_PAGE)
     tab = at.tab()
@@ -251,8 +257,9 @@ def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
     assert at.fine()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["Log", "XCom"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("Log", marks=pytest.mark.nightly), pytest.param("XCom", marks=pytest.mark.slow)]
+)
 def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(visit: Visit, site: Site, name: str) -> None:
     at = visit(DAG_TAB)
     at.tab().locator("#rows tr").first.get_by_role("link", name=f"{name} of run").click()
@@ -264,8 +271,9 @@ def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(visit: Visit, site: Si
     assert not at.dialogs
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["csv", pytest.param("json", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("csv", marks=pytest.mark.slow), pytest.param("json", marks=pytest.mark.nightly)]
+)
 def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
     at = visit(DAG_TAB)
     tab = at.tab()
@@ -282,7 +290,7 @@ def test_the_export_holds_the_stores_rows(visit: Visit, kind: str) -> None:
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_with_everything_outside_blocked_nothing_is_missed(visit: Visit) -> None:
     def alone(page: Any) -> None:
         page.route(lambda url: urlsplit(url).hostname != "127.0.0.1", lambda route: route.abort())

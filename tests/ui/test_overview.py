@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.plugin.api.live_settings import EVENT
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.ui.accessible import focused
 from tests.ui.conftest import Watched
@@ -21,6 +21,7 @@ from tests.ui.site import ADMIN, ZEUS_DAG, Site
 from tests.unit.plugin.kit import ran
 
 
+@pytest.mark.slow
 def test_the_page_of_all_jobs(visit: Visit) -> None:
     at = visit("zeus/page", width=800)
     row = at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first
@@ -35,6 +36,7 @@ def test_the_page_of_all_jobs(visit: Visit) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_the_month_of_all_jobs_and_a_filter(visit: Visit, tmp_path: Any) -> None:
     at = visit("zeus/page", width=800)
     month = at.tab().locator("#month")
@@ -145,6 +147,7 @@ def audited() -> list[str]:
         return [json.loads(line.extra or "{}")["what"] for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["zeus/page", DAG_PAGE])
 def test_who_may_only_look_sees_the_settings_and_no_button(
     visit: Visit, settings: AirflowVariables, address: str
@@ -166,7 +169,7 @@ def test_who_may_only_look_sees_the_settings_and_no_button(
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_detail_of_a_refusal_is_shown(visit: Visit) -> None:
     def refused(page: Any) -> None:
         answer = {"detail": "Another DAG shares it."}

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.waiting import Wait
 from airflow_provider_zeus.operators.xcoms import WAIT
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from tests.ui import runs
 from tests.ui.conftest import Watched
 from tests.ui.look import TOO_WIDE, Visit, drawn, run_tab
@@ -45,6 +45,7 @@ def whole(at: Watched, name: str, charts: str = ".part .power") -> Any:
     return at.page
 
 
+@pytest.mark.slow
 def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
     at = visit(f"zeus/page?dag_id={ZEUS_DAG}&run_id={quote(site.runs[1], safe='')}")
     tab = at.tab()
@@ -61,6 +62,7 @@ def test_the_tab_of_a_run_says_why(visit: Visit, site: Site) -> None:
     assert at.fine()
 
 
+@pytest.mark.slow
 def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     at = visit(page("saved"))
     tab = whole(at, "run-saved")
@@ -98,7 +100,7 @@ def test_a_run_that_saved_and_its_tables(visit: Visit, kinds: None) -> None:
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_each_of_several_gpus_drew(visit: Visit, kinds: None) -> None:
     at = visit(page("several"), theme="dark", width=800)
     tab = whole(at, "run-several-gpus", ".gpus canvas")
@@ -117,7 +119,7 @@ def test_what_each_of_several_gpus_drew(visit: Visit, kinds: None) -> None:
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_loss_is_said_as_plainly(visit: Visit, kinds: None) -> None:
     at = visit(page("lost"), theme="dark")
     tab = whole(at, "run-lost")
@@ -203,7 +205,7 @@ def test_a_running_trial_is_followed_until_it_ends(visit: Visit, kinds: None) ->
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_has_not_begun_is_waited_for(visit: Visit, kinds: None) -> None:
     at = visit(page("later"))
     at.page.get_by_text("This run has no Zeus trial").wait_for()
@@ -213,7 +215,7 @@ def test_a_run_that_has_not_begun_is_waited_for(visit: Visit, kinds: None) -> No
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_waits_for_a_cheaper_start_says_until_when(visit: Visit, site: Site) -> None:
     why = (
         "It waits until 2027-01-15 08:00 UTC: over the 2.1 h of a run the mean of carbon is expected to be 143 instead "
@@ -231,7 +233,7 @@ def test_a_run_that_waits_for_a_cheaper_start_says_until_when(visit: Visit, site
         assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_page_that_cannot_be_renewed_says_so_and_stays(visit: Visit, kinds: None) -> None:
     trial = runs.asked("stalls")
     open_store().heartbeat(trial.key, runs.so_far(trial, 11_000))
@@ -243,7 +245,7 @@ def test_a_page_that_cannot_be_renewed_says_so_and_stays(visit: Visit, kinds: No
     runs.told(trial, State.FAILED, samples=11_000)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_button_of_a_task_instance_leads_to_its_runs_tab(visit: Visit, site: Site) -> None:
     at = visit(f"dags/{ZEUS_DAG}/runs/{quote(site.runs[2], safe='')}/tasks/train/details")
     at.page.get_by_role("link", name="Zeus cost").click()
@@ -252,7 +254,7 @@ def test_the_button_of_a_task_instance_leads_to_its_runs_tab(visit: Visit, site:
     assert at.fine()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_charts_follow_the_theme_while_open(visit: Visit, site: Site) -> None:
     at = visit(run_tab(site.runs[1]))
     tab = at.tab()

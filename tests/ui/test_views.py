@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -21,8 +22,6 @@ from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.postgres import empty_database
 from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab
 from tests.ui.site import ADMIN, PREFIX, RUNS, ZEUS_DAG, Site, api_server
-
-pytestmark = pytest.mark.slow
 
 VIEWS = {"overview": "plugin/zeus", "dag": DAG_TAB, "run": ""}
 CHARTS = {
@@ -51,7 +50,7 @@ def postgres_site(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> It
             yield Site(server.ready(), json.loads(made.stdout.splitlines()[-1]), log)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def everywhere(request: pytest.FixtureRequest) -> Site:
     """The site on either database."""
     found: Site = request.getfixturevalue("site" if request.param == "sqlite" else "postgres_site")
@@ -59,8 +58,17 @@ def everywhere(request: pytest.FixtureRequest) -> Site:
     return found
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("view", list(VIEWS))
+IN_A_CHECK = {("sqlite", "overview", "light"), ("sqlite", "dag", "dark"), ("sqlite", "run", "light")}
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "view", "theme"),
+    [
+        pytest.param(*shown, marks=pytest.mark.slow if shown in IN_A_CHECK else pytest.mark.nightly)
+        for shown in itertools.product(["sqlite", "postgres"], VIEWS, ["light", "dark"])
+    ],
+    indirect=["everywhere"],
+)
 def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: Site, view: str, theme: str) -> None:
     at = visit_of(everywhere, VIEWS[view] or run_tab(everywhere.runs[1]), theme=theme)
     tab = at.zeus  # Airflow may build its iframe anew while the page loads
@@ -80,6 +88,7 @@ def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: 
     assert at.fine()
 
 
+@pytest.mark.nightly
 def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
     """From all jobs to one, its what-if moved, a run clicked through, and what is exported is what the log holds."""
     at = visit_of(postgres_site, "plugin/zeus", user=ADMIN)

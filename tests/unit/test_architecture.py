@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-
-import pytest
 
 from benchmarks.style import imports_of
 
@@ -30,7 +30,9 @@ def rooms() -> list[str]:
     return [room for row in rows("The rooms") for room in re.findall(r"`(\w+)/`", row[0])]
 
 
+@cache
 def trees() -> dict[str, ast.Module]:
+    """Each module of the package by its name, but the migrations."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         if "migrations" not in path.parts:
@@ -39,71 +41,77 @@ def trees() -> dict[str, ast.Module]:
     return found
 
 
-TREES = trees()
-PACKAGES = {name for name in TREES if (PACKAGE.parent / name.replace(".", "/") / "__init__.py").exists()}
-IMPORTS = imports_of(TREES, PACKAGES)
+def packages() -> set[str]:
+    return {name for name in trees() if (PACKAGE.parent / name.replace(".", "/") / "__init__.py").exists()}
 
 
 def room_of(module: str) -> str:
     _, _, inside = module.partition(".")
-    return inside.partition(".")[0] if "." in inside or module in PACKAGES else ""
+    return inside.partition(".")[0] if "." in inside or (PACKAGE / inside).is_dir() else ""
 
 
 def test_every_room_stands_in_the_table() -> None:
     assert sorted(rooms()) == sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists())
 
 
-@pytest.mark.parametrize("module", sorted(TREES))
-def test_a_module_imports_only_from_its_room_and_those_above(module: str) -> None:
-    if module in (PACKAGE.name, f"{PACKAGE.name}.get_provider_info"):
-        return  # the root exports names of every room, and get_provider_info describes them
+def test_a_module_imports_only_from_its_room_and_those_above() -> None:
     order = ["", *rooms()]
     beside = {"hooks", "decorators"}  # one row of the table
-    for imported in IMPORTS[module]:
-        if imported == PACKAGE.name:
-            continue
+    # the root exports names of every room, and get_provider_info describes them
+    free = {PACKAGE.name, f"{PACKAGE.name}.get_provider_info"}
+    upwards = []
+    for module, imported in ((m, i) for m, of in imports_of(trees(), packages()).items() for i in of):
         here, there = room_of(module), room_of(imported)
-        assert order.index(there) <= order.index(here), f"{module} imports {imported}"
-        assert not (here != there and {here, there} == beside), f"{module} imports {imported}"
+        if module in free or imported == PACKAGE.name:
+            continue
+        if order.index(there) > order.index(here) or (here != there and {here, there} == beside):
+            upwards.append(f"{module} imports {imported}")
+    assert upwards == []
 
 
 def test_no_two_modules_import_each_other() -> None:
+    imports = imports_of(trees(), packages())
+
     def reachable(start: str) -> set[str]:
         seen: set[str] = set()
-        waiting = [name for name in IMPORTS[start] if name != PACKAGE.name]
+        waiting = [name for name in imports[start] if name != PACKAGE.name]
         while waiting:
             name = waiting.pop()
             if name not in seen:
                 seen.add(name)
-                waiting += [other for other in IMPORTS[name] if other != PACKAGE.name]
+                waiting += [other for other in imports[name] if other != PACKAGE.name]
         return seen
 
-    assert [module for module in TREES if module != PACKAGE.name and module in reachable(module)] == []
+    assert [module for module in trees() if module != PACKAGE.name and module in reachable(module)] == []
 
 
-@pytest.mark.parametrize("row", rows("Glossary"), ids=lambda row: row[0])
-def test_what_bears_a_word_is_there(row: list[str]) -> None:
-    names = re.findall(r"`([\w.]+)`", row[1])
-    assert names
-    for name in names:
-        full = f"{PACKAGE.name}.{name}"
-        if full in TREES:
-            import_module(full)
-        else:
-            module, _, attribute = full.rpartition(".")
-            assert hasattr(import_module(module), attribute), name
+def test_what_bears_a_word_is_there() -> None:
+    named = {row[0]: re.findall(r"`([\w.]+)`", row[1]) for row in rows("Glossary")}
+    assert [word for word, names in named.items() if not names] == []
+    assert [name for names in named.values() for name in names if not is_there(f"{PACKAGE.name}.{name}")] == []
 
 
-@pytest.mark.parametrize("step", re.findall(r"^\| `([^`]+)` \|", part("Three walks"), re.MULTILINE))
-def test_a_step_of_a_walk_is_there(step: str) -> None:
+def is_there(name: str) -> bool:
+    """Whether a module, or what it has, is there by its full name."""
+    module, _, attribute = name.rpartition(".")
+    return name in trees() or (module in trees() and hasattr(import_module(module), attribute))
+
+
+def test_each_step_of_a_walk_is_there() -> None:
+    steps = re.findall(r"^\| `([^`]+)` \|", part("Three walks"), re.MULTILINE)
+    assert steps
+    assert [missing for step in steps for missing in missing_of(step)] == []
+
+
+def missing_of(step: str) -> Iterator[str]:
+    """A step, where its file or its function is not there."""
     file, _, function = step.partition(": ")
-    assert (PACKAGE / file).exists()
-    if function:
-        nodes: list[ast.stmt] = ast.parse((PACKAGE / file).read_text()).body
-        for name in function.split("."):
-            found = [node for node in nodes if getattr(node, "name", "") == name]
-            assert found, f"{file} has no {function}"
-            nodes = getattr(found[0], "body", [])
+    module = f"{PACKAGE.name}/{file}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    nodes: list[ast.stmt] = trees()[module].body if module in trees() else []
+    for name in function.split(".") if function else []:
+        nodes = next((getattr(node, "body", []) for node in nodes if getattr(node, "name", "") == name), [])
+    if not (PACKAGE / file).exists() or (function and not nodes):
+        yield step
 
 
 def test_each_word_stands_once() -> None:
@@ -121,8 +129,7 @@ def test_the_code_cites_documents_that_are_there() -> None:
             assert (ROOT / cited).exists(), f"{path} cites {cited}"
 
 
-@pytest.mark.parametrize(
-    "path", re.findall(r"`((?:model|store|plugin|training|power|optimizer|reports)/[\w/]+\.py)`", TEXT)
-)
-def test_a_file_of_the_page_is_there(path: str) -> None:
-    assert (PACKAGE / path).exists()
+def test_each_file_of_the_page_is_there() -> None:
+    named = re.findall(r"`((?:model|store|plugin|training|power|optimizer|reports)/[\w/]+\.py)`", TEXT)
+    assert named
+    assert [path for path in named if not (PACKAGE / path).exists()] == []

@@ -12,7 +12,17 @@ ROOT = Path(__file__).parents[2]
 FILES = [p for room in ("airflow_provider_zeus", "dags", "demo", "docker") for p in sorted((ROOT / room).rglob("*.py"))]
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle"}
 STATEMENTS = ("execute", "exec_driver_sql", "executemany", "executescript")
+READ_OF_CALLS = {"weights_only", "allow_pickle", "shell"}
 CALLED = {"eval", "exec", "compile", "__import__"}
+
+
+def dotted(node: ast.expr) -> str:
+    """``a.b.c`` of a name or of an attribute, "" in place of what is neither."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id if isinstance(node, ast.Name) else "", *reversed(parts)])
 
 
 def dangers(source: str) -> Iterator[str]:
@@ -27,8 +37,8 @@ def dangers(source: str) -> Iterator[str]:
         yield from (f"imports {name}" for name in names if name.split(".")[0] in FORBIDDEN)
         if not isinstance(node, ast.Call):
             continue
-        called = ast.unparse(node.func)
-        given = {k.arg: ast.unparse(k.value) for k in node.keywords}
+        called = dotted(node.func)
+        given = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg in READ_OF_CALLS}
         if called in CALLED:
             yield f"calls {called}"
         if called.endswith("torch.load") and given.get("weights_only") != "True":

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import warnings
 from importlib import import_module
 from pathlib import Path
 
@@ -35,16 +34,6 @@ NAMES = [
     "check",
     "read_log",
 ]
-OF_0_1_0 = [  # import paths that the documents and examples of 0.1.0 show
-    "airflow_provider_zeus:ZeusJob",
-    "airflow_provider_zeus:ZeusRun",
-    "airflow_provider_zeus:ZeusTrial",
-    "airflow_provider_zeus.integrations.huggingface:ZeusTrainerCallback",
-    "airflow_provider_zeus.integrations.huggingface:arguments",
-    "airflow_provider_zeus.integrations.lightning:ZeusCallback",
-    "airflow_provider_zeus.operators.command:ZeusCommandOperator",
-    "airflow_provider_zeus.training.run:ZeusRun",
-]
 
 
 def test_the_package_lists_these_names_and_its_version() -> None:
@@ -52,16 +41,16 @@ def test_the_package_lists_these_names_and_its_version() -> None:
     assert sorted(dir(airflow_provider_zeus)) == sorted(airflow_provider_zeus.__all__)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_there_and_documented(name: str) -> None:
-    found = getattr(airflow_provider_zeus, name)
-    assert inspect.isclass(found) or inspect.isfunction(found)
-    assert found.__name__ == name
-    assert found is getattr(import_module(found.__module__), name)
-    assert found.__doc__
-    for member, value in vars(found).items():
-        if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod)):
-            assert inspect.getdoc(getattr(found, member)), f"{name}.{member} has no docstring"
+def test_each_name_is_there_and_documented() -> None:
+    for name in NAMES:
+        found = getattr(airflow_provider_zeus, name)
+        assert inspect.isclass(found) or inspect.isfunction(found), name
+        assert found.__name__ == name
+        assert found is getattr(import_module(found.__module__), name), name
+        assert found.__doc__, name
+        for member, value in vars(found).items():
+            if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod)):
+                assert inspect.getdoc(getattr(found, member)), f"{name}.{member} has no docstring"
 
 
 def test_the_document_names_every_one() -> None:
@@ -86,13 +75,3 @@ def test_importing_the_package_loads_none_of_its_modules() -> None:
     loaded = json.loads(done.stdout)
     assert [m for m in loaded if m.startswith("airflow")] == ["airflow_provider_zeus"]
     assert {m.partition(".")[0] for m in loaded} <= {"airflow_provider_zeus", *sys.stdlib_module_names}
-
-
-@pytest.mark.parametrize("path", OF_0_1_0)
-def test_a_path_that_0_1_0_showed_works_without_a_warning(path: str) -> None:
-    module, _, name = path.partition(":")
-    if "integrations" in module:
-        pytest.importorskip("transformers" if "huggingface" in module else "lightning")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", category=DeprecationWarning, module="airflow_provider_zeus")
-        assert getattr(import_module(module), name)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 TESTS = """
-import time, pytest
-
-@pytest.fixture
-def late():
-    yield
-    time.sleep(1.1)
+import pytest
 
 @pytest.mark.slow
-def test_one(late): pass
+def test_one(): pass
 
 @pytest.mark.slow
 @pytest.mark.skip(reason="no GPU")
@@ -24,23 +20,30 @@ def test_two(): pass
 
 def test_three(): pass
 """
+CONFTEST = """
+def pytest_runtest_logreport(report):
+    report.duration = 61.0 if report.when == "teardown" and "test_one" in report.nodeid else 0.0
+"""
 
 
 def run(folder: Path, *options: str) -> str:
     (folder / "test_it.py").write_text(TESTS)
+    (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.timetable", "--rootdir", str(folder), *options]
+    plugins = ["-p", "xdist", "-p", "tests.timetable"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(folder), *options]
     root = Path(__file__).parents[2]
-    done = subprocess.run([*command, f"{folder}/test_it.py"], cwd=root, capture_output=True, text=True, check=False)
+    bare = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command.append(f"{folder}/test_it.py")
+    done = subprocess.run(command, cwd=root, env=bare, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def test_each_part_with_its_time_and_its_command(tmp_path: Path) -> None:
     said = run(tmp_path, "-m", "slow")
-    assert re.search(r"timetable: (?!0:00)\d+:\d\d min", said)
-    assert re.search(r"^ +(?!0:00)\d+:\d\d min +2 tests   make test-slow PART=\S*test_it\.py$", said, re.MULTILINE), (
-        said
-    )
+    assert "timetable: 1:01 min" in said
+    assert re.search(r"^ +1:01 min +2 tests   make test-slow PART=\S*test_it\.py$", said, re.MULTILINE), said
 
 
 def test_other_runs_have_none(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import checks
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github"
 WORKFLOWS = sorted((FOLDER / "workflows").glob("*.yml"))
@@ -46,7 +48,7 @@ def test_a_job_runs_targets_of_the_makefile_and_may_do_little(name: str, job: di
     called = [command.split()[1] for command in _commands(job) if command.startswith("make ")]
     assert set(called) <= TARGETS
     assert len(called) == (0 if name in {"release:attest", "release:publish", "release:page"} else 1)
-    assert job["timeout-minutes"] <= 90
+    assert job["timeout-minutes"] <= (180 if name.startswith("nightly:") else 90)
     written = {right for right, level in job["permissions"].items() if level == "write"}
     allowed = {
         "release:attest": {"attestations", "id-token"},
@@ -59,12 +61,8 @@ def test_a_job_runs_targets_of_the_makefile_and_may_do_little(name: str, job: di
 def test_each_check_of_a_change_has_its_job() -> None:
     called = {c.split()[1] for name, job in _jobs() if name.startswith("ci:") for c in _commands(job)}
     assert called == {"lint", "test", "test-lowest", "test-slow", "coverage", "release-check"}
-    checked = (
-        set(re.findall(r"\bmake (?:--jobs 2 )?([a-z-]+)", (ROOT / ".ci" / "run").read_text()))
-        if (ROOT / ".ci" / "run").exists()
-        else set()
-    )
-    assert checked <= called | {"test-newest"}
+    checked = {word for part in checks.CHECK for word in part.make.removeprefix("--jobs 2").split()}
+    assert checked <= called | {"install-lowest"}
 
 
 def test_the_matrix_is_every_python_and_airflow_that_is_claimed() -> None:
@@ -89,10 +87,13 @@ def test_a_release_is_published_after_its_check_and_its_attestation_without_a_se
     assert "password" not in step["with"]
 
 
-def test_nightly_runs_the_newest() -> None:
+def test_nightly_runs_what_takes_longest_and_the_newest() -> None:
     found = _read(FOLDER / "workflows" / "nightly.yml")
     assert found[True]["schedule"]  # YAML 1.1 reads the key "on" as true
-    assert {command for job in found["jobs"].values() for command in _commands(job)} == {"make test-newest"}
+    assert {command for job in found["jobs"].values() for command in _commands(job)} == {
+        "make test-newest",
+        "make test-nightly",
+    }
 
 
 def test_dependabot_knows_every_kind_of_dependency() -> None:

@@ -112,8 +112,7 @@ def _trials(store: Store | None, dag_id: str, run_id: str) -> tuple[list[Trial],
 
 def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
     where = trial.observation.where
-    version = str(trial.spec.get("job_version", "1"))
-    return [] if where is None else store.profile(trial.job_id, where, version)
+    return [] if where is None else store.profile(trial.job_id, where, trial.spec["job_version"])
 
 
 def saving_of(

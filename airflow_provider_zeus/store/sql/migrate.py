@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -15,12 +15,16 @@ import sqlalchemy as sa
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
-from airflow_provider_zeus.store.sql.engine import explained, file_of, read_url, shown, transaction
+from airflow_provider_zeus.store.sql.engine import explained, file_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
+OTHER_VERSION = (  # remedy of tables that this version does not know
+    "use the version of airflow-provider-zeus that wrote the log; or export it with that version, then move it aside "
+    "or name another Connection"
+)
 _ADVISORY_LOCK = 0x7A657573  # "zeus"
 LOCK_S = 30.0  # for another process that creates or migrates the file
 
@@ -30,8 +34,26 @@ def version(engine: sa.Engine) -> str | None:
     with transaction(engine) as connection:
         if not sa.inspect(connection).has_table(VERSION_TABLE):
             return None
-        found = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
-        return connection.execute(found).scalar_one_or_none()
+        named = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
+        found: str | None = connection.execute(named).scalar_one_or_none()
+    if found not in (None, HEAD) and (path := file_of(engine.url)):
+        _close_unchanged(engine, path)
+    return found
+
+
+def _close_unchanged(engine: sa.Engine, path: Path) -> None:
+    """Close the connections to an SQLite file. A write-ahead log that a killed process left beside it stays as it is.
+
+    The last connection that closes moves that log into the file, unless it may only read.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.exists() and wal.stat().st_size:
+        read_only = f"{path.absolute().as_uri()}?mode=ro"
+        with suppress(sqlite3.Error), closing(sqlite3.connect(read_only, uri=True)) as reader:
+            reader.execute("PRAGMA schema_version").fetchone()
+            forget(engine)
+    else:
+        forget(engine)
 
 
 def present_version(engine: sa.Engine) -> str | None:
@@ -60,14 +82,13 @@ def check(engine: sa.Engine, *, create: bool) -> None:
     found = present_version(engine)
     if found == HEAD:
         return
-    if found is not None and not (found.isdigit() and int(found) < int(HEAD)):
+    if found is not None:
         raise StoreError(
-            f"The trial log at {shown(engine.url)} has schema {found}, this machine knows up to {HEAD}: "
-            "upgrade airflow-provider-zeus on this machine."
+            f"The trial log at {shown(engine.url)} has schema {found}. This version knows {HEAD} alone and leaves the "
+            f"log as it is: {OTHER_VERSION}."
         )
     if not create:
-        state = "has no tables of ours yet" if found is None else f"has the older schema {found}"
-        raise StoreError(f"The trial log at {shown(engine.url)} {state}; {_RUN}.")
+        raise StoreError(f"The trial log at {shown(engine.url)} has no tables of ours yet; {_RUN}.")
     migrate(engine)
 
 

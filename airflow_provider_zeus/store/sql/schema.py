@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0009"  # newest revision in migrations/versions; compared without importing alembic
+HEAD = "0010"  # newest revision in migrations/versions; compared without importing alembic
 VERSION_TABLE = "zeus_alembic_version"  # separate, so that the tables may be in any database
 
 metadata = sa.MetaData()
@@ -111,7 +111,7 @@ profile = sa.Table(
     sa.Column("energy_j", sa.Double, nullable=False),
     sa.Column("time_s", sa.Double, nullable=False),
     sa.Column("steps", sa.BigInteger, nullable=False),
-    sa.Column("job_version", sa.Text, nullable=False, server_default=""),  # "": not known, and never used
+    sa.Column("job_version", sa.Text, nullable=False, server_default=""),
 )
 sa.Index(
     "ix_zeus_profile_device",

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.size_bounds import newest_samples
-from airflow_provider_zeus.model.trial import DEFAULT_LEASE_S, ProfileSample, Trial, Where, summed_with_marks
+from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where, summed_with_marks
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.reported_figures import merged
 from airflow_provider_zeus.store.rows import trial_to_dict
 
-SCHEMA = 1
+SCHEMA = 2
 KEPT_POINTS = 100  # of one trial: the whole log is written at each question
 _CHECKPOINT = ',"checkpoint":'
 
@@ -34,7 +34,7 @@ class Beat:
     job_id: str
     attempt: int
     lease_until: float
-    lease_s: float = DEFAULT_LEASE_S
+    lease_s: float
     report: Report
 
     reads_newer: ClassVar[bool] = True

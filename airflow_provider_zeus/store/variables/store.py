@@ -301,4 +301,7 @@ def _read(key: str, text: str | None, parse: Callable[[str], T]) -> T | None:
 
 def _unusable(key: str, error: Exception) -> StoreError:
     said = str(error).split("\n")[0]
-    return StoreError(f"Variable {key!r} does not hold what this version writes ({said}); repair or delete it.")
+    return StoreError(
+        f"Variable {key!r} does not hold what this version writes ({said}). Where another version wrote it, use "
+        "that one, or export the log with it and delete the Variable; where it is damaged, repair or delete it."
+    )

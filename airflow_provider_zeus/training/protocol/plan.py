@@ -13,7 +13,7 @@ from typing import Any, Self
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, Previous, ProfileSample
-from airflow_provider_zeus.model.wire import OMIT_EMPTY, decode, encode, parse
+from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.training.protocol.seen import Rehearsal
 from airflow_provider_zeus.untrusted_files import read_plain
@@ -32,15 +32,14 @@ class Plan:
     first_attempt: int  # attempt number of attempts[0] under ``ti_id``
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
     attempts: tuple[PlannedAttempt, ...]
-    stand_in: PlannedAttempt | None = field(default=None, metadata=OMIT_EMPTY)
-    # replaces the last attempt where that does not fit into memory; older versions do not read it
-    second_chance: bool = field(default=False, metadata=OMIT_EMPTY)  # replaces it also where it ends below its target
+    stand_in: PlannedAttempt | None = None  # replaces the last attempt where that does not fit into memory
+    second_chance: bool = False  # replaces it also where it ends below its target
     seed: int = 0
     profile: tuple[ProfileSample, ...] = ()
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of an earlier trial that died without restoring it
-    signal: Followed | None = field(default=None, metadata=OMIT_EMPTY)  # the series that the power limit follows
-    previous: Previous | None = field(default=None, metadata=OMIT_EMPTY)  # what ``run.previous`` reads
+    signal: Followed | None = None  # the series that the power limit follows
+    previous: Previous | None = None  # what ``run.previous`` reads
     heartbeat_s: float = 15.0
     state_dir: str | None = None
     restarts: bool = False  # the parent process starts a new process for each attempt
@@ -50,7 +49,7 @@ class Plan:
     power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training sets them
     gpu_lock_wait_s: float = 3600.0  # how long to wait for GPUs that another training uses
     gpus_held: tuple[str, ...] = ()  # UUIDs of GPUs that the parent process has locked
-    rehearsal: Rehearsal | None = field(default=None, metadata=OMIT_EMPTY)  # two steps alone, for airflow zeus check
+    rehearsal: Rehearsal | None = None  # two steps alone, for airflow zeus check
 
     @cached_property
     def job(self) -> ZeusJob:

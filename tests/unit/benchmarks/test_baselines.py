@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.simulation.scenario import Scenario
-from benchmarks.baselines import PAUSE, HillClimbing, always_default, climb, run_cost
+from benchmarks.quality.choosers import PAUSE, HillClimbing, always_default, climb, run_cost
+from benchmarks.quality.scenario_sets import changed, with_default
 from benchmarks.replays import spent_by
-from benchmarks.scenario_sets import changed, with_default
 from tests.unit.simulation.tiny import tiny
 
 SIZES = (16, 32, 64, 128)

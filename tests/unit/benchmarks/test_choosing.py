@@ -11,15 +11,16 @@ import pytest
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks import choosing, choosing_page
-from benchmarks.choosers import FIXED_CAP, HINDSIGHT, PACKAGE, Package, cap_of, fixed_cap, hindsight, package
-from benchmarks.literal import Settled, literal
-from benchmarks.parts import NeverStopped, OneLimitPerRun, without
+from benchmarks import choosing
+from benchmarks.parts.ablations import NeverStopped, OneLimitPerRun, without
+from benchmarks.parts.literal import Settled, literal
 from benchmarks.plots import name_of
-from benchmarks.ratios import ratio_of
+from benchmarks.quality import choosing_page
+from benchmarks.quality.choosers import FIXED_CAP, HINDSIGHT, PACKAGE, Package, cap_of, fixed_cap, hindsight, package
 from benchmarks.regimes import series_of
 from benchmarks.replays import Replays
-from benchmarks.series import percent, play, simple
+from benchmarks.report import percent, ratio_of
+from benchmarks.series import play, replayed
 from tests.unit.simulation.tiny import tiny, write
 
 PAGE = Path(__file__).parents[3] / "docs" / "choosing.md"
@@ -106,13 +107,14 @@ def test_the_default_policy_without_a_part(tmp_path: Path) -> None:
 def test_zeus_0_16_on_a_series_pays_for_what_it_stops() -> None:
     series = series_of(None, {})["weather"]
     default = series.batch_sizes[2]
-    log = simple(series, series.truths(default), default, 0, PACKAGE)
+    log = replayed(series, (PACKAGE, default, 0))
     assert len(log) == len(series.weeks)
-    assert max(map(len, log)) <= 20
-    stopped = [r for runs in log for r in runs if not r.reached and r.epochs < series.max_epochs]
+    assert max(log.attempts) <= 20
+    runs = [r for of in log.runs for r in of]
+    stopped = [r for r in runs if not r.reached and r.epochs < series.max_epochs]
     assert stopped, "slices differ in difficulty"
-    assert all(r.planned.bounded and r.spent.cost > 0 for r in stopped)
-    assert play(series, (PACKAGE, default, 0)).cost == pytest.approx(sum(r.spent.cost for runs in log for r in runs))
+    assert all(r.cost > 0 for r in stopped)
+    assert play(series, (PACKAGE, default, 0)).cost == pytest.approx(sum(r.cost for r in runs))
 
 
 # ---------------------------------------------------------------------- the page
@@ -137,7 +139,7 @@ def test_what_is_surely_dearer_is_among_the_losses() -> None:
     assert all("+20.0 % [+20.0, +20.0]" in row for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_writes_a_page_of_its_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "docs" / "page.md"
     arguments = [

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks import drift_slices
 from benchmarks.drift_slices import Slice, moves
-from benchmarks.series_table import COLUMNS
-from benchmarks.weather_measure import example_job
+from benchmarks.quality.slice_tables import COLUMNS
+from benchmarks.quality.weather_measure import example_job
 
 
 def slices(sizes: list[int]) -> list[Slice]:

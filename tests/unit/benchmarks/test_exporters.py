@@ -9,7 +9,7 @@ from benchmarks import exporters
 pytest.importorskip("statsd")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_task_takes_little_longer_with_all_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///of-who-measures.db")  # mlflow itself sets it where it is used
     found = exporters.measure(3)

@@ -21,10 +21,10 @@ from airflow_provider_zeus.model.trial import Observation, Phase, State, Trial
 from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import groups as benchmark
-from benchmarks import overlap
 from benchmarks.group_shape import read_shape
-from benchmarks.overlap import Default, Going, GridSearch, Ledger, Zeus, play
-from benchmarks.submission_groups import (
+from benchmarks.quality import overlap
+from benchmarks.quality.overlap import Default, Going, GridSearch, Ledger, Zeus, play
+from benchmarks.quality.submission_groups import (
     COLUMNS,
     Group,
     Submission,
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_text_or_not_there(tmp_path: Path) -> None:
             read_groups(tmp_path / name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @REPRODUCIBLE
 @given(scenarios(), st.sampled_from(POLICIES), st.integers(0, 100))
 def test_where_nothing_overlaps_it_is_the_plain_replay(scenario: Scenario, policy: str, seed: int) -> None:
@@ -258,7 +258,7 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads((out / "report.json").read_text())["submissions"] == 300
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_seed_gives_one_report_however_many_processes_share_the_work(tmp_path: Path) -> None:
     write(tmp_path)
 

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_zeus.model.estimate import Estimate
 from benchmarks import ledger
 from benchmarks.ledger import Judged, figures
-from benchmarks.series_table import weather
+from benchmarks.quality.slice_tables import weather
 from tests.unit.benchmarks.test_scenarios import WHOLE
 
 COVERED, WRONG, OPEN = (True, False, False), (False, True, False), (True, False, True)

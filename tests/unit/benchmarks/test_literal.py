@@ -16,7 +16,7 @@ from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks.literal import TRIES, Parts, Settled, literal
+from benchmarks.parts.literal import TRIES, Parts, Settled, literal
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import scenarios, tiny
 

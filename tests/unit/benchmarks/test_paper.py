@@ -13,7 +13,8 @@ import pytest
 from benchmarks import paper, upstream
 from benchmarks.cores import on_all_cores, progress
 from benchmarks.epoch_cost import Miss, known_sets, row_of
-from benchmarks.replays import NAMES, Replays, geomean, mean_ci
+from benchmarks.replays import NAMES, Replays
+from benchmarks.report import geomean, mean_ci
 from tests.unit.simulation.tiny import TRAIN_HEAD, tiny, train_rows, write
 
 FIGURES = ("regret_10", "regret_20", "regret_50", "regret_end", "eta_last5", "tta_last5", "cum_energy")
@@ -107,7 +108,7 @@ def test_upstreams_own_simulator_agrees_where_nothing_is_left_to_chance(tmp_path
     assert ours == pytest.approx([first, first + (2 * 2000 + (3000 - 2000) / 2) / 4000 - 1]), "profiling is paid"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_comparison_with_upstream_has_the_speeds_of_one_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,7 +159,7 @@ def test_means_by_hand() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_numbers_and_pictures_of_every_gpu(tmp_path: Path) -> None:
     write(tmp_path)
     write(tmp_path, gpu="other")
@@ -172,7 +173,7 @@ def test_numbers_and_pictures_of_every_gpu(tmp_path: Path) -> None:
     assert all(p.read_bytes()[:4] == b"\x89PNG" and p.stat().st_size > 5_000 for p in out.glob("*.png"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_numbers_on_the_papers_traces(tmp_path: Path) -> None:
     if "ZEUS_TRACES" not in os.environ:
         pytest.skip("the paper's traces are not here: set ZEUS_TRACES to their folder")

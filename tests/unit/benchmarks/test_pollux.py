@@ -17,8 +17,16 @@ from airflow_provider_zeus.simulation.environment import Environment
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import WORKLOADS, Traces
 from benchmarks import pollux as benchmark
-from benchmarks.goodput import NoiseScales, Variant, best_batch_size, efficiency, noise_scales, pollux, train
-from benchmarks.ideal_gpus import pair_on
+from benchmarks.quality.goodput import (
+    NoiseScales,
+    Variant,
+    best_batch_size,
+    efficiency,
+    noise_scales,
+    pair_on,
+    pollux,
+    train,
+)
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import POWER_HEAD, WHAT, power_rows, scenarios, tiny, write
 

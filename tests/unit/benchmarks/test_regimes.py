@@ -14,13 +14,12 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.simulation.log import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import regimes
-from benchmarks.baselines import run_cost
-from benchmarks.drifts import SHIFT, Drift
 from benchmarks.learn import job_with, log_of
-from benchmarks.ratios import mean_and_worst, mean_of, ratio_of
-from benchmarks.regime_figures import found_silent
-from benchmarks.regime_set import BY_NAME, REGIMES
-from benchmarks.watched_replay import given_up_times, noisy, watched
+from benchmarks.quality.choosers import run_cost
+from benchmarks.quality.drifts import SHIFT, Drift
+from benchmarks.quality.regime_figures import found_silent, watched
+from benchmarks.quality.regime_set import BY_NAME, REGIMES, given_up_times, noisy
+from benchmarks.report import mean_and_worst, mean_of, ratio_of
 from tests.unit.benchmarks.test_scenarios import ONE, TWO, WHOLE, pair_of
 from tests.unit.simulation.tiny import write
 
@@ -87,14 +86,14 @@ def test_one_run_in_twenty_takes_three_times_as_long() -> None:
 def test_a_change_that_is_seen_is_counted() -> None:
     many = pair_of("many", dict.fromkeys((32, 64, 128), (40.0, 41.0, 42.0)), most=50)
     tilted = job("tilt, small lost", Scenario(many))
-    assert watched(Drift(Scenario(many), 40), KG, 0).changes == 0
-    assert watched(tilted, KG, 0).changes == 1
+    assert watched(Drift(Scenario(many), 40), KG, 0)[1] == 0
+    assert watched(tilted, KG, 0)[1] == 1
 
 
 def test_what_the_log_holds_may_be_wrong_while_costs_are_true() -> None:
     drift = Drift(WHOLE, 30)
-    true, tenfold, noise = (watched(drift, KG, 0, m).log for m in (given_up_times(1), given_up_times(10), noisy(1.0)))
-    assert true.cost == watched(drift, KG, 0).log.cost
+    true, tenfold, noise = (watched(drift, KG, 0, m)[0] for m in (given_up_times(1), given_up_times(10), noisy(1.0)))
+    assert true.cost == watched(drift, KG, 0)[0].cost
     assert noise.batch_size != true.batch_size, "an error of the EpochCost decides otherwise"
     for log in (true, tenfold, noise):
         for run in (run for runs in log.runs for run in runs):
@@ -111,7 +110,7 @@ def test_only_runs_that_were_given_up_are_misread() -> None:
 def test_what_looking_for_a_silent_improvement_cost_by_hand() -> None:
     drift = Drift(WHOLE, 60, {SHIFT: WHOLE}, silent=16)
     log = Log()
-    ran = watched(Drift(WHOLE, 60), KG, 0).log.runs[0][0]
+    ran = watched(Drift(WHOLE, 60), KG, 0)[0].runs[0][0]
     cost = {b: run_cost(WHOLE, b) for b in (16, 64, 128)}
 
     def add(*sizes: int) -> None:

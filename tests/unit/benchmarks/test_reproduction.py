@@ -11,15 +11,17 @@ import pytest
 from airflow_provider_zeus.simulation.baselines import grid_search
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
-from benchmarks import claims, reproduction, reproduction_tables
-from benchmarks import reproduction_figures as figures
-from benchmarks.claims import Claim, Measured
-from benchmarks.landscapes import choices
+from benchmarks import reproduction
 from benchmarks.paper import report_of
-from benchmarks.potential import potentials
-from benchmarks.profiling_cost import papers_way
+from benchmarks.parts.profiler_overhead import papers_way
+from benchmarks.quality import claims, reproduction_tables
+from benchmarks.quality import reproduction_figures as figures
+from benchmarks.quality.claims import Claim, Measured
+from benchmarks.quality.landscapes import choices
+from benchmarks.quality.reproduction_page import page_of
+from benchmarks.quality.tradeoff import potentials
 from benchmarks.replays import UPSTREAM, Task, run_tasks
-from benchmarks.reproduction_page import page_of
+from benchmarks.report import plus_minus
 from tests.unit.simulation.tiny import tiny, write
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -66,7 +68,7 @@ def test_a_figure_of_the_page_is_that_of_the_report(found: reproduction.Results)
     assert row in page_of(found, "images/page")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_writes_page_and_pictures_and_prints_the_headlines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,7 +185,7 @@ def test_the_page_holds_what_its_seeds_give_for_the_public_algorithm() -> None:
     for gpu in ("a40", "v100"):
         figures = report["pairs"][f"bert_sa/{gpu}"][UPSTREAM]
         row = next(line for line in text.splitlines() if line.startswith(f"| BERT (SA) | {gpu.upper()} | energy"))
-        assert row.split(" | ")[3] == reproduction_tables.multiple(figures["eta_last5"])
+        assert row.split(" | ")[3] == plus_minus(figures["eta_last5"], ".3f")
         regret = next(line for line in text.splitlines() if line.startswith(f"| bert_sa/{gpu} | ") and "±" in line)
         mean, half = figures["expected_regret_end"]
         assert f"{mean:,.2f} ± {half:,.2f}" in regret

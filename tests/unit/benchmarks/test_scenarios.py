@@ -14,12 +14,9 @@ from airflow_provider_zeus.simulation.driver import replay
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 from benchmarks import scenarios as benchmark
-from benchmarks.drifts import BACK, BAD, GOOD, SHIFT, Drift, at_cost, drifts, taken_from
-from benchmarks.lost_sizes import LOST, below_after
-from benchmarks.ratios import geomean_of, mean_of, ratio_of
-from benchmarks.replays import Replays
-from benchmarks.scenario_report import FLOOR, OURS, PAPERS, kind_of, static_verdicts
-from benchmarks.scenario_sets import (
+from benchmarks.quality.drifts import BACK, BAD, GOOD, LOST, SHIFT, Drift, at_cost, drifts, taken_from
+from benchmarks.quality.scenario_report import FLOOR, OURS, PAPERS, below_after, kind_of, static_verdicts
+from benchmarks.quality.scenario_sets import (
     PARTS,
     REACHES,
     coarser,
@@ -32,6 +29,8 @@ from benchmarks.scenario_sets import (
     static_scenarios,
     with_default,
 )
+from benchmarks.replays import Replays
+from benchmarks.report import geomean_of, mean_of, ratio_of
 from tests.strategies import REPRODUCIBLE
 from tests.unit.simulation.tiny import scenarios, tiny, write
 
@@ -285,7 +284,7 @@ def test_what_chance_explains_is_not_missed() -> None:
 
 
 # ---------------------------------------------------------------------- the report
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_report_of_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     out = tmp_path / "out"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
+from benchmarks.quality.slice_tables import defaults_of, read_series, tables_in, weather
 from benchmarks.series import main, measure
-from benchmarks.series_table import defaults_of, read_series, tables_in, weather
 
 HEAD = "slice,batch_size,seed,epochs,s_per_epoch\n"
 

@@ -53,7 +53,7 @@ def test_an_empty_folder_and_an_unknown_column_are_named(tmp_path: Path, capsys:
     assert "gco2_per_kwh" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_real_carbon_intensities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = os.environ.get("ZEUS_SIGNALS")
     if not where:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,32 @@ def test_functions_importers_and_circles_are_counted(tmp_path: Path) -> None:
     assert style.circles == 2, "one and two import each other"
     assert style.one_importer == 3, "one by two, three by room, five by four"
     assert (style.function_most, style.function_median) == (4, 2.5)
-    assert style.per_1000_lines == pytest.approx(1000 * 4 / 14)
+    assert style.per_1000_code == pytest.approx(1000 * 4 / 14)
+    assert style.import_share == pytest.approx(5 / 14)
 
 
-def test_migrations_and_tests_are_left_out(tmp_path: Path) -> None:
-    package = write(tmp_path / "house", one="x = 1\n", migrations__DOT__two="def f(): pass\n", tests__DOT__t="")
+def test_code_is_what_is_neither_blank_nor_comment_nor_docstring(tmp_path: Path) -> None:
+    text = '''
+"""A module."""
+
+A, b = 1, 2  # one constant
+c = "
+"  # none
+class D:
+    """A class
+    of two fields."""
+
+    e: int = 1
+    f: int
+    G = 3
+'''.replace('"\n"', '"""\n"""')
+    style = style_of(write(tmp_path / "house", one=text))
+    assert (style.code, style.statements) == (7, 8)
+    assert (style.constants_per_1000, style.defaults) == (pytest.approx(1000 / 7), 1)
+
+
+def test_tests_are_left_out(tmp_path: Path) -> None:
+    package = write(tmp_path / "house", one="x = 1\n", tests__DOT__two="def f(): pass\n")
     assert (style_of(package).modules, style_of(package).functions) == (1, 0)
 
 
@@ -46,11 +68,14 @@ def test_a_folder_without_modules_is_an_error(tmp_path: Path) -> None:
         style_of(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_shows_this_package_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("this package", "optuna 5.0.0", "astronomer-cosmos", "zeus 0.16.0"))
+    counts = re.findall(r": ([\d,]+) functions in (\d+) files entered", shown)
+    assert len(counts) == 2
+    assert all(int(functions.replace(",", "")) > int(files) > 20 for functions, files in counts)
     main(["--rooms"])
     assert {"model", "optimizer", "training", "store"} <= {
         line.split()[0] for line in capsys.readouterr().out.split("\n")[2:-1]

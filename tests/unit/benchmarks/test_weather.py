@@ -26,10 +26,11 @@ from airflow_provider_zeus.simulation.traces import PowerMeasurement
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
-from benchmarks import weather, weather_measure
-from benchmarks import weather_table as wt
-from benchmarks.weather_replay import Profile, Trainings, baselines, replay, truths_of
-from benchmarks.weather_table import Week
+from benchmarks import weather
+from benchmarks.quality import slice_tables as wt
+from benchmarks.quality import weather_measure
+from benchmarks.quality.slice_tables import Week
+from benchmarks.quality.slice_trainings import Profile, Trainings, baselines, replay, truths_of
 
 WEEKS = [Week("A", 100, {10: (2.0,), 20: (math.inf,)}), Week("B", 200, {10: (3.0,), 20: (math.inf,)})]
 
@@ -55,21 +56,19 @@ def job(*sizes: int, policy: str = "knowledge_gradient", steps: int = 1) -> Zeus
 
 def test_the_baselines_cost_what_the_hand_says() -> None:
     found = baselines(WEEKS, job(10), 0, points)
-    assert [run.spent.cost for run in found["full power"]] == pytest.approx([2 * 2000, 3 * 4000])
-    assert [run.spent.cost for run in found["best limit"]] == pytest.approx([2 * 1980, 3 * 3960])
-    assert [run.spent.energy_j for run in found["full power"]] == pytest.approx([3000, 9000])
-    assert [run.spent.time_s for run in found["best limit"]] == pytest.approx([24, 72])
+    assert [run.cost for run in found["full power"]] == pytest.approx([2 * 2000, 3 * 4000])
+    assert [run.cost for run in found["best limit"]] == pytest.approx([2 * 1980, 3 * 3960])
+    assert [run.energy_j for run in found["full power"]] == pytest.approx([3000, 9000])
+    assert [run.time_s for run in found["best limit"]] == pytest.approx([24, 72])
 
 
 @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
 def test_a_single_batch_size_costs_its_epochs_and_its_profiling(policy: str) -> None:
     """3 s at 200 W (0.3 epochs, 450 J), 3 s at 100 W (0.25 epochs, 240 J): 162 J more and 0.6 s less than at best."""
-    log = replay(WEEKS, job(10, policy=policy), 0, points)
+    log = replay(WEEKS, job(10, policy=policy), 0, points).runs
     profiling = 0.5 * 162 - 125 * 0.6
     assert [weather.total(runs).cost for runs in log] == pytest.approx([2 * 1980 + profiling, 3 * 3960])
-    held = weather.totals(
-        [weather.total(runs) for runs in log], [r.spent for r in baselines(WEEKS, job(10), 0, points)["full power"]]
-    )
+    held = weather.totals([weather.total(runs) for runs in log], baselines(WEEKS, job(10), 0, points)["full power"])
     assert held.ratios[0] == pytest.approx((3960 + 6 + 11880) / 16000)
     assert held.even_from == 1
 
@@ -90,14 +89,14 @@ def test_profiling_goes_on_where_the_run_before_ended() -> None:
 @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
 def test_what_is_given_up_is_charged_and_every_week_ends_with_a_model(policy: str) -> None:
     weeks, both = WEEKS * 10, job(10, 20, policy=policy)
-    log = replay(weeks, both, 0, points)
-    tries = [run for runs in log for run in runs if run.planned.batch_size == 20]
+    log = replay(weeks, both, 0, points).runs
+    tries = [run for runs in log for run in runs if run.batch_size == 20]
     assert tries, "20 looks cheaper per epoch: it must be tried"
-    assert all(runs[-1].reached and runs[-1].planned.batch_size == 10 for runs in log)
+    assert all(runs[-1].reached and runs[-1].batch_size == 10 for runs in log)
     assert weather.one_seed(weeks, both, 0, points).given_up == len(tries)
     paid = math.fsum(weather.total(runs).cost for runs in log)
     excess = math.fsum(run.excess.cost for runs in log for run in runs if run.reached)
-    assert paid == pytest.approx(10 * (2 * 1980 + 3 * 3960) + excess + math.fsum(run.spent.cost for run in tries))
+    assert paid == pytest.approx(10 * (2 * 1980 + 3 * 3960) + excess + math.fsum(run.cost for run in tries))
 
 
 def test_a_replayed_run_is_charged_what_the_same_real_run_was(tmp_path: Path) -> None:
@@ -123,16 +122,16 @@ def test_a_replayed_run_is_charged_what_the_same_real_run_was(tmp_path: Path) ->
     week = Week("2013-W30", round(seen.samples_per_epoch or 0), {256: (seen.epochs or 0.0,)})
     mine = replace(example, batch_sizes=(256,), default_batch_size=256)
     truth = truths_of([week], mine)[0]
-    run = Trainings(mine, 0).attempt(week, truth, planned)
-    assert run.spent.time_s == pytest.approx(seen.time_s, rel=0.05)
-    assert run.spent.energy_j == pytest.approx(seen.energy_j, rel=0.05)
+    run = Trainings([week], [truth], mine, 0).attempt(planned)
+    assert run.time_s == pytest.approx(seen.time_s, rel=0.05)
+    assert run.energy_j == pytest.approx(seen.energy_j, rel=0.05)
     cost = {p.limit_w: truth.weights.cost(p.energy_j, p.time_s) for p in truth.pair.points[256]}
     assert cost[seen.power_limit_w] == pytest.approx(cost[run.limit_w], rel=0.01), "or one that is as good"
 
 
 def test_luck_is_the_slices_own_whoever_trains_it() -> None:
     weeks = [Week(f"W{i}", 100, {10: (2.0, 3.0, 5.0)}) for i in range(30)]
-    ours = [runs[-1].epochs for runs in replay(weeks, job(10), 4, points)]
+    ours = [runs[-1].epochs for runs in replay(weeks, job(10), 4, points).runs]
     assert ours == [run.epochs for run in baselines(weeks, job(10), 4, points)["full power"]]
     assert set(ours) == {2.0, 3.0, 5.0}
     assert ours != [run.epochs for run in baselines(weeks, job(10), 5, points)["full power"]]
@@ -159,7 +158,7 @@ def test_the_table_holds_every_cell_of_the_example() -> None:
         assert row.reached or row.epochs == wt.MAX_EPOCHS
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_measuring_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     path, cells = tmp_path / "table.csv", [("2013-W13", 512, 0), ("2013-W13", 512, 1)]
     done = wt.row_of(cells[0], reached=True, epochs=7, samples_per_epoch=4858)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import whether
+from benchmarks.quality.whether_series import NAMES, series
 from benchmarks.whether import MOST, Year, checked, every, played, report, year
-from benchmarks.whether_series import NAMES, series
 
 
 def of(weeks: int = 10) -> Year:
@@ -68,7 +68,7 @@ def bike(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_rows_of_each_series_are_dated_and_finite(bike: Path) -> None:
     for name in NAMES:
         data = series(name, bike)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +55,11 @@ def zeus(home: Path, capsys: pytest.CaptureFixture[str]) -> Zeus:
 
 
 @pytest.fixture
-def store(home: Path) -> Store:
+def store(home: Path, empty_log: Path) -> Store:
     """The embedded SQLite file, as a task would open it."""
     from airflow_provider_zeus.store.open import open_store
 
+    shutil.copy(empty_log, home / "zeus.db")
     return open_store()
 
 

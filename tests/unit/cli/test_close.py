@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from airflow.utils.platform import getuser as airflows_own
 
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.base import Store
@@ -58,6 +59,7 @@ def test_a_user_without_a_name_is_a_number(zeus: Zeus, store: Store, monkeypatch
     def no_name() -> str:
         raise KeyError("uid not found")
 
+    airflows_own()  # which asks once
     monkeypatch.setattr("getpass.getuser", no_name)
     store.ask(request(1))
     assert zeus("close", "d.train", "1", "-y").status == 0

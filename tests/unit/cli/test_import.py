@@ -8,6 +8,7 @@ import io
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -34,9 +35,9 @@ EARLIER = "batch_size,epochs,energy_j,time_s,date,reached,power_limit_w,device\n
 
 
 @pytest.fixture
-def other(home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def other(home: Path, empty_log: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty log behind Connection ``other``."""
-    path = str(home / "other.db")
+    path = str(shutil.copy(empty_log, home / "other.db"))
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({"conn_type": "sqlite", "host": path}))
     return SqlStore(f"sqlite:///{path}", create=True)
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-os.environ["HF_HUB_OFFLINE"] = "1"
-pytest.importorskip("transformers", reason="transformers is not installed: airflow-provider-zeus[huggingface]")
-pytest.importorskip("accelerate", reason="accelerate is not installed: airflow-provider-zeus[huggingface]")
-
 import zeus_capriccio
 from zeus_capriccio import JOB, PARAMS, read_slice
 
@@ -27,11 +22,15 @@ SLICES = 3
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(folder of the slices, folder of the model)."""
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """(folder of the slices, folder of the model). Imports transformers, which takes seconds."""
     folder = tmp_path_factory.mktemp("capriccio")
     (folder / "model").mkdir()
-    return write_slices(folder, SLICES), write_model(folder / "model", SLICES)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HF_HUB_OFFLINE", "1")
+        for name in ("transformers", "accelerate"):
+            pytest.importorskip(name, reason=f"{name} is not installed: airflow-provider-zeus[huggingface]")
+        yield write_slices(folder, SLICES), write_model(folder / "model", SLICES)
 
 
 def train(places: tuple[Path, Path], number: int, batch_size: int, state_dir: Path) -> tuple[ResultLine, str]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-
-pytest.importorskip("lightning", reason="lightning is not installed: airflow-provider-zeus[lightning]")
-
 import torch
-from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from airflow_provider_zeus.cli.checks_training import of_training
 from airflow_provider_zeus.cli.rehearsal import Stage
 from airflow_provider_zeus.errors import JobSpecError, ReportError
-from airflow_provider_zeus.integrations.lightning import ZeusCallback
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.run import ZeusRun
@@ -26,13 +23,13 @@ from tests.unit.training.conftest import Kit, explore, incumbent
 
 SIZES: dict[str, Any] = {"batch_sizes": [16, 32], "default_batch_size": 16, "profile_s": 0.1, "profile_steps": 1}
 SAMPLES = 100
-QUIET: dict[str, Any] = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
+
+
+@pytest.fixture(scope="module")
+def pl() -> ModuleType:
+    """:mod:`tests.unit.integrations.lightning_kit`."""
+    pytest.importorskip("lightning", reason="lightning is not installed: airflow-provider-zeus[lightning]")
+    return import_module("tests.unit.integrations.lightning_kit")
 
 
 @pytest.fixture(autouse=True)
@@ -40,65 +37,9 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="lightning.pytorch")
 
 
-class Linear(LightningModule):
-    """Logs ``acc`` 0.9 in the given epoch, in validation or in training."""
-
-    def __init__(self, epochs: int, *, validates: bool = True) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 1)
-        self.epochs, self.validates = epochs, validates
-        self.steps = self.begun = 0
-
-    @property
-    def acc(self) -> float:
-        return 0.9 if self.current_epoch + 1 >= self.epochs else 0.5
-
-    def on_train_epoch_start(self) -> None:
-        self.begun += 1
-
-    def training_step(self, batch: Any, index: int) -> Any:
-        (x,) = batch
-        if not self.validates:
-            self.log("acc", self.acc, on_step=False, on_epoch=True)
-        return self.layer(x).square().mean()
-
-    def validation_step(self, batch: Any, index: int) -> None:
-        self.log("acc", self.acc)
-        self.log("loss", self.layer(batch[0]).mean())
-
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        self.steps += 1
-        super().optimizer_step(*args, **kwargs)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
-
-def trainer(run: ZeusRun, tmp: Path) -> Trainer:
-    return Trainer(callbacks=[ZeusCallback(run)], default_root_dir=tmp, max_epochs=run.job.max_epochs, **QUIET)
-
-
-class Training:
-    """A training function; reaches its target in the given epoch."""
-
-    def __init__(self, tmp: Path, epochs: int = 3, *, validates: bool = True, parts: int = 1, **changes: Any) -> None:
-        self.tmp, self.epochs, self.validates, self.parts, self.changes = tmp, epochs, validates, parts, changes
-        self.models: list[Linear] = []
-
-    def __call__(self, run: ZeusRun) -> int:
-        data = TensorDataset(torch.randn(SAMPLES, 4))
-        found = {"max_epochs": run.job.max_epochs, "accumulate_grad_batches": self.parts, **QUIET, **self.changes}
-        trainer = Trainer(callbacks=[ZeusCallback(run)], default_root_dir=self.tmp, **found)
-        model = Linear(self.epochs, validates=self.validates)
-        self.models.append(model)
-        loader = DataLoader(data, batch_size=run.local_batch_size // self.parts, shuffle=True)
-        trainer.fit(model, loader, DataLoader(data, batch_size=50) if self.validates else None)
-        return run.batch_size
-
-
 @pytest.mark.parametrize("validates", [True, False], ids=["logged in validation", "logged in training"])
-def test_a_kept_training(kit: Kit, tmp_path: Path, validates: bool) -> None:
-    training = Training(tmp_path, validates=validates)
+def test_a_kept_training(pl: ModuleType, kit: Kit, tmp_path: Path, validates: bool) -> None:
+    training = pl.Training(tmp_path, validates=validates)
     assert kit.run(incumbent(16), **SIZES).train(training) == 16
     (end,) = kit.ends()
     seen = kit.last()
@@ -108,25 +49,17 @@ def test_a_kept_training(kit: Kit, tmp_path: Path, validates: bool) -> None:
     assert seen.energy_j
 
 
-class LogsLate(Linear):
-    """Logs its metric in its own hook at the end of an epoch, as metrics over the whole epoch are logged."""
-
-    def validation_step(self, batch: Any, index: int) -> None:
-        pass
-
-    def on_train_epoch_end(self) -> None:
-        self.log("acc", self.acc)
-
-
-def test_what_the_module_logs_at_the_end_of_an_epoch_is_reported_with_it(kit: Kit, tmp_path: Path) -> None:
+def test_what_the_module_logs_at_the_end_of_an_epoch_is_reported_with_it(
+    pl: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
     left: list[Any] = []
 
     def train(run: ZeusRun) -> int:
         data = DataLoader(TensorDataset(torch.randn(SAMPLES, 4)), batch_size=run.batch_size)
-        mine = trainer(run, tmp_path)
+        mine = pl.trainer(run, tmp_path)
         before = list(mine.callbacks)
         try:
-            mine.fit(module := LogsLate(3), data, data)
+            mine.fit(module := pl.LogsLate(3), data, data)
         finally:
             left.append(mine.callbacks == before)
         return module.begun
@@ -136,35 +69,37 @@ def test_what_the_module_logs_at_the_end_of_an_epoch_is_reported_with_it(kit: Ki
     assert left == [True, True], "the trainer's callbacks are as they were"
 
 
-def test_an_attempt_that_is_given_up_leaves_the_trainer_and_the_next_starts_afresh(kit: Kit, tmp_path: Path) -> None:
-    training = Training(tmp_path, epochs=4)
+def test_an_attempt_that_is_given_up_leaves_the_trainer_and_the_next_starts_afresh(
+    pl: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
+    training = pl.Training(tmp_path, epochs=4)
     run = kit.run(explore(32, bound_epochs=2.0), incumbent(16), **SIZES)
     assert run.train(training) == 16
     assert [(end.batch_size, end.state) for end in kit.ends()] == [(32, State.GIVEN_UP), (16, State.CONVERGED)]
     assert [model.begun for model in training.models] == [2, 4]
 
 
-def test_a_bound_in_cost_ends_it_in_the_midst_of_an_epoch(kit: Kit, tmp_path: Path) -> None:
-    kit.run(explore(32, bound_cost=1.0), incumbent(16), **SIZES).train(Training(tmp_path))
+def test_a_bound_in_cost_ends_it_in_the_midst_of_an_epoch(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    kit.run(explore(32, bound_cost=1.0), incumbent(16), **SIZES).train(pl.Training(tmp_path))
     assert [end.state for end in kit.ends()] == [State.GIVEN_UP, State.CONVERGED]
 
 
-def test_below_the_target_it_ends_after_max_epochs(kit: Kit, tmp_path: Path) -> None:
-    training = Training(tmp_path, epochs=99)
+def test_below_the_target_it_ends_after_max_epochs(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = pl.Training(tmp_path, epochs=99)
     kit.run(incumbent(16), max_epochs=2, **SIZES).train(training)
     assert [end.state for end in kit.ends()] == [State.EXHAUSTED]
     assert training.models[0].begun == 2
 
 
-def test_accumulated_gradients_are_one_step(kit: Kit, tmp_path: Path) -> None:
-    training = Training(tmp_path, parts=2)
+def test_accumulated_gradients_are_one_step(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = pl.Training(tmp_path, parts=2)
     kit.run(incumbent(16), **SIZES).train(training)
     assert kit.last().samples == 3 * SAMPLES
     assert training.models[0].steps == 3 * 7
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["sized", "stream"])
-def test_the_runs_own_loader_counts_once(kit: Kit, tmp_path: Path, stream: bool) -> None:
+def test_the_runs_own_loader_counts_once(pl: ModuleType, kit: Kit, tmp_path: Path, stream: bool) -> None:
     data = TensorDataset(torch.randn(SAMPLES, 4))
 
     class Stream(IterableDataset[Any]):
@@ -173,47 +108,44 @@ def test_the_runs_own_loader_counts_once(kit: Kit, tmp_path: Path, stream: bool)
 
     def train(run: ZeusRun) -> None:
         loader = run.data_loader(Stream() if stream else data)
-        trainer(run, tmp_path).fit(Linear(3), loader, DataLoader(data, batch_size=50))
+        pl.trainer(run, tmp_path).fit(pl.Linear(3), loader, DataLoader(data, batch_size=50))
 
     kit.run(incumbent(16), **SIZES).train(train)
     assert (kit.last().samples, kit.last().samples_per_epoch) == (3 * SAMPLES, SAMPLES)
 
 
-def test_the_runs_own_loader_is_checked_like_any_other(kit: Kit, tmp_path: Path) -> None:
+def test_the_runs_own_loader_is_checked_like_any_other(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
     def train(run: ZeusRun) -> None:
         data = TensorDataset(torch.randn(SAMPLES, 4))
-        cut = Trainer(callbacks=[ZeusCallback(run)], default_root_dir=tmp_path, accumulate_grad_batches=2, **QUIET)
-        cut.fit(Linear(3), run.data_loader(data), DataLoader(data, batch_size=50))
+        cut = pl.Trainer(
+            callbacks=[pl.ZeusCallback(run)], default_root_dir=tmp_path, accumulate_grad_batches=2, **pl.QUIET
+        )
+        cut.fit(pl.Linear(3), run.data_loader(data), DataLoader(data, batch_size=50))
 
     with pytest.raises(JobSpecError, match="batch size = 32: this attempt runs with 16"):
         kit.run(incumbent(16), **SIZES).train(train)
 
 
-def test_batches_are_counted_whatever_they_look_like(kit: Kit, tmp_path: Path) -> None:
+def test_batches_are_counted_whatever_they_look_like(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
     """Those of torchvision's detection have one tensor for each image."""
 
     def train(run: ZeusRun) -> None:
         data = [(torch.rand(3, 4), {"boxes": torch.rand(2, 4)}) for _ in range(SAMPLES)]
         loader = DataLoader(data, batch_size=run.batch_size, collate_fn=lambda items: tuple(zip(*items, strict=True)))
-        trainer(run, tmp_path).fit(Images(2), loader, DataLoader(TensorDataset(torch.rand(50, 4)), batch_size=50))
+        pl.trainer(run, tmp_path).fit(pl.Images(2), loader, DataLoader(TensorDataset(torch.rand(50, 4)), batch_size=50))
 
     kit.run(incumbent(16), **SIZES).train(train)
     assert (kit.last().samples, kit.last().samples_per_epoch) == (2 * SAMPLES, SAMPLES)
 
 
-class Images(Linear):
-    def training_step(self, batch: Any, index: int) -> Any:
-        return super().training_step((torch.cat(batch[0]),), index)
-
-
-def test_validations_in_the_midst_of_an_epoch_end_none(kit: Kit, tmp_path: Path) -> None:
-    training = Training(tmp_path, val_check_interval=3)
+def test_validations_in_the_midst_of_an_epoch_end_none(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = pl.Training(tmp_path, val_check_interval=3)
     kit.run(incumbent(16), **SIZES).train(training)
     assert (kit.last().epochs, kit.last().samples) == (3.0, 3 * SAMPLES)
 
 
-def test_a_metric_that_is_validated_less_often_is_reported_again(kit: Kit, tmp_path: Path) -> None:
-    training = Training(tmp_path, epochs=3, check_val_every_n_epoch=2)
+def test_a_metric_that_is_validated_less_often_is_reported_again(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = pl.Training(tmp_path, epochs=3, check_val_every_n_epoch=2)
     with pytest.raises(ReportError, match=r"target .*'acc'"):
         kit.run(incumbent(16), **SIZES).train(training)
 
@@ -225,20 +157,24 @@ def test_a_metric_that_is_validated_less_often_is_reported_again(kit: Kit, tmp_p
         ({"max_epochs": 2}, "epochs = 2: the run may need 10.*run.job.max_epochs"),
     ],
 )
-def test_a_trainer_that_does_not_fit(kit: Kit, tmp_path: Path, training: dict[str, Any], said: str) -> None:
+def test_a_trainer_that_does_not_fit(
+    pl: ModuleType, kit: Kit, tmp_path: Path, training: dict[str, Any], said: str
+) -> None:
     with pytest.raises(JobSpecError, match=said):
-        kit.run(incumbent(16), **SIZES).train(Training(tmp_path, **training))
+        kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, **training))
 
 
-def test_a_trainer_without_an_end_of_its_own(kit: Kit, tmp_path: Path) -> None:
-    kit.run(incumbent(16), **SIZES).train(Training(tmp_path, max_epochs=-1))
+def test_a_trainer_without_an_end_of_its_own(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, max_epochs=-1))
     assert kit.last().epochs == 3
 
 
-def test_a_batch_size_that_drops_all_samples_fails_and_the_incumbent_trains(kit: Kit, tmp_path: Path) -> None:
+def test_a_batch_size_that_drops_all_samples_fails_and_the_incumbent_trains(
+    pl: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
     def train(run: ZeusRun) -> int:
         loader = DataLoader(TensorDataset(torch.randn(20, 4)), batch_size=run.batch_size, drop_last=True)
-        trainer(run, tmp_path).fit(Linear(1), loader, loader)
+        pl.trainer(run, tmp_path).fit(pl.Linear(1), loader, loader)
         return run.batch_size
 
     assert kit.run(explore(32), incumbent(16), **SIZES).train(train) == 16
@@ -246,43 +182,47 @@ def test_a_batch_size_that_drops_all_samples_fails_and_the_incumbent_trains(kit:
     assert "batch size 32 leaves no batch of 20 samples" in str(kit.ends()[0].reason)
 
 
-def test_an_empty_data_set_is_no_failure(kit: Kit, tmp_path: Path) -> None:
+def test_an_empty_data_set_is_no_failure(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
     def train(run: ZeusRun) -> int:
-        trainer(run, tmp_path).fit(Linear(1), DataLoader(TensorDataset(torch.randn(0, 4)), batch_size=run.batch_size))
+        pl.trainer(run, tmp_path).fit(
+            pl.Linear(1), DataLoader(TensorDataset(torch.randn(0, 4)), batch_size=run.batch_size)
+        )
         return run.batch_size
 
     assert kit.run(incumbent(16), **SIZES).train(train) == 16
     assert [end.state for end in kit.ends()] == [State.NO_DATA]
 
 
-def test_the_loop_alone_outside_of_train(kit: Kit, tmp_path: Path) -> None:
-    assert Training(tmp_path)(kit.run(incumbent(16), **SIZES)) == 16
+def test_the_loop_alone_outside_of_train(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    assert pl.Training(tmp_path)(kit.run(incumbent(16), **SIZES)) == 16
     assert [line.kind for line in kit.lines][-2:] == ["end", "final"]
     assert [end.state for end in kit.ends()] == [State.CONVERGED]
 
 
-def test_a_second_fit_after_the_end_is_an_error(kit: Kit, tmp_path: Path) -> None:
-    training = Training(tmp_path)
+def test_a_second_fit_after_the_end_is_an_error(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
+    training = pl.Training(tmp_path)
     with pytest.raises(ReportError, match="one run trains one model"):
         kit.run(incumbent(16), **SIZES).train(lambda run: [training(run) for _ in range(2)])
     assert training.models[1].steps == 0
 
 
-def test_a_metric_that_is_not_there(kit: Kit, tmp_path: Path) -> None:
+def test_a_metric_that_is_not_there(pl: ModuleType, kit: Kit, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"\['acc', 'loss'\].* 'f1'"):
-        kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(Training(tmp_path))
+        kit.run(incumbent(16), target="f1 >= 0.9", **SIZES).train(pl.Training(tmp_path))
 
 
 @pytest.mark.parametrize(("size", "fits", "status"), [(None, 1, "ok"), (None, 2, "ok"), (32, 1, "error")])
-def test_two_steps_before_the_first_run(size: int | None, fits: int, status: str, tmp_path: Path) -> None:
+def test_two_steps_before_the_first_run(
+    pl: ModuleType, size: int | None, fits: int, status: str, tmp_path: Path
+) -> None:
     """A rehearsal shortens no epoch of Lightning, which would then not validate, and has no part in a second fit."""
 
     def train(run: ZeusRun) -> str:
         data = TensorDataset(torch.rand(SAMPLES, 4))
         loader = DataLoader(data, batch_size=size or run.batch_size)
         for _ in range(fits):
-            trainer = Trainer(max_epochs=run.job.max_epochs, callbacks=[ZeusCallback(run)], **QUIET)
-            trainer.fit(Linear(3), loader, DataLoader(data, batch_size=50))
+            trainer = pl.Trainer(max_epochs=run.job.max_epochs, callbacks=[pl.ZeusCallback(run)], **pl.QUIET)
+            trainer.fit(pl.Linear(3), loader, DataLoader(data, batch_size=50))
         return "/models/m.pt"
 
     job = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="acc >= 0.9", max_epochs=3)

@@ -8,15 +8,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mlflow", reason="MLflow is not installed: airflow-provider-zeus[mlflow]")
-
-import mlflow
-from mlflow import MlflowClient
-from mlflow.entities import Run
 
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training import trackers
@@ -27,12 +22,14 @@ LOG_TO: dict[str, Any] = {"log_to": ["mlflow"]}
 
 
 @pytest.fixture(autouse=True)
-def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """MLflow, which writes into a folder of this test; imported here, for it takes a second."""
+    mlflow: ModuleType = pytest.importorskip("mlflow", reason="MLflow is not installed: airflow-provider-zeus[mlflow]")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setattr(trackers, "WRITE_S", 60.0)  # a busy machine
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
-    yield
+    yield mlflow
     while mlflow.active_run():
         mlflow.end_run()
     mlflow.set_tracking_uri(before)
@@ -40,7 +37,9 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def written(run_id: str) -> tuple[dict[str, float], dict[str, str]]:
     """(Metrics, parameters) of ours in a run of MLflow."""
-    found: Run = MlflowClient().get_run(run_id)
+    from mlflow import MlflowClient
+
+    found = MlflowClient().get_run(run_id)
     ours = [
         {k: v for k, v in held.items() if k.startswith("zeus/")} for held in (found.data.metrics, found.data.params)
     ]
@@ -48,18 +47,22 @@ def written(run_id: str) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def curve(run_id: str, name: str) -> list[tuple[int, float]]:
+    from mlflow import MlflowClient
+
     return sorted((m.step, m.value) for m in MlflowClient().get_metric_history(run_id, name))
 
 
 def training(run: ZeusRun, seen: list[str], epochs: int = 3) -> int:
     """Trains as its author writes it: the run of MLflow is closed before the function returns."""
+    import mlflow
+
     with mlflow.start_run() as opened:
         seen.append(opened.info.run_id)
         mlflow.log_metric("own", 1.0)
         return loop(run, epochs=epochs)
 
 
-def test_figures_and_curve_are_in_the_run_that_the_training_had_open(kit: Kit) -> None:
+def test_figures_and_curve_are_in_the_run_that_the_training_had_open(mlflow: ModuleType, kit: Kit) -> None:
     seen: list[str] = []
     assert kit.run(incumbent(256), **LOG_TO).train(training, seen) == 256
     metrics, params = written(seen[0])
@@ -78,10 +81,10 @@ def test_figures_and_curve_are_in_the_run_that_the_training_had_open(kit: Kit) -
         "zeus/attempt": "1",
     }
     assert curve(seen[0], "zeus/acc") == [(0, 0.5), (1, 0.5), (2, 0.9)]
-    assert MlflowClient().get_run(seen[0]).data.metrics["own"] == 1.0
+    assert mlflow.MlflowClient().get_run(seen[0]).data.metrics["own"] == 1.0
 
 
-def test_an_attempt_that_is_given_up_does_not_look_like_the_kept_one(kit: Kit) -> None:
+def test_an_attempt_that_is_given_up_does_not_look_like_the_kept_one(mlflow: ModuleType, kit: Kit) -> None:
     """Both attempts write into one run, whose parameters MLflow lets nobody change."""
     with mlflow.start_run() as opened:
         run = kit.run(explore(1024, bound_epochs=2.0), incumbent(256), **LOG_TO)
@@ -97,7 +100,7 @@ def test_an_attempt_that_is_given_up_does_not_look_like_the_kept_one(kit: Kit) -
     assert curve(opened.info.run_id, "zeus/acc") == [(0, 0.5), (1, 0.5), (2, 0.9)]
 
 
-def test_what_is_not_known_is_absent(kit: Kit) -> None:
+def test_what_is_not_known_is_absent(mlflow: ModuleType, kit: Kit) -> None:
     def resumed(run: ZeusRun) -> None:
         run.resumed(epochs=2)
         for epoch in run.epochs():
@@ -112,7 +115,7 @@ def test_what_is_not_known_is_absent(kit: Kit) -> None:
     assert curve(opened.info.run_id, "zeus/acc") == [(2, 0.5), (3, 0.9)], "the epochs go on from the checkpoint's"
 
 
-def test_a_loop_without_train_writes_before_its_run_is_closed(kit: Kit) -> None:
+def test_a_loop_without_train_writes_before_its_run_is_closed(mlflow: ModuleType, kit: Kit) -> None:
     with mlflow.start_run() as opened:
         loop(kit.run(incumbent(256), **LOG_TO))
     assert written(opened.info.run_id)[0]["zeus/energy_j"] == pytest.approx(kit.last().energy_j)
@@ -136,11 +139,11 @@ def test_a_job_that_does_not_ask_for_it_writes_nothing(kit: Kit) -> None:
     assert written(seen[0]) == ({}, {})
 
 
-def test_a_run_that_is_gone_fails_no_training(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_is_gone_fails_no_training(mlflow: ModuleType, kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
     def deletes(run: ZeusRun) -> int:
         seen: list[str] = []
         size = training(run, seen)
-        MlflowClient().delete_run(seen[0])
+        mlflow.MlflowClient().delete_run(seen[0])
         return size
 
     assert kit.run(incumbent(256), **LOG_TO).train(deletes) == 256
@@ -149,7 +152,7 @@ def test_a_run_that_is_gone_fails_no_training(kit: Kit, caplog: pytest.LogCaptur
 
 
 def test_a_tracker_that_breaks_while_it_is_looked_at_fails_no_training(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    mlflow: ModuleType, kit: Kit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> None:
         raise RuntimeError("half imported")
@@ -171,7 +174,7 @@ def test_only_rank_0_writes(kit: Kit) -> None:
 
 
 @pytest.mark.slow  # MLflow makes its tables
-def test_a_database_takes_them_as_a_folder_does(kit: Kit, tmp_path: Path) -> None:
+def test_a_database_takes_them_as_a_folder_does(mlflow: ModuleType, kit: Kit, tmp_path: Path) -> None:
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
     seen: list[str] = []
     kit.run(incumbent(256), **LOG_TO).train(training, seen)
@@ -201,7 +204,7 @@ def hanging() -> Iterator[str]:
 
 
 def test_a_server_that_hangs_holds_no_training(
-    kit: Kit, hanging: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    mlflow: ModuleType, kit: Kit, hanging: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Both attempts end; the second asks the server for nothing more."""
     monkeypatch.setattr(trackers, "WRITE_S", 0.5)

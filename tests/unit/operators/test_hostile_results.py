@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,10 @@ LINES = [json.loads(line.to_json()) for line in WHOLE]
 
 
 @pytest.fixture(params=["sqlite", "variables"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path, empty_log: Path) -> Iterator[Store]:
     """A log of a job with one trial told."""
     if request.param == "sqlite":
+        shutil.copy(empty_log, tmp_path / "zeus.db")
         opened: Store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", create=True, now=lambda: 1000.0)
     else:
         opened = VariableStore(DictPort(), overlap_possible=False, now=lambda: 1000.0)

@@ -64,7 +64,7 @@ def test_a_failing_xcom_fails_no_training(
     assert "XCom zeus_decision" in caplog.text
     assert "XCom zeus_cost" in caplog.text
 
-    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.open import open_store
 
     assert [t.state for t in open_store().trials("d.train")] == [State.CONVERGED]
 

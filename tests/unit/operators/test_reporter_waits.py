@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -56,7 +57,8 @@ class HangingPort(DictPort):
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SqlStore:
+def store(tmp_path: Path, empty_log: Path) -> SqlStore:
+    shutil.copy(empty_log, tmp_path / "zeus.db")
     return SqlStore(f"sqlite:///{tmp_path / 'zeus.db'}", create=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,8 @@ JOB_ID = "d.train"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SqlStore:
+def store(tmp_path: Path, empty_log: Path) -> SqlStore:
+    shutil.copy(empty_log, tmp_path / "zeus.db")
     return SqlStore(f"sqlite:///{tmp_path / 'zeus.db'}", create=True)
 
 

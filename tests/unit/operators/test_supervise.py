@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.operators.run_rows import planned_of
 from airflow_provider_zeus.operators.supervise import supervise
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.training.protocol.events import Kind, ResultLine
 from tests.unit.operators.test_recurrence import JOB, context
 from tests.unit.store.store_kit import began_alone

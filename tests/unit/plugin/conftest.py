@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,10 +84,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def store(airflow_home: Path, home: Path) -> Iterator[Store]:
+def store(airflow_home: Path, home: Path, empty_log: Path) -> Iterator[Store]:
     """The embedded trial log, made."""
-    from airflow_provider_zeus.store import open_store
+    from airflow_provider_zeus.store.open import open_store
 
+    shutil.copy(empty_log, home / "zeus.db")
     made = open_store()
     yield made
     made.close()

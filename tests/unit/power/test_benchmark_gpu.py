@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,9 @@ import torch
 
 from airflow_provider_zeus.power.nvml.library import ask
 from benchmarks import gpu as benchmark
-from benchmarks import gpu_readings, gpu_training
-from benchmarks.gpu_readings import meter_and_polled, response_of, step_response, update_period
-from benchmarks.gpu_training import resnet18
+from benchmarks.parts import gpu_readings, gpu_training
+from benchmarks.parts.gpu_readings import meter_and_polled, response_of, step_response, update_period
+from benchmarks.parts.gpu_training import resnet18
 from tests.fake_nvml import FakeNvml, Gpu
 
 REST_W, LOAD_W = 60.0, 230.0
@@ -89,10 +88,9 @@ def told(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> ToldTime:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The energy consumption")  # upstream's, of a window shorter than a tick
-def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gpu, tmp_path: Path) -> None:
+def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gpu) -> None:
     gpu, device = benchmark.opened(on="cpu")
-    benchmark.write(benchmark.measured(gpu, device, "cpu", partial(load, card), LENGTHS), tmp_path / "out")
-    report = json.loads((tmp_path / "out" / "gpu.json").read_text())
+    report = benchmark.measured(gpu, device, "cpu", partial(load, card), LENGTHS)
     assert report["driver"] == "550.54.15"
     assert report["limit_before_w"] == report["limit_after_w"] == 250.0
     assert report["counter"]["period_s"] > 0
@@ -109,7 +107,7 @@ def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gp
         assert costs["bare loop"]["added_us"] == 0
     assert set(report["step_cost"]["no work"]) >= {"run.step()"}
     assert [name for name in nvml.calls() if "Set" in name] == nvml.sets == []
-    text = (tmp_path / "out" / "gpu.md").read_text()
+    text = benchmark.markdown_of(report)
     assert "Tesla V100-SXM2-16GB, driver 550.54.15" in text.splitlines()[0]
     assert all(line.count("|") == 9 for line in text.split("## ResNet-18")[1].split("##")[0].splitlines() if line)
 

@@ -177,9 +177,9 @@ def test_every_log_has_draws_within_bounds_in_any_order(
         return
     draws = found.of(job.default_batch_size)
     assert draws.shape == (DRAWS, len({t.recurrence for t in as_dataset(log, job).of_target().trials}))
-    own = [t.observation.epochs for t in log if t.batch_size == job.default_batch_size and t.observation.epochs]
-    assert draws.max() <= max(float(job.max_epochs or 1), *own, 1.0)
-    assert draws.min() >= min([1.0, *own])
+    seen = [t.observation.epochs for t in log if t.observation.epochs]  # a miss takes what those of any size took
+    assert draws.max() <= max(float(job.max_epochs or 1), *seen, 1.0)
+    assert draws.min() >= min([1.0, *seen])
     assert np.isfinite(draws).all()
     again = log.copy()
     shuffled.shuffle(again)

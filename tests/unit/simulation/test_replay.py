@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, State, Trial
+from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.simulation import driver
 from airflow_provider_zeus.simulation.baselines import default, grid_search
 from airflow_provider_zeus.simulation.driver import replay
@@ -98,19 +99,17 @@ def test_a_policy_finds_the_optimum_of_an_easy_job(policy: str, scenario: Scenar
 class Told:
     """Takes down every trial that the policy is taught."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.trials: list[Trial] = []
-        learn = driver.learn
-        monkeypatch.setattr(driver, "learn", lambda belief, trial: learn(belief, self.take(trial)))
 
-    def take(self, trial: Trial) -> Trial:
+    def learn(self, belief: Belief, trial: Trial) -> Belief:
         self.trials.append(trial)
-        return trial
+        return driver.learn(belief, trial)
 
 
-def test_profiling_is_kept_apart_from_what_is_learnt(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told(monkeypatch)
-    log = replay(scenario, scenario.job(policy="zeus"), 8, 1)
+def test_profiling_is_kept_apart_from_what_is_learnt(scenario: Scenario) -> None:
+    told = Told()
+    log = replay(scenario, scenario.job(policy="zeus"), 8, 1, learn=told.learn)
     assert [t.number for t in told.trials] == list(range(1, len(told.trials) + 1))
     belief = reduce(driver.learn, list(told.trials), driver.prior(scenario.job(policy="zeus")))
     for (b, _), entries in belief.rates.items():

@@ -13,7 +13,7 @@ from airflow.sdk import Variable
 from airflow_provider_zeus import airflow_compat
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.store_kit import report, request

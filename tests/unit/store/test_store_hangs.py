@@ -145,6 +145,7 @@ def test_the_server_itself_ends_a_statement_that_lasts(
     assert caught.value.passing
 
 
+@pytest.mark.nightly  # they wait in turns, by a real clock
 def test_forty_at_once_on_a_server_with_fewer_connections_are_all_served(url: str, store: SqlStore) -> None:
     def recur(n: int) -> State:
         mine = SqlStore(url)

@@ -16,9 +16,14 @@ def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("load", [LOADS[0], Load("200 jobs", 200, 4)], ids=lambda load: load.name)
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param(LOADS[0], marks=pytest.mark.slow, id=LOADS[0].name),
+        pytest.param(Load("200 jobs", 200, 4), marks=pytest.mark.nightly, id="200 jobs"),
+    ],
+)
 def test_the_whole_load(url: str, load: Load) -> None:
     done = store_load.run(url, load)
     assert done["errors"] == []

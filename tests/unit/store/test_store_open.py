@@ -13,8 +13,8 @@ import pytest
 from airflow_provider_zeus.cli.db import upgrade_tables as upgrade
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError
 from airflow_provider_zeus.store import open as opening
-from airflow_provider_zeus.store import open_store
 from airflow_provider_zeus.store.base import UPGRADE
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.sql.schema import HEAD
 from tests.unit.store.store_kit import request
 
@@ -200,11 +200,3 @@ def test_importing_loads_neither_airflow_nor_a_database(module: str) -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
-
-
-def test_opening_by_name_from_the_package_only() -> None:
-    import airflow_provider_zeus.store as package
-
-    assert package.open_store is opening.open_store
-    with pytest.raises(AttributeError, match="nothing_of_ours"):
-        _ = package.nothing_of_ours

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_zeus.store.sql.store import SqlStore
-from benchmarks.store_fill import checkpoint, fill
-from benchmarks.store_plans import explained, scans, use
+from benchmarks.cost.store_log import checkpoint, explained, fill, scans, use
 
 JOBS, TRIALS = 40, 150
 

@@ -1,4 +1,4 @@
-"""What only PostgreSQL brings: its clock, its row locks, connections that break, the upgrade of a database in use."""
+"""What only PostgreSQL brings: its clock, its row locks, connections that break, its tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -23,9 +22,9 @@ import sqlalchemy as sa
 from airflow_provider_zeus.cli.db import upgrade_tables as upgrade
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store import open_store
+from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.sql import engine as sql_engine
-from airflow_provider_zeus.store.sql import migrate, schema
+from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import report, request
@@ -151,29 +150,6 @@ def test_a_connection_that_broke_is_made_anew(store: SqlStore, database: str) ->
 # --- the tables
 
 
-def test_migrations_make_the_tables_of_the_schema_and_can_be_undone(store: SqlStore, database: str) -> None:
-    from alembic.autogenerate import compare_metadata
-    from alembic.migration import MigrationContext
-
-    engine = sql_engine.engine_of(sql_engine.read_url(database))
-    options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata) == []
-    downgrade(database, "base")
-    assert sa.inspect(engine).get_table_names() == [schema.VERSION_TABLE]
-
-
-def downgrade(url: str, revision: str) -> None:
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(migrate._MIGRATIONS))
-    with sql_engine.transaction(sql_engine.engine_of(sql_engine.read_url(url)), write=True) as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, revision)
-
-
 @pytest.fixture
 def connected(airflow_home: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Connection ``zeus_default`` to the database, on a cluster."""
@@ -192,37 +168,6 @@ def test_the_upgrade_makes_the_tables_of_an_empty_database_once(connected: str) 
         assert state in said
         assert f"schema {schema.HEAD}" in said
     assert open_store().ask(request(1)).trial.number == 1
-
-
-@pytest.mark.parametrize("before", [f"{n:04d}" for n in range(1, int(schema.HEAD))])
-def test_the_upgrade_of_an_older_schema_keeps_what_is_there(connected: str, before: str) -> None:
-    upgrade()
-    store = open_store()
-    for n in range(1, 6):
-        trial = store.ask(request(n)).trial
-        store.tell(trial.key, State.CONVERGED, report(trial.batch_size, profile=1, points=3))
-    open_ = store.ask(request(6)).trial
-    there = store.trials("d.train")
-    downgrade(connected, before)
-    with pytest.raises(StoreError, match=f"schema {before}; run 'airflow zeus db upgrade'"):
-        open_store()
-    assert upgrade().endswith(f"now has schema {schema.HEAD} (was {before}).")
-    store = open_store()
-    assert [replace(t, lease_s=90.0) for t in store.trials("d.train")] == there, "how long a lease was is lost"
-    assert len(store.points(there[0].key)) == 3
-    store.tell(open_.key, State.CONVERGED, report())
-    asked = store.ask(request(7))
-    assert asked.trial.asked_after_seq == 6
-    assert sum(s.samples for s in asked.profile) == 50, "of the one version that the job has had"
-
-
-def test_a_newer_schema_is_left_alone(connected: str) -> None:
-    upgrade()
-    with sql_engine.transaction(sql_engine.engine_of(sql_engine.read_url(connected)), write=True) as connection:
-        connection.exec_driver_sql("UPDATE zeus_alembic_version SET version_num = '0999'")
-    for use in (upgrade, open_store):
-        with pytest.raises(StoreError, match=r"schema 0999.*upgrade airflow-provider-zeus"):
-            use()
 
 
 def _upgrade(start: Barrier) -> None:
@@ -246,7 +191,7 @@ def test_two_upgrades_at_once_both_succeed(connected: str) -> None:
 def test_an_upgrade_that_fails_leaves_nothing_behind(connected: str) -> None:
     engine = sql_engine.engine_of(sql_engine.read_url(connected))
     with sql_engine.transaction(engine, write=True) as connection:
-        connection.exec_driver_sql("CREATE TABLE zeus_checkpoint (mine int)")  # the last that revision 0001 makes
+        connection.exec_driver_sql("CREATE TABLE zeus_checkpoint (mine int)")  # of the last that the revision makes
     with pytest.raises(StoreError, match=r"zeus_checkpoint.* already exists"):
         upgrade()
     assert sa.inspect(engine).get_table_names() == ["zeus_checkpoint"]

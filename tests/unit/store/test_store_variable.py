@@ -207,11 +207,22 @@ def test_points_of_one_trial_are_capped(store: VariableStore) -> None:
     assert points[-1].t_s == 320.0
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"v": 1}', '{"v": 99}', '{"v": 1, "job_id": "d.train", "trials": [3]}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"v": 2}', '{"v": 99}', '{"v": 2, "job_id": "d.train", "trials": [3]}'])
 def test_a_log_that_is_none_is_named_and_left_alone(store: VariableStore, port: DictPort, text: str) -> None:
     port.data[LOG] = text
     with pytest.raises(StoreError, match=r"zeus-log:d\.train.*repair"):
         store.ask(request(1))
+    assert port.data[LOG] == text
+
+
+def test_a_log_of_another_version_is_refused_with_the_remedy_and_left_alone(
+    store: VariableStore, port: DictPort
+) -> None:
+    store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report())
+    port.data[LOG] = text = json.dumps(json.loads(port.data[LOG]) | {"v": 1})
+    for call in (lambda: store.ask(request(2)), lambda: store.trials("d.train")):
+        with pytest.raises(StoreError, match=r"zeus-log:d\.train.*another version wrote it.*export the log"):
+            call()
     assert port.data[LOG] == text
 
 
@@ -316,7 +327,7 @@ def test_damaged_samples_or_points_do_not_lose_the_log(store: VariableStore, por
     assert [s.samples for s in store.ask(request(2)).profile] == [10]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"v": 1}', "null"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"v": 2}', "null"])
 def test_a_damaged_heartbeat_is_written_again_by_the_next_one(store: VariableStore, port: DictPort, text: str) -> None:
     key = store.ask(request(1)).trial.key
     port.data["zeus-beat:ti-1"] = text

@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_zeus.simulation.traces import Traces
 from airflow_provider_zeus.training.profiling.search import MOST
 from benchmarks import profiler
-from benchmarks.profiler_overhead import overhead
-from benchmarks.profiler_replay import (
+from benchmarks.parts.profiler_overhead import overhead
+from benchmarks.parts.profiler_replay import (
     SEARCHES,
     Bench,
     Case,

@@ -17,7 +17,7 @@ from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 
 
-def wait_for(condition: Callable[[], object], within_s: float = 5.0) -> None:
+def wait_for(condition: Callable[[], object], within_s: float = 60.0) -> None:
     end_s = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end_s, f"not within {within_s} s"

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS
 from benchmarks import limit_optimizers as benchmark
-from benchmarks.limit_replay import Curve, Search, ours, their_optimizer, upstream
+from benchmarks.parts.limit_replay import Curve, Search, ours, their_optimizer, upstream
 from tests.unit.simulation.tiny import write
 
 # cost of a sample at eta 0.5 and 200 W, [J]: 0.5 x s x (W + 200) = 27, 18, 18.9, 20

@@ -1,1 +1,1 @@
-"""Alembic migrations of the SQL store, numbered from 0001."""
+"""Alembic migrations of the SQL store, numbered."""

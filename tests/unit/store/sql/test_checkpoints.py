@@ -144,7 +144,7 @@ def test_a_late_result_below_a_checkpoint_is_learnt(store: SqlStore, clock: Cloc
 
 @pytest.mark.usefixtures("often")
 def test_a_checkpoint_that_misses_a_result_is_not_believed(store: SqlStore, clock: Clock, sqlite_url: str) -> None:
-    """As an older version, which deletes none, would leave it behind."""
+    """As a writer that deletes none would leave it behind."""
     story(store, clock, 40, 3)
     late = next(t for t in store.trials("d.train") if t.state is State.ABANDONED and t.told_seq)
     execute(sqlite_url, "CREATE TABLE saved AS SELECT * FROM zeus_checkpoint")

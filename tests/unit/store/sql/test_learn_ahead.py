@@ -22,15 +22,11 @@ pytestmark = pytest.mark.usefixtures("often")
 LOG, LATE = 40, 6  # trials; the one of which nobody heard
 
 
-@pytest.fixture(params=["sqlite_url", "database"])
-def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(sql_belief, "AHEAD", 8)
-    return str(request.getfixturevalue(request.param))
-
-
-@pytest.fixture
-def store(url: str, clock: Clock) -> SqlStore:
-    """A log without a checkpoint."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Any]], float]:
+    """(rows of each table of a log without a checkpoint, its clock)."""
+    clock = Clock()
+    url = f"sqlite:///{tmp_path_factory.mktemp('log') / 'zeus.db'}"
     store = SqlStore(url, create=True, now=clock)
     for n in range(1, LOG + 1):
         if n == LATE:
@@ -39,7 +35,28 @@ def store(url: str, clock: Clock) -> SqlStore:
         else:
             run(store, n, epochs=3.0 + n % 4)
     forget(url)
-    return store
+    with transaction(engine_of(read_url(url))) as connection:
+        tables = schema.metadata.sorted_tables
+        return {t.name: [row._asdict() for row in connection.execute(sa.select(t))] for t in tables}, clock.t
+
+
+@pytest.fixture(params=["sqlite_tables", "postgres_tables"])
+def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sql_belief, "AHEAD", 8)
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def store(made: tuple[dict[str, list[Any]], float], url: str, clock: Clock) -> SqlStore:
+    """A log without a checkpoint."""
+    rows, clock.t = made
+    with transaction(engine_of(read_url(url)), write=True) as connection:
+        for table in schema.metadata.sorted_tables:
+            if rows[table.name]:
+                connection.execute(table.insert(), rows[table.name])
+        if url.startswith("postgresql"):
+            connection.exec_driver_sql("SELECT setval(pg_get_serial_sequence('zeus_trial', 'id'), 1000)")
+    return SqlStore(url, now=clock)
 
 
 def forget(url: str) -> None:

@@ -25,7 +25,7 @@ def undecided(found: MissedSaving) -> bool:
     return (found.energy.low or 0.0) <= 0.0 <= (found.energy.high or 0.0)
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.03, 0.05])
+@pytest.mark.parametrize("noise", [0.01, 0.03, pytest.param(0.05, marks=pytest.mark.nightly)])
 def test_where_no_limit_saves_anything_it_is_undecided(noise: float) -> None:
     """The best of seven limits that differ by noise alone looks better than the one found."""
     found = [missed(flat, seed, noise) for seed in range(40)]

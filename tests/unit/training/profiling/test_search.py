@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.cost import Weights, best_limit
-from airflow_provider_zeus.model.objective import slowdown_of
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark, summed
 from airflow_provider_zeus.training.profiling.search import MOST, NextLimit, Search, by_limit, coarse
 
@@ -50,10 +49,14 @@ def piece(limit_w: float, j: float, s: float, length_s: float = 1.0) -> ProfileS
 
 
 def search(
-    limits_w: Sequence[float] = GRID_W, eta: float = 0.5, objective: str = "cost", window_s: float = 5.0
+    limits_w: Sequence[float] = GRID_W,
+    eta: float = 0.5,
+    objective: str = "cost",
+    slowdown: float | None = None,
+    *,
+    window_s: float = 5.0,
 ) -> Search:
-    slowdown = slowdown_of(objective)
-    weights = Weights(eta, 250.0, objective="energy" if slowdown else objective, slowdown=slowdown)
+    weights = Weights(eta, 250.0, objective=objective, slowdown=slowdown)
     return Search(tuple(limits_w), weights, window_s * 0.8, 10)
 
 
@@ -75,18 +78,26 @@ def asked(samples: Sequence[ProfileSample]) -> list[float]:
 
 
 rough = st.lists(st.tuples(st.floats(0.05, 20.0), st.floats(0.001, 0.1)), min_size=1, max_size=24)
-objectives = st.sampled_from(["cost", "energy", "time", "max_slowdown=1", "max_slowdown=1.05", "max_slowdown=2"])
+objectives = st.sampled_from(["cost", "energy", "time"])
+slowdowns = st.sampled_from([None, 1.0, 1.05, 2.0])
 etas = st.sampled_from([0.0, 0.01, 0.5, 1.0])
 
 
 @settings(deadline=None)
-@given(rates=rough, eta=etas, objective=objectives, noise=st.sampled_from([0.0, 0.01, 0.1]), seed=st.integers(0, 99))
+@given(
+    rates=rough,
+    eta=etas,
+    objective=objectives,
+    slowdown=slowdowns,
+    noise=st.sampled_from([0.0, 0.01, 0.1]),
+    seed=st.integers(0, 99),
+)
 def test_any_search_ends_within_its_limits_with_the_neighbours_of_the_best_measured(
-    rates: list[tuple[float, float]], eta: float, objective: str, noise: float, seed: int
+    rates: list[tuple[float, float]], eta: float, objective: str, slowdown: float | None, noise: float, seed: int
 ) -> None:
     limits_w = [700.0 - 25 * i for i in range(len(rates))]
     curve = dict(zip(limits_w, rates, strict=True)).__getitem__
-    one = search(limits_w, eta, objective)
+    one = search(limits_w, eta, objective, slowdown)
     samples = walked(one, curve, seed=seed, noise=noise)
     seen = by_limit(samples)
     best_w = one.best_w(seen)
@@ -178,17 +189,17 @@ def test_the_ticks_of_a_counter_are_no_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "best_w"),
+    ("objective", "slowdown", "best_w"),
     [
-        ("energy", 125.0),
-        ("time", 225.0),
-        ("max_slowdown=1.3", 150.0),
-        ("max_slowdown=1.05", 200.0),
-        ("max_slowdown=1.02", 200.0),
+        ("energy", None, 125.0),
+        ("time", None, 225.0),
+        ("energy", 1.3, 150.0),
+        ("energy", 1.05, 200.0),
+        ("energy", 1.02, 200.0),
     ],
 )
-def test_objectives(objective: str, best_w: float) -> None:
-    one = search(eta=0.5, objective=objective)
+def test_objectives(objective: str, slowdown: float | None, best_w: float) -> None:
+    one = search(objective=objective, slowdown=slowdown)
     assert one.best_w(by_limit(walked(one, binding))) == best_w
     assert one.best_w(by_limit(walked(one, binding, seed=5, noise=0.002))) == pytest.approx(best_w, abs=25.0)
 

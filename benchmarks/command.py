@@ -1,0 +1,103 @@
+"""What the commands share: their options, how they end, and what they refuse before anything is computed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.simulation.traces import Traces
+
+P = ParamSpec("P")
+
+
+def positive(text: str) -> int:
+    """A number of the command line above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def named(text: str) -> tuple[str, int]:
+    """``bike=60`` of the command line."""
+    name, _, number = text.partition("=")
+    try:
+        return name, positive(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=N") from None
+
+
+_MANY: dict[str, Any] = {"nargs": "+", "default": []}
+_OF_SERIES = "of a series' trainings, as bike=60; default: the most that any of them needed"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--traces": {"type": Path, "help": "default: ZEUS_TRACES"},
+    "--gpus": {**_MANY, "help": "default: every GPU in the folder"},
+    "--workloads": {**_MANY, "help": "default: every workload in the folder"},
+    "--every": {"type": positive, "default": 1, "metavar": "N", "help": "every N-th pair of the folder alone"},
+    "--series": {"type": Path, "help": "folder of retraining series; default: the weather example's alone"},
+    "--max-epochs": {**_MANY, "type": named, "metavar": "NAME=N", "help": _OF_SERIES},
+    "--seeds": {"type": positive},
+    "--report": {"type": Path, "help": "write the figures there, as JSON"},
+    "--jobs": {"type": int, "help": "processes; default: one per core"},
+    "--out": {"type": Path},
+    "--no-pictures": {"action": "store_true", "help": "numbers alone"},
+}
+SELECTION = "--traces --gpus --workloads --seeds --jobs --out"  # of a benchmark that replays the pairs of a folder
+
+
+def parser_of(doc: str | None, options: str = "", **defaults: Any) -> argparse.ArgumentParser:
+    """A parser whose help begins with the module's text.
+
+    :param options: those of ``OPTIONS`` that it has, in their order; more may follow by :func:`add`.
+    :param defaults: of the options, where they have no other.
+    """
+    return add(
+        argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter),
+        options,
+        **defaults,
+    )
+
+
+def add(parser: argparse.ArgumentParser, options: str, **defaults: Any) -> argparse.ArgumentParser:
+    """The parser with more of the shared options."""
+    if "--traces" in options and (folder := os.environ.get("ZEUS_TRACES")):
+        defaults["traces"] = Path(folder)
+    for option in options.split():
+        parser.add_argument(option, **OPTIONS[option])
+    parser.set_defaults(**defaults)
+    return parser
+
+
+def command(main: Callable[P, int]) -> Callable[P, int]:
+    """A command that ends with 2 and one line where what it was given is wrong."""
+
+    @wraps(main)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return main(*args, **kwargs)
+        except ZeusError as error:
+            print(error, file=sys.stderr)
+            return 2
+
+    return run
+
+
+def needs(module: str, remedy: str = "") -> None:
+    """Raises JobSpecError where a development dependency is not installed, before anything is computed."""
+    if importlib.util.find_spec(module) is None:
+        raise JobSpecError.of("installed", module, "is not there", f"pip install -e '.[dev]'{remedy}")
+
+
+def chosen_traces(args: argparse.Namespace) -> Traces:
+    """The folder of ``--traces``. Raises JobSpecError where none is named."""
+    if args.traces is None:
+        remedy = "Give --traces DIR or set ZEUS_TRACES to the folder of summary_train.csv"
+        raise JobSpecError.of("traces", None, "no folder is named", remedy)
+    return Traces(args.traces)

@@ -1,0 +1,157 @@
+"""What profiling the power limit costs a whole training: the run handle itself, on a GPU that replays a curve.
+
+The simulated GPU has a virtual clock and a counter that moves every 100 ms; time and power are the curve's. Beside it
+the paper's way (section 6.5): five seconds at each limit, once; against two trainings without profiling: at the best
+limit (Eq. 7) from the first step on, and at full power.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.training.run import ZeusRun
+from benchmarks.parts import limit_replay
+from benchmarks.parts.profiler_replay import WINDOW_S, Curve
+from benchmarks.report import Z
+
+STEP_S = 0.1  # at the highest limit
+BATCH_SIZE = 1000  # by definition
+VALIDATION = 0.1  # of an epoch's samples, after it
+
+
+class Noisy(SimulatedGpu):
+    """A replayed GPU whose steps scatter, so that windows do by ``NOISE``."""
+
+    NOISE = 0.01
+    SEED = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        exact, rng, sd = self._step, random.Random(self.SEED), self.NOISE * math.sqrt(WINDOW_S / STEP_S)
+
+        def scattered(samples: int, limit_w: float) -> tuple[float, float]:
+            step_s, power_w = exact(samples, limit_w)
+            off_s, off_j = max(1 + sd * rng.gauss(0, 1), 0.1), max(1 + sd * rng.gauss(0, 1), 0.1)
+            return step_s * off_s, power_w * off_j / off_s
+
+        self._step = scattered  # type: ignore[assignment]
+
+
+class Overhead(NamedTuple):
+    """A training that profiles beyond the same one at the optimum from step 1."""
+
+    energy: float  # relative
+    time: float
+    cost: float
+    regret: float  # of the limit it ended at
+    extra_j: float
+    extra_s: float
+    complete_s: float  # until the profile was
+
+
+def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhead:
+    """The first run of a job, of so many epochs of that length at full power; each ends with a validation.
+
+    It is trained until its profile is complete, or to its end; the rest is what the curve says of the limit found.
+    """
+    sample_s = curve.time_s / curve.time_s[-1] * STEP_S / BATCH_SIZE
+    power_w = curve.energy_j / curve.time_s
+    rows = (tuple(map(float, row)) for row in (curve.limits_w, sample_s, power_w))
+    replayed = limit_replay.Curve(curve.name, "profiled", BATCH_SIZE, *rows)
+    steps, checked = round(epoch_s / STEP_S), round(VALIDATION * epoch_s / STEP_S)
+    made, done_s = 0, 0.0
+    noisy = type("Seeded", (Noisy,), {"SEED": seed})
+    with tempfile.TemporaryDirectory() as folder, replayed.opened(Path(folder), noisy) as gpu:
+        plan = limit_replay.plan(BATCH_SIZE, epochs, Path(folder), max_power_w=curve.max_power_w)
+        run = ZeusRun.from_plan(plan, device=gpu)
+        for _ in run.epochs():
+            for _ in range(steps):
+                run.step()
+                made += 1
+                if not profiling(run):
+                    break
+                done_s = gpu.now_s()
+            else:
+                for _ in range(checked):
+                    gpu.on_step(BATCH_SIZE)
+                made += checked
+                run.report(accuracy=0.0)
+                continue
+            break
+        limit_w, spent_s, spent_j = gpu.limit_w(), gpu.now_s(), gpu.energy_j()
+        run.close()
+    weights = Weights(limit_replay.ETA, curve.max_power_w)
+    at, best = (int(np.abs(curve.limits_w - limit_w).argmin()), int(curve.cost(weights.eta).argmin()))
+    samples, left = epochs * (steps + checked) * BATCH_SIZE, (epochs * (steps + checked) - made) * BATCH_SIZE
+    time_s, energy_j = spent_s + left * sample_s[at], spent_j + left * sample_s[at] * power_w[at]
+    best_s, best_j = samples * sample_s[best], samples * sample_s[best] * power_w[best]
+    return Overhead(
+        energy=float(energy_j / best_j - 1),
+        time=float(time_s / best_s - 1),
+        cost=float(weights.cost(energy_j, time_s) / weights.cost(best_j, best_s) - 1),
+        regret=float(curve.cost(weights.eta)[at] / curve.cost(weights.eta)[best] - 1),
+        extra_j=float(energy_j - best_j),
+        extra_s=float(time_s - best_s),
+        complete_s=done_s,
+    )
+
+
+def profiling(run: ZeusRun) -> bool:
+    """Whether the run's present attempt profiles now."""
+    return run._attempts.live is not None and run._attempts.live._sweep.active
+
+
+SEEDS = 5  # of the noise that our search meets
+
+
+class Extra(NamedTuple):
+    """Relative extra of one training, as [mean, low, high]."""
+
+    energy: tuple[float, float, float]
+    time: tuple[float, float, float]
+
+
+def papers_way(scenario: Scenario, *, full_power: bool) -> Extra:
+    """Five seconds at each limit of the default batch size, then the best limit; exact, so its interval is a point.
+
+    :param full_power: against full power from first to last, from which the windows alone differ; else the best limit.
+    """
+    b = scenario.pair.default_batch_size
+    points, arm = scenario.pair.points[b], scenario.arms[b]
+    best = points[-1] if full_power else next(p for p in points if p.limit_w == arm.limit_w)
+    epochs = scenario.success_epochs(b)
+    extra_s = math.fsum(WINDOW_S * (1 - best.time_s / p.time_s) for p in points)
+    extra_j = math.fsum(WINDOW_S * (p.power_w - best.energy_j / p.time_s) for p in points)
+    energy, time = extra_j / (epochs * best.energy_j), extra_s / (epochs * best.time_s)
+    return Extra((energy,) * 3, (time,) * 3)
+
+
+def our_way(scenario: Scenario, seeds: int = SEEDS) -> Extra:
+    """The package's own search in a training of the same length, against the best limit."""
+    pair = scenario.pair
+    b = pair.default_batch_size
+    points = pair.points[b]
+    columns = [np.array(column) for column in zip(*((p.limit_w, p.time_s, p.energy_j) for p in points), strict=True)]
+    curve = Curve(f"{pair.name}/{b}", pair.max_power_w, *columns)
+    epochs = max(1, round(scenario.success_epochs(b)))
+    logging.getLogger("airflow_provider_zeus").setLevel(logging.WARNING)  # a line per training
+    found = [overhead(curve, points[-1].time_s, epochs, seed) for seed in range(seeds)]
+    return Extra(_interval([f.energy for f in found]), _interval([f.time for f in found]))
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float, float]:
+    mean = statistics.fmean(values)
+    half = Z * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return mean, mean - half, mean + half

@@ -1,0 +1,1 @@
+"""How good is it? What the commands of that heading of docs/benchmarks.md replay, count and write."""

@@ -1,0 +1,214 @@
+"""Groups of submissions on a cluster: GPUs of one kind, one queue, first come first served; and what is said of it.
+
+A submission waits for a GPU and then trains. It holds the GPU for as long as it did in the trace, times what its run
+takes as a multiple of the default's expected run: what a policy saves in time frees the GPU for the next one. A further
+attempt keeps the GPU. What a run taught is known from its end on, to its own group.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import statistics
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from airflow_provider_zeus.simulation.scenario import Scenario
+from benchmarks.plots import POLICY, name_of, panels, save
+from benchmarks.quality.overlap import Going, Player
+from benchmarks.quality.submission_groups import Group, Submission
+from benchmarks.report import table
+
+SIZES = {"1 to 4": 5, "5 to 19": 20, "20 to 99": 100, "100 and more": math.inf}  # jobs of a group: below which number
+PlayerOf = Callable[[str, Scenario, int], Player]  # (policy, scenario, seed)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What the submissions cost the cluster, one entry per submission in the order of their ends."""
+
+    gpus: int
+    energy_j: float = 0.0
+    busy_s: float = 0.0  # of all GPUs
+    waits_s: list[float] = field(default_factory=list)  # from submission to the start of its first attempt
+    ends_s: list[float] = field(default_factory=list)  # from submission to its end
+    last_end_s: float = 0.0
+    runs_below_target: int = 0
+    energy_by_size_j: dict[str, float] = field(default_factory=dict)  # by the size of the group: keys of ``SIZES``
+
+
+class _Job(NamedTuple):
+    """A submission with its group's policy."""
+
+    submission: Submission
+    player: Player
+    size: str  # of its group, a key of ``SIZES``
+    scale: float  # seconds of the trace by seconds of the workload as measured
+
+
+def run_cluster(
+    groups: Sequence[Group],
+    scenarios: Mapping[str, Scenario],
+    policy: str,
+    player_of: PlayerOf,
+    gpus: int,
+    seed: int = 0,
+) -> Cluster:
+    """Let all groups train on ``gpus`` GPUs under one policy. Luck depends on the seed and a group's name."""
+    jobs = []
+    for group in groups:
+        luck = zlib.crc32(f"{seed}/{group.name}".encode())
+        scenario = scenarios[group.dataset]
+        player, default_s = player_of(policy, scenario, luck), scenario.default_run.time_s
+        size = size_of(group)
+        jobs += [_Job(s, player, size, (s.end_s - s.start_s) / default_s) for s in group.submissions]
+    jobs.sort(key=lambda job: job.submission.start_s)
+    found, queue, free, order = Cluster(gpus), deque[_Job](), gpus, 0
+    running: list[tuple[float, int, _Job, Going]] = []
+
+    def start(job: _Job, going: Going, now_s: float) -> None:
+        nonlocal order
+        order += 1
+        took_s = going.run.time_s * job.scale
+        used_j = going.run.energy_j * job.scale
+        found.energy_j += used_j
+        found.energy_by_size_j[job.size] = found.energy_by_size_j.get(job.size, 0.0) + used_j
+        found.busy_s += took_s
+        heapq.heappush(running, (now_s + took_s, order, job, going))
+
+    def settle(until_s: float) -> None:
+        nonlocal free
+        while running and running[0][0] <= until_s:
+            now_s, _, job, going = heapq.heappop(running)
+            following = job.player.end(going)
+            if following is not None:
+                start(job, following, now_s)
+                continue
+            found.ends_s.append(now_s - job.submission.start_s)
+            found.runs_below_target += not going.run.reached
+            found.last_end_s, free = now_s, free + 1
+            if queue:
+                free -= 1
+                begin(queue.popleft(), now_s)
+
+    def begin(job: _Job, now_s: float) -> None:
+        found.waits_s.append(now_s - job.submission.start_s)
+        start(job, job.player.begin(), now_s)
+
+    for job in jobs:
+        settle(job.submission.start_s)
+        if free:
+            free -= 1
+            begin(job, job.submission.start_s)
+        else:
+            queue.append(job)
+    settle(math.inf)
+    return found
+
+
+def size_of(group: Group) -> str:
+    """Its key of ``SIZES``."""
+    return next(name for name, below in SIZES.items() if len(group.submissions) < below)
+
+
+def gpus_for(groups: Sequence[Group], load: float) -> int:
+    """GPUs that the trace keeps busy at this load, from the first submission to the last."""
+    runs = [s for group in groups for s in group.submissions]
+    span_s = max(s.start_s for s in runs) - min(s.start_s for s in runs)
+    return max(1, math.ceil(math.fsum(s.end_s - s.start_s for s in runs) / max(span_s, 1.0) / load))
+
+
+HOUR_S, KWH_J = 3600.0, 3.6e6
+
+
+def report_of(found: Mapping[float, Mapping[str, Cluster]]) -> dict[str, Any]:
+    """By load and policy: energy [kWh], GPU time [h], waits and times to the model [h]."""
+    return {f"{load:g}": {policy: _figures(of) for policy, of in policies.items()} for load, policies in found.items()}
+
+
+def _figures(of: Cluster) -> dict[str, Any]:
+    waits = sorted(of.waits_s)
+    return {
+        "gpus": of.gpus,
+        "energy_kwh": of.energy_j / KWH_J,
+        "gpu_h": of.busy_s / HOUR_S,
+        "mean_wait_h": statistics.fmean(waits) / HOUR_S,
+        "wait_95_h": waits[int(0.95 * (len(waits) - 1))] / HOUR_S,
+        "mean_end_h": statistics.fmean(of.ends_s) / HOUR_S,
+        "runs_below_target": of.runs_below_target,
+        "energy_by_size_kwh": {size: j / KWH_J for size, j in of.energy_by_size_j.items()},
+    }
+
+
+def markdown_of(report: Mapping[str, Any]) -> list[str]:
+    """Its chapter of ``report.md``."""
+    rows = []
+    for load, policies in report.items():
+        for policy, f in policies.items():
+            row = [
+                load,
+                str(f["gpus"]),
+                policy,
+                f"{f['energy_kwh']:,.0f}",
+                f"{f['gpu_h']:,.0f}",
+                f"{f['mean_wait_h']:.2f}",
+            ]
+            rows.append([*row, f"{f['wait_95_h']:.1f}", f"{f['mean_end_h']:.2f}", str(f["runs_below_target"])])
+    head = ["load", "GPUs", "policy", "energy [kWh]", "GPU time [h]", "mean wait [h]", "95 % wait at most [h]"]
+    said = (
+        "One queue, first come first served, on the trace's clock. Load: of the GPUs under the default configuration."
+    )
+    lines = ["## A cluster with a queue", "", said, ""]
+    lines += table([*head, "mean time to the model [h]", "below target"], rows)
+    of = next(iter(report.values()))
+    if "default" in of:
+        names = [p for p in of if p != "default"]
+        sizes = [size for size in SIZES if size in of["default"]["energy_by_size_kwh"]]
+        lines += ["", "Energy by the number of jobs in a group, Default = 1:", ""]
+        lines += table(["policy", *sizes], [[p, *(f"{_by_size(of, p, size):.3f}" for size in sizes)] for p in names])
+    return lines
+
+
+def _by_size(of: Mapping[str, Any], policy: str, size: str) -> float:
+    return float(of[policy]["energy_by_size_kwh"][size] / of["default"]["energy_by_size_kwh"][size])
+
+
+def draw(report: Mapping[str, Any], path: Path) -> Path:
+    """Energy and time by workload (Figure 9), energy by the size of a group, and how long submissions wait."""
+    workloads = {w: row for w, row in report["workloads"].items() if w != "all"}
+    policies = [p for p in next(iter(workloads.values())) if p not in ("default", "grid_search")]
+    figure, axes = panels(4, across=2, width=4.6, height=2.7)
+    for ax, what in zip(axes, ("energy", "time"), strict=False):
+        _bars(ax, list(map(name_of, workloads)), {p: [row[p][what] for row in workloads.values()] for p in policies})
+        ax.set_ylabel(f"{what} (Default = 1)")
+        ax.axhline(1, color="#777777", lw=1)
+    of = next(iter(report["cluster"].values()))
+    sizes = [size for size in SIZES if size in of[policies[0]]["energy_by_size_kwh"]]
+    if "default" in of:
+        _bars(axes[2], sizes, {p: [_by_size(of, p, size) for size in sizes] for p in policies})
+        axes[2].axhline(1, color="#777777", lw=1)
+    axes[2].set_ylabel("energy (Default = 1)")
+    axes[2].set_xlabel("jobs in a group")
+    waits = {p: [of[p]["mean_wait_h"] for of in report["cluster"].values()] for p in of}
+    _bars(axes[3], [f"{float(load):.0%}" for load in report["cluster"]], waits)
+    axes[3].set_yscale("log")
+    axes[3].set_ylabel("mean wait [h]")
+    axes[3].set_xlabel("load of the cluster under Default")
+    title = "Overlapping submissions in the shape of Alibaba's trace (section 6.3)"
+    return save(figure, path, title, axes[3].get_legend_handles_labels()[0])
+
+
+def _bars(ax: Any, names: Sequence[str], rows: Mapping[str, Sequence[float]]) -> None:
+    width = 0.8 / len(rows)
+    for i, (policy, values) in enumerate(rows.items()):
+        at = [j + (i - (len(rows) - 1) / 2) * width for j in range(len(names))]
+        label, colour = POLICY[policy]
+        ax.bar(at, values, width, color=colour, label=label)
+    ax.set_xticks(
+        range(len(names)), names, rotation=20 if len(names) > 4 else 0, ha="right" if len(names) > 4 else "center"
+    )
+    ax.tick_params(axis="x", labelsize=8)

@@ -1,0 +1,235 @@
+"""Jobs whose data change: from one recurrence on another table of Epochs(b) holds, in half of them for a while only.
+
+===================  =================================================================================================
+kind                 Epochs(b) after the shift
+===================  =================================================================================================
+level x1.3 ...       as many times longer, all alike
+towards small,       x (b / default)^.4, ^-.4: small, or large, batch sizes get better
+  towards large
+switched             another workload's on the same GPU, read at the same place between the smallest and the largest
+                     size, at the default's old level: another shape that no neighbour announces
+target raised        the best batch size and all larger ones never reach the target; smaller ones do as before
+target lowered       the way back; a default that does not reach the target before gives way to the largest that does
+tilt, large lost     as ``towards small``, and the larger half of the sizes never reaches the target
+tilt, small lost     as ``towards large``, and the smaller half never does
+silent               one batch size away from the best, at first twice as dear as the best, costs .6 of it: nothing that
+                     still runs tells it
+===================  =================================================================================================
+
+``max_epochs`` is the same before and after, since a job's author would have to give it beforehand: half more than the
+longest run that reaches its target under either table, and no less than it was.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Pair
+from benchmarks.quality.scenario_sets import REACHES, changed, reaching, scaled, whole_epochs, with_default
+
+RAISED, LOWERED = "target raised", "target lowered"
+SMALL_ONLY, LARGE_ONLY = "tilt, large lost", "tilt, small lost"
+LOST = (RAISED, LOWERED, SMALL_ONLY, LARGE_ONLY)  # batch sizes stop reaching the target, or reach it again
+SHIFT, BACK = 50, 85  # recurrences, from 0
+END, END_BACK, END_SILENT = 120, 150, 200
+LEVEL, SWITCHED, SILENT = "level x", "switched", "silent"
+LEVELS = (1.3, 2.5, 10.0)
+TILT = 0.4
+TILTS = {"towards small": TILT, "towards large": -TILT}  # exponent of b / default
+KINDS = (*(f"{LEVEL}{level:g}" for level in LEVELS), *TILTS, SWITCHED, *LOST, SILENT)
+BAD, GOOD = 2.0, 0.6  # cost of the silent batch size before and after, cheapest other = 1
+ROOM = 1.5
+SEEN = 0.15  # change of the mean log Epochs
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A job that recurs so often, and what holds from which recurrence on."""
+
+    before: Scenario
+    recurrences: int
+    shifts: Mapping[int, Scenario] = field(default_factory=dict)
+    silent: int | None = None  # the batch size that gets better, where it is one alone
+    expected_runs: int | None = None  # of the job; None: it does not say how often it recurs
+
+    @property
+    def announced(self) -> bool:
+        """Whether each shift changes Epochs of what was best before it by a sixth: else nothing that runs tells it."""
+        truths = [self.before, *(self.shifts[t] for t in sorted(self.shifts))]
+        told = [abs(_mean_log(after, was.best) - _mean_log(was, was.best)) > SEEN for was, after in pairwise(truths)]
+        return bool(told) and all(told)
+
+
+def _mean_log(scenario: Scenario, b: int) -> float:
+    most = 2.0 * scenario.pair.max_epochs  # of a run that never reaches its target
+    return statistics.fmean(math.log(min(e, most)) for e in scenario.pair.epochs[b])
+
+
+def drifts(pairs: Iterable[Pair]) -> dict[str, Drift]:
+    """All of them by name, and for each pair a job without a shift, ``steady``."""
+    whole = [Scenario(pair) for pair in pairs]
+    found: dict[str, Drift] = {}
+    for scenario in whole:
+        name = scenario.pair.name
+        for kind in KINDS:
+            truths = shifted(kind, scenario, whole)
+            if truths is None:
+                continue
+            before, after = truths
+            if kind == SILENT:
+                found[f"{name} {kind}"] = Drift(before, END_SILENT, {SHIFT: after}, away_from_best(scenario))
+                continue
+            found[f"{name} {kind}"] = Drift(before, END, {SHIFT: after})
+            found[f"{name} {kind} and back"] = Drift(before, END_BACK, {SHIFT: after, BACK: before})
+            if kind == KINDS[0]:
+                found[f"{name} steady"] = Drift(before, END_SILENT)
+    return found
+
+
+def shifted(kind: str, scenario: Scenario, whole: Sequence[Scenario]) -> tuple[Scenario, Scenario] | None:
+    """What holds before and after a shift of a kind; None where there is none of this scenario.
+
+    :param whole: all scenarios, whose tables ``switched`` takes.
+    """
+    if kind == SILENT:
+        b = away_from_best(scenario)
+        return None if b is None else with_room(at_cost(scenario, b, BAD), at_cost(scenario, b, GOOD))
+    if kind in LOST:
+        return _losing(kind, scenario)
+    after = _switched(scenario, whole) if kind == SWITCHED else times(scenario, factor_of(kind, scenario.pair))
+    return None if after is None else with_room(scenario, after)
+
+
+def _losing(kind: str, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
+    """A shift after which sizes stop reaching the target; ``target lowered``: after which they reach it again."""
+    if kind in (RAISED, LOWERED):
+        after = without(scenario, best_and_larger(scenario))
+    else:
+        tilt = "towards small" if kind == SMALL_ONLY else "towards large"
+        tilted = times(scenario, factor_of(tilt, scenario.pair))
+        after = without(tilted, half_of(scenario, large=kind == SMALL_ONLY))
+    if after is None:
+        return None
+    before, after = with_room(scenario, after)
+    if kind != LOWERED:
+        return before, after
+    raised = with_reaching_default(after)
+    return raised, with_default(before, raised.pair.default_batch_size)
+
+
+def factor_of(kind: str, pair: Pair) -> Callable[[int], float]:
+    """By how much Epochs(b) grow. Raises ValueError where there is no such kind."""
+    if kind in TILTS:
+        return lambda b: math.pow(b / pair.default_batch_size, TILTS[kind])
+    named, level = kind.startswith(LEVEL), float(kind.removeprefix(LEVEL))
+    if not named or not 0 < level < math.inf:
+        raise ValueError(kind)
+    return lambda b: level
+
+
+def _switched(scenario: Scenario, whole: Sequence[Scenario]) -> Scenario | None:
+    default = scenario.pair.default_batch_size
+    here = [s.pair.name for s in whole if s.pair.gpu == scenario.pair.gpu]
+    at = here.index(scenario.pair.name)
+    by_name = {s.pair.name: s for s in whole}
+    for donor in here[at + 1 :] + here[:at]:
+        found = taken_from(scenario, by_name[donor])
+        if reaching(found.pair, default) >= REACHES:  # a job whose default fails is another story
+            return found
+    return None
+
+
+def times(scenario: Scenario, factor: Callable[[int], float]) -> Scenario:
+    """Epochs(b) x a factor of b."""
+    return changed(scenario, epochs=scaled(scenario.pair, factor))
+
+
+def taken_from(scenario: Scenario, donor: Scenario) -> Scenario:
+    """Another workload's table: a run that failed there fails here."""
+    pair, other = scenario.pair, donor.pair
+    most = other.max_epochs
+
+    def read_at(b: int) -> tuple[float, ...]:
+        place = _place(pair.batch_sizes, b)
+        size = min(other.batch_sizes, key=lambda s: (abs(_place(other.batch_sizes, s) - place), s))
+        return tuple(e if e <= most else math.inf for e in other.epochs[size])
+
+    table = {b: read_at(b) for b in pair.batch_sizes}
+    default = pair.default_batch_size
+    level = _median(pair.epochs[default]) / _median(table[default])
+    if not 0 < level < math.inf:
+        level = 1.0  # the default fails in one of the two
+    return changed(scenario, epochs={b: tuple(whole_epochs(e * level) for e in runs) for b, runs in table.items()})
+
+
+def _place(sizes: tuple[int, ...], b: int) -> float:
+    """0 for the smallest, 1 for the largest, by logarithm."""
+    return math.log(b / sizes[0]) / math.log(sizes[-1] / sizes[0]) if len(sizes) > 1 else 0.0
+
+
+def _median(runs: tuple[float, ...]) -> float:
+    return statistics.median_low(runs)
+
+
+def with_room(before: Scenario, after: Scenario) -> tuple[Scenario, Scenario]:
+    """Both with the ``max_epochs`` that lets what reached its target before do so after."""
+    pair = before.pair
+    reached = [b for b in pair.batch_sizes if reaching(pair, b) > 0]
+    runs = [e for b in reached for s in (before, after) for e in s.pair.epochs[b] if math.isfinite(e)]
+    longest = max(pair.max_epochs, math.ceil(ROOM * max(runs, default=0.0)))
+    return changed(before, max_epochs=longest), changed(after, max_epochs=longest)
+
+
+# ---------------------------------------------------------------------- sizes that are lost
+def without(scenario: Scenario, lost: Collection[int]) -> Scenario | None:
+    """The scenario where these batch sizes never reach the target; None where no other one does."""
+    left = [b for b in scenario.pair.batch_sizes if b not in lost and reaching(scenario.pair, b)]
+    epochs = {b: (math.inf,) if b in lost else runs for b, runs in scenario.pair.epochs.items()}
+    return changed(scenario, epochs=epochs) if left else None
+
+
+def best_and_larger(scenario: Scenario) -> Sequence[int]:
+    """The batch sizes that a raised target rules out."""
+    return [b for b in scenario.pair.batch_sizes if b >= scenario.best]
+
+
+def half_of(scenario: Scenario, *, large: bool) -> Sequence[int]:
+    """The smaller or the larger half of the batch sizes, the middle one left out."""
+    sizes = scenario.pair.batch_sizes
+    count = len(sizes) // 2
+    return sizes[len(sizes) - count :] if large else sizes[:count]
+
+
+def with_reaching_default(scenario: Scenario) -> Scenario:
+    """The scenario; where its default never reaches the target, with the largest batch size that does."""
+    pair = scenario.pair
+    reach = [b for b in pair.batch_sizes if reaching(pair, b)]
+    return scenario if pair.default_batch_size in reach else with_default(scenario, max(reach))
+
+
+# ---------------------------------------------------------------------- one size alone
+def away_from_best(scenario: Scenario) -> int | None:
+    """Two places from the best batch size, else one; a larger one rather than a smaller one."""
+    sizes = scenario.pair.batch_sizes
+    best = sizes.index(scenario.best)
+    for i in (best + 2, best - 2, best + 1, best - 1):
+        if 0 <= i < len(sizes) and sizes[i] != scenario.pair.default_batch_size and _reaches(scenario, sizes[i]):
+            return sizes[i]
+    return None
+
+
+def _reaches(scenario: Scenario, b: int) -> bool:
+    return math.isfinite(scenario.expected_cost(b))
+
+
+def at_cost(scenario: Scenario, b: int, cost: float) -> Scenario:
+    """A batch size whose runs cost so many times what the cheapest other one's do."""
+    others = min(scenario.expected_cost(other) for other in scenario.pair.batch_sizes if other != b)
+    factor = cost * others / scenario.expected_cost(b)
+    runs = tuple(whole_epochs(e * factor) for e in scenario.pair.epochs[b])
+    return changed(scenario, epochs={**scenario.pair.epochs, b: runs})

@@ -1,0 +1,163 @@
+"""All that ``docs/reproduction.md`` is made of: the replays, and figures beyond the report of ``benchmarks.paper``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.simulation.baselines import grid_search
+from airflow_provider_zeus.simulation.environment import Run
+from airflow_provider_zeus.simulation.scenario import Scenario
+from airflow_provider_zeus.simulation.traces import Traces
+from benchmarks.command import chosen_traces
+from benchmarks.groups import ALL, run_groups, scenarios_of
+from benchmarks.groups import report_of as groups_report
+from benchmarks.paper import EXAMPLE, report_of
+from benchmarks.quality import sweeps
+from benchmarks.quality.scenario_sets import reaching
+from benchmarks.quality.slice_tables import TABLE, read, weeks_of
+from benchmarks.quality.slice_trainings import replay as replay_weeks
+from benchmarks.quality.submission_groups import draw_groups
+from benchmarks.quality.weather_measure import example_job
+from benchmarks.replays import UPSTREAM, Replays, Task, run_tasks
+from benchmarks.report import mean_ci, ratio_of
+
+SHOWN = (*POLICIES, UPSTREAM, "grid_search")
+MAIN_GPU = "v100"  # of the paper's evaluation, where nothing else is said
+GROUP_POLICIES = ("zeus", "knowledge_gradient", "grid_search", "default")
+DRAWS = 3
+SEARCHED = ("every measured size, ascending", "from the default outwards", "sizes that always reach the target")
+
+
+class Results(NamedTuple):
+    """All that the page and its pictures are made of."""
+
+    report: Mapping[str, Any]  # of benchmarks.paper, with its sweeps
+    replays: Mapping[Task, Replays]
+    scenarios: Sequence[Scenario]
+    clusters: Mapping[str, Any]
+    slices: Mapping[str, Sequence[Sequence[Run]]]  # by policy: the runs of each week of the weather example, seed 0
+    gpu: str  # of the figures that show one
+    seeds: int
+    submissions: int  # of each draw of overlapping groups
+
+    def on(self, gpu: str) -> list[Scenario]:
+        """Of one GPU."""
+        return [s for s in self.scenarios if s.pair.gpu == gpu]
+
+    def replays_of(self, pair: str, policy: str) -> Replays:
+        """Of one policy on one pair."""
+        return next(r for t, r in self.replays.items() if (t.pair, t.policy) == (pair, policy))
+
+    def scenario(self, pair: str) -> Scenario | None:
+        """By name, None where it was not measured."""
+        return next((s for s in self.scenarios if s.pair.name == pair), None)
+
+    @property
+    def example(self) -> Scenario:
+        """The workload of the figures that show one."""
+        return self.scenario(EXAMPLE) or self.scenarios[0]
+
+
+def results_of(args: argparse.Namespace) -> Results:
+    """Replay everything. Raises JobSpecError where the traces cannot be read."""
+    traces = chosen_traces(args)
+    pairs = traces.pairs(args.gpus, args.workloads)
+    seeds = tuple(range(args.seeds))
+    policies = [*SHOWN, "default"]
+    tasks = [Task(p.workload, p.gpu, policy, seeds) for p in pairs for policy in policies]
+    swept = sweeps.tasks_of(pairs, policies, seeds)
+    found = run_tasks(args.traces, list(dict.fromkeys([*tasks, *swept])), args.jobs)
+    replays = {task: found[task] for task in tasks}
+    report = report_of(replays, args.seeds)
+    report["sweeps"] = sweeps.report_of({task: found[task] for task in swept})
+    gpu = MAIN_GPU if any(p.gpu == MAIN_GPU for p in pairs) else pairs[0].gpu
+    weeks, job = weeks_of(read(TABLE)), example_job()
+    slices = {p: replay_weeks(weeks, replace(job, policy=p, job_id="weather"), 0).runs for p in POLICIES}
+    groups = clusters(traces, gpu, args.submissions)
+    scenarios = [Scenario(p) for p in pairs]
+    return Results(report, replays, scenarios, groups, slices, gpu, args.seeds, args.submissions)
+
+
+def grid_orders(scenario: Scenario, upstream: Sequence[float], seeds: int) -> dict[str, list[float]]:
+    """Regret of grid search at the end, x the public algorithm's: [ratio, low, high] by what it searches."""
+    pair, default = scenario.pair, scenario.pair.default_batch_size
+    sizes = list(pair.batch_sizes)
+    outwards = [default, *(b for b in reversed(sizes) if b < default), *(b for b in sizes if b > default)]
+    sure = [b for b in sizes if reaching(pair, b) == 1]
+    lists = dict(zip(SEARCHED, (sizes, outwards, sure), strict=True))
+    return {name: ratio_of(_grid(scenario, some, seeds), upstream).to_json() for name, some in lists.items()}
+
+
+def _grid(scenario: Scenario, sizes: Sequence[int], seeds: int) -> list[float]:
+    times = scenario.pair.recurrences
+    return [grid_search(scenario, times, seed, sizes).expected_regret()[-1] for seed in range(seeds)]
+
+
+def first_size(scenario: Scenario) -> tuple[int, float, float]:
+    """(smallest size, share of its runs that reach the target, cost [C*] of one run at full power)."""
+    b = scenario.pair.batch_sizes[0]
+    mean, chance = scenario.arms[b].run(scenario.pair.max_epochs)
+    return b, chance, mean * scenario.epoch(scenario.full_power(b)).cost / scenario.best_cost
+
+
+def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> dict[str, dict[str, Any]]:
+    """Section 6.3 on groups that are drawn: {workload: {policy: {"energy" | "time": [mean, half of ci95]}}}.
+
+    Each draw is another trace; the intervals are those over the draws.
+    """
+    scenarios = scenarios_of(traces, gpu)
+    datasets = sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s)
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for seed in range(draws):
+        groups = list(draw_groups(submissions, datasets, seed))
+        report = groups_report(*run_groups(groups, scenarios, GROUP_POLICIES, seed, 1))
+        for workload, row in report["workloads"].items():
+            for policy, figures in row.items():
+                kept = found.setdefault(workload, {}).setdefault(policy, {"energy": [], "time": []})
+                for name, values in kept.items():
+                    values.append(figures[name])
+    last = sorted(found, key=lambda workload: (workload == ALL, workload))
+    return {w: {p: {n: mean_ci(v) for n, v in of.items()} for p, of in found[w].items()} for w in last}
+
+
+def unimodal(scenario: Scenario) -> bool:
+    """Whether energy over the batch size falls, then rises (Figure 17), among sizes that reach the target."""
+    energies = [
+        scenario.success_epochs(b) * scenario.arms[b].epoch.energy_j
+        for b in scenario.pair.batch_sizes
+        if math.isfinite(scenario.success_epochs(b))
+    ]
+    turns = [after > before for before, after in pairwise(energies)]
+    return turns == sorted(turns)
+
+
+def default_at(scenario: Scenario, limit_w: float) -> tuple[float, float]:
+    """(change of the time to target at the default size and this limit, its cost beyond the best limit's), in %."""
+    b = scenario.pair.default_batch_size
+    point = next(p for p in scenario.pair.points[b] if p.limit_w == limit_w)
+    best = scenario.arms[b].epoch.cost
+    time = scenario.success_epochs(b) * point.time_s / scenario.default_run.time_s
+    return 100 * (time - 1), 100 * (scenario.epoch(point).cost / best - 1)
+
+
+def runs_per_size(scenario: Scenario) -> tuple[int, int]:
+    """(fewest, most) trainings that were measured of a batch size."""
+    counts = [len(e) for e in scenario.pair.epochs.values()]
+    return min(counts), max(counts)
+
+
+def spread_of_epochs(scenario: Scenario) -> float:
+    """Median over the sizes of the relative standard deviation of their epochs."""
+    found = []
+    for b in scenario.pair.batch_sizes:
+        reached = [e for e in scenario.arms[b].epochs if e <= scenario.pair.max_epochs]
+        if len(reached) > 1:
+            found.append(statistics.stdev(reached) / statistics.fmean(reached))
+    return statistics.median(found) if found else 0.0

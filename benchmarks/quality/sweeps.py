@@ -1,0 +1,86 @@
+"""Sensitivity and ablation (section 6.7): eta, beta, and a policy without one of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from airflow_provider_zeus.model.job_checks import POLICIES
+from airflow_provider_zeus.simulation.traces import Pair
+from benchmarks.parts.ablations import OURS, OURS_WITHOUT
+from benchmarks.replays import ABLATIONS, UPSTREAM, Replays, Task
+from benchmarks.report import Ratio, geomean_of, ratio_of
+
+ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+BETAS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
+SEEDS = 10  # at most: a sweep needs no more
+PARTS = {UPSTREAM: tuple(ABLATIONS), OURS: tuple(OURS_WITHOUT)}
+ALL = "all"  # GPUs
+
+
+def swept(policies: Sequence[str]) -> list[str]:
+    """The policies of both sweeps: upstream's, and the product's that are asked for."""
+    return [*(p for p in policies if p in POLICIES), UPSTREAM]
+
+
+def tasks_of(pairs: Sequence[Pair], policies: Sequence[str], seeds: Sequence[int]) -> list[Task]:
+    """Replays of all three."""
+    few, found = tuple(seeds[:SEEDS]), []
+    for policy in swept(policies):
+        found += [Task(p.workload, p.gpu, policy, few, eta=eta) for p in pairs for eta in ETAS]
+        found += [Task(p.workload, p.gpu, policy, few, beta=beta) for p in pairs for beta in BETAS]
+        found += [Task(p.workload, p.gpu, part, few) for p in pairs for part in PARTS.get(policy, ())]
+    return list(dict.fromkeys(found))
+
+
+def report_of(results: Mapping[Task, Replays]) -> dict[str, Any]:
+    """By policy. All are ratios as [ratio, low, high] by GPU (``all``: together) and by pair.
+
+    ``eta``: [energy, time] of the last five recurrences, Default = 1. ``beta``: energy of all recurrences, beta 2 = 1.
+    ``parts``: expected cost of all recurrences, whole algorithm = 1.
+    """
+    by = {(t.policy, t.pair, t.eta, t.beta): found for t, found in results.items()}
+    pairs = list(dict.fromkeys(t.pair for t in results))
+    report: dict[str, Any] = {"eta": {}, "beta": {}, "parts": {}}
+    for policy in dict.fromkeys(t.policy for t in results if t.policy in (*POLICIES, UPSTREAM)):
+        whole = {pair: by[policy, pair, 0.5, 2.0] for pair in pairs}
+
+        def energy(pair: str, eta: float, policy: str = policy) -> Ratio:
+            return against_default(by[policy, pair, eta, 2.0].eta_last5)
+
+        def time(pair: str, eta: float, policy: str = policy) -> Ratio:
+            return against_default(by[policy, pair, eta, 2.0].tta_last5)
+
+        def all_energy(pair: str, beta: float, policy: str = policy, whole: Any = whole) -> Ratio:
+            return ratio_of(by[policy, pair, 0.5, beta].cum_energy, whole[pair].cum_energy)
+
+        def cost(pair: str, part: str, whole: Any = whole) -> Ratio:
+            return ratio_of(_cost(by[part, pair, 0.5, 2.0]), _cost(whole[pair]))
+
+        report["eta"][policy] = {"energy": _over(pairs, ETAS, energy), "time": _over(pairs, ETAS, time)}
+        report["beta"][policy] = _over(pairs, BETAS, all_energy)
+        if policy in PARTS:
+            report["parts"][policy] = _over(pairs, PARTS[policy], cost)
+    return report
+
+
+def against_default(values: Sequence[float]) -> Ratio:
+    """Multiples of the default run's mean, which is known."""
+    return ratio_of(values, [1.0] * len(values))
+
+
+def _over(pairs: Sequence[str], values: Iterable[Any], of: Callable[[str, Any], Ratio]) -> dict[str, Any]:
+    """{value: {pair, GPU or ``all``: [ratio, low, high]}}; geometric means over pairs."""
+    gpus = list(dict.fromkeys(pair.partition("/")[2] for pair in pairs))
+    table = {}
+    for value in values:
+        ratios = {pair: of(pair, value) for pair in pairs}
+        means = {g: geomean_of(r for pair, r in ratios.items() if pair.endswith(f"/{g}")) for g in gpus}
+        means[ALL] = geomean_of(ratios.values())
+        table[value] = {name: r.to_json() for name, r in {**ratios, **means}.items()}
+    return table
+
+
+def _cost(found: Replays) -> list[float]:
+    """Expected cost of all recurrences [C*], one figure per seed."""
+    return [curve[-1] + len(curve) for curve in found.expected_regret]

@@ -1,0 +1,153 @@
+"""The dated series that ``benchmarks.whether`` retrains on: weather, flights, bike rentals. All are public."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.quality.weather_measure import DAGS
+
+if str(DAGS) not in sys.path:
+    sys.path.append(str(DAGS))
+from weather import samples
+from weather.readings import AIRPORTS, load, weather_csv
+
+WEEK_H = 7 * 24
+NAMES = ("weather", "flights", "bike")
+Rows = NDArray[np.float32]
+Hours = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Rows with their hour, and how a model of them is retrained: on ``window_h`` hours, every ``step_h`` hours."""
+
+    hours: Hours  # (n,)
+    x: Rows  # (n, features)
+    y: Rows  # (n,)
+    known_after_h: int  # from the hour of a row until its ``y`` is known
+    window_h: int
+    step_h: int
+    starts: Sequence[int]  # the hours at which a model is trained
+    shares: Sequence[float]  # targets of the check, as shares of the error of always forecasting the mean
+    target_share: float | None = None  # of the usual change of each hour of the day; None: what a reference run reaches
+
+    def rows(self, first: int, end: int) -> tuple[Hours, Rows, Rows]:
+        """Hours, features and ``y`` of the rows from ``first`` to before ``end``."""
+        inside = (self.hours >= first) & (self.hours < end)
+        return self.hours[inside], self.x[inside], self.y[inside]
+
+
+@cache
+def series(name: str, bike: Path | None = None) -> Series:
+    """Return a series of :data:`NAMES`. ``bike``: the file ``Bikeshare.csv`` of the package ISLP."""
+    if name == "weather":
+        return _weather()
+    if name == "flights":
+        return _flights()
+    if bike is None:
+        raise SystemExit("--series bike: name ISLP's file Bikeshare.csv with --bike (pip download --no-deps ISLP).")
+    return _bike(bike)
+
+
+def _starts(first: int, step_h: int, last: int) -> list[int]:
+    return list(range(first, last + 1, step_h))
+
+
+def _weather() -> Series:
+    """How the temperature changes in six hours: the example's features but for the position in the window."""
+    from weather import slices
+
+    starts = [samples._span(key)[1] for key in slices.all_keys()]
+    hours, x, y = samples._all_airports(load(), 0, starts[-1] + WEEK_H)
+    return Series(
+        hours,
+        x[:, :-1].astype(np.float32),
+        y.astype(np.float32),
+        known_after_h=samples.HORIZON_H,
+        window_h=12 * WEEK_H,
+        step_h=WEEK_H,
+        starts=starts[:-1],
+        shares=(0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9),
+        target_share=0.55,
+    )
+
+
+def _flights() -> Series:
+    """Arrival delay of New York's flights of 2013 [min, from -60 to 180], by what is known before they depart."""
+    file = weather_csv().with_name("flights.csv.zip")
+    with zipfile.ZipFile(file) as archive, archive.open("flights.csv") as found:
+        read = csv.DictReader(io.TextIOWrapper(found, encoding="utf-8"))
+        flights = [row for row in read if row["arr_delay"] not in ("", "NA")]
+    times = np.array([row["time_hour"].rstrip("Z") for row in flights], dtype="datetime64[h]")
+    hours = (times - np.datetime64("2013-01-01T00", "h")).astype(np.int64)
+    origins = np.array([AIRPORTS.index(row["origin"]) for row in flights])
+    grids = [load().filled[airport] for airport in AIRPORTS]
+    inside = np.minimum(hours, len(grids[0]) - 1)
+    weather = np.stack(grids)[origins, inside]
+    clock = 2 * np.pi * np.array([int(row["hour"]) + int(row["minute"]) / 60 for row in flights]) / 24
+    x = np.column_stack(
+        [
+            np.sin(clock),
+            np.cos(clock),
+            np.array([float(row["distance"]) for row in flights]),
+            _one_hot(hours // 24 % 7),
+            _one_hot(origins),
+            _one_hot([row["carrier"] for row in flights]),
+            np.nan_to_num(weather),
+        ]
+    )
+    y = np.clip(np.array([float(row["arr_delay"]) for row in flights]), -60, 180)
+    order = np.argsort(hours, kind="stable")
+    return Series(
+        hours[order],
+        x[order].astype(np.float32),
+        y[order].astype(np.float32),
+        known_after_h=12,
+        window_h=4 * WEEK_H,
+        step_h=2 * WEEK_H,
+        starts=_starts(4 * WEEK_H, 2 * WEEK_H, 50 * WEEK_H),
+        shares=(0.85, 0.9, 0.95, 1.0, 1.05),
+    )
+
+
+def _bike(file: Path) -> Series:
+    """Bikes rented in each hour, Washington 2011, by the weather and the time of that hour."""
+    with file.open(encoding="utf-8", newline="") as found:
+        rides = list(csv.DictReader(found))
+    hours = np.array([(int(row["day"]) - 1) * 24 + int(row["hr"]) for row in rides], dtype=np.int64)
+    names = ("holiday", "workingday", "temp", "atemp", "hum", "windspeed")
+    x = np.column_stack(
+        [
+            _one_hot([int(row["hr"]) for row in rides]),
+            _one_hot([int(row["weekday"]) for row in rides]),
+            _one_hot([row["weathersit"] for row in rides]),
+            *(np.array([float(row[name]) for row in rides]) for name in names),
+        ]
+    )
+    return Series(
+        hours,
+        x.astype(np.float32),
+        np.array([float(row["bikers"]) for row in rides], dtype=np.float32),
+        known_after_h=1,
+        window_h=12 * WEEK_H,
+        step_h=WEEK_H,
+        starts=_starts(12 * WEEK_H, WEEK_H, 51 * WEEK_H),
+        shares=(0.25, 0.3, 0.33, 0.36, 0.4, 0.5),
+    )
+
+
+def _one_hot(values: Iterable[object]) -> NDArray[np.float64]:
+    """One column for each value but the first."""
+    found = list(values)
+    at: Mapping[object, int] = {value: i for i, value in enumerate(sorted(set(found), key=str))}
+    return np.eye(len(at))[[at[value] for value in found]][:, 1:]

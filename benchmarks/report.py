@@ -1,0 +1,150 @@
+"""Figures with their intervals, as text and in tables, and the files that a report is written to.
+
+A ratio of two policies' regrets has a 95 % interval (delta method on the logarithm, paired by seed). Under common
+random numbers both policies are lucky in the same seeds, so a ratio of means is known better than either mean. With
+a, b the two per seed: the variance of log(mean a / mean b) is that of a / mean a - b / mean b, over the number of
+seeds. The same batch size draws the same numbers in every scenario, so a geometric mean over scenarios is paired by
+seed as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any
+
+Z = 1.96
+LEAST = 1e-6  # of a mean regret [C*], so that it has a logarithm
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of means; ``pulls``, one per seed, are by how much each seed pulls its logarithm."""
+
+    value: float
+    pulls: tuple[float, ...]
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval. One seed shows no spread: the interval is the ratio itself."""
+        return self.value * math.exp(-Z * self._error)
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return self.value * math.exp(Z * self._error)
+
+    @property
+    def _error(self) -> float:
+        return statistics.stdev(self.pulls) / math.sqrt(len(self.pulls)) if len(self.pulls) > 1 else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    def to_json(self) -> list[float]:
+        """[ratio, lower end, upper end]."""
+        return [self.value, self.low, self.high]
+
+
+def ratio_of(ours: Sequence[float], theirs: Sequence[float], floor: float = LEAST) -> Ratio:
+    """Mean of ``ours`` over the mean of ``theirs``, seed by seed alike.
+
+    :param floor: the least that either mean counts as, where a ratio to or of next to nothing would say nothing.
+    """
+    above, below = max(statistics.fmean(ours), floor), max(statistics.fmean(theirs), floor)
+    pulls = (a - b for a, b in zip(_pulls(ours, floor), _pulls(theirs, floor), strict=True))
+    return Ratio(above / below, tuple(pulls))
+
+
+def _pulls(values: Sequence[float], floor: float) -> list[float]:
+    """Each value over their mean; a mean that is raised to the floor is pulled by nothing."""
+    mean = statistics.fmean(values)
+    return [0.0] * len(values) if mean < floor else [v / mean for v in values]
+
+
+def geomean_of(ratios: Iterable[Ratio]) -> Ratio:
+    """Geometric mean of ratios over the same seeds."""
+    found = list(ratios)
+    mean = math.exp(statistics.fmean(math.log(r.value) for r in found))
+    return Ratio(mean, tuple(statistics.fmean(pulls) for pulls in zip(*(r.pulls for r in found), strict=True)))
+
+
+def mean_of(ratios: Iterable[Ratio]) -> Ratio:
+    """Arithmetic mean of ratios over the same seeds."""
+    found = list(ratios)
+    mean = statistics.fmean(r.value for r in found)
+    by_seed = zip(*(r.pulls for r in found), strict=True)
+    pulls = (statistics.fmean(r.value * p for r, p in zip(found, of, strict=True)) / mean for of in by_seed)
+    return Ratio(mean, tuple(pulls))
+
+
+def mean_and_worst(ratios: Mapping[str, Ratio], mean: Callable[[Iterable[Ratio]], Ratio]) -> dict[str, Any]:
+    """Ratios by case as JSON: their mean, and the highest with the name of its case."""
+    worst = max(ratios, key=lambda name: ratios[name].value)
+    return {"mean": mean(ratios.values()).to_json(), "worst_case": worst, "worst": ratios[worst].to_json()}
+
+
+def mean_ci(values: Sequence[float]) -> list[float]:
+    """[mean, half the width of its 95 % confidence interval]."""
+    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return [statistics.fmean(values), Z * spread]
+
+
+def geomean(values: Iterable[float]) -> float:
+    """Geometric mean of positive values."""
+    logs = [math.log(v) for v in values]
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+# ---------------------------------------------------------------------- as text
+def plus_minus(figure: Sequence[float], form: str = ".2f") -> str:
+    """[mean, half of its interval]."""
+    return f"{figure[0]:{form}} ± {figure[1]:{form.lstrip('+')}}"
+
+
+def cell(ratio: Sequence[float], form: str = ".3g") -> str:
+    """[ratio, low, high]."""
+    value, low, high = ratio
+    return f"{value:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def percent(ratio: Sequence[float]) -> str:
+    """[ratio, low, high] as the change that it is."""
+    value, low, high = (100 * (r - 1) for r in ratio)
+    return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+
+
+def bold(ratio: Sequence[float]) -> str:
+    """The same, bold where it is surely dearer."""
+    return f"**{percent(ratio)}**" if ratio[1] > 1 else percent(ratio)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table."""
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+# ---------------------------------------------------------------------- in files
+def write_report(out: Path, report: Mapping[str, Any] | Sequence[Any], text: str, name: str = "report") -> None:
+    """``report.json`` and ``report.md``, or files of another name, in a folder, which is made."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / f"{name}.json", report)
+    (out / f"{name}.md").write_text(text)
+
+
+def write_json(path: Path | None, report: Mapping[str, Any] | Sequence[Any]) -> None:
+    """A file of figures, where one is wanted."""
+    if path is not None:
+        path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def fill_in(text: Path, words: Mapping[str, str], lines: Mapping[str, Sequence[str]]) -> str:
+    """A page of the docs: its text with words and lines where ``$name`` stands."""
+    return Template(text.read_text(encoding="utf-8")).substitute(
+        words, **{name: "\n".join(of) for name, of in lines.items()}
+    )

@@ -1,0 +1,93 @@
+"""What the tests of the Lightning callback train: imported by them alone, for Lightning takes seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+
+from airflow_provider_zeus.integrations.lightning import ZeusCallback
+from airflow_provider_zeus.training.run import ZeusRun
+
+SAMPLES = 100
+QUIET: dict[str, Any] = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+
+
+class Linear(LightningModule):
+    """Logs ``acc`` 0.9 in the given epoch, in validation or in training."""
+
+    def __init__(self, epochs: int, *, validates: bool = True) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+        self.epochs, self.validates = epochs, validates
+        self.steps = self.begun = 0
+
+    @property
+    def acc(self) -> float:
+        return 0.9 if self.current_epoch + 1 >= self.epochs else 0.5
+
+    def on_train_epoch_start(self) -> None:
+        self.begun += 1
+
+    def training_step(self, batch: Any, index: int) -> Any:
+        (x,) = batch
+        if not self.validates:
+            self.log("acc", self.acc, on_step=False, on_epoch=True)
+        return self.layer(x).square().mean()
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        self.log("acc", self.acc)
+        self.log("loss", self.layer(batch[0]).mean())
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self.steps += 1
+        super().optimizer_step(*args, **kwargs)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class LogsLate(Linear):
+    """Logs its metric in its own hook at the end of an epoch, as metrics over the whole epoch are logged."""
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        pass
+
+    def on_train_epoch_end(self) -> None:
+        self.log("acc", self.acc)
+
+
+class Images(Linear):
+    def training_step(self, batch: Any, index: int) -> Any:
+        return super().training_step((torch.cat(batch[0]),), index)
+
+
+def trainer(run: ZeusRun, tmp: Path) -> Trainer:
+    return Trainer(callbacks=[ZeusCallback(run)], default_root_dir=tmp, max_epochs=run.job.max_epochs, **QUIET)
+
+
+class Training:
+    """A training function; reaches its target in the given epoch."""
+
+    def __init__(self, tmp: Path, epochs: int = 3, *, validates: bool = True, parts: int = 1, **changes: Any) -> None:
+        self.tmp, self.epochs, self.validates, self.parts, self.changes = tmp, epochs, validates, parts, changes
+        self.models: list[Linear] = []
+
+    def __call__(self, run: ZeusRun) -> int:
+        data = TensorDataset(torch.randn(SAMPLES, 4))
+        found = {"max_epochs": run.job.max_epochs, "accumulate_grad_batches": self.parts, **QUIET, **self.changes}
+        trainer = Trainer(callbacks=[ZeusCallback(run)], default_root_dir=self.tmp, **found)
+        model = Linear(self.epochs, validates=self.validates)
+        self.models.append(model)
+        loader = DataLoader(data, batch_size=run.local_batch_size // self.parts, shuffle=True)
+        trainer.fit(model, loader, DataLoader(data, batch_size=50) if self.validates else None)
+        return run.batch_size

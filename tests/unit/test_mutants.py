@@ -1,0 +1,84 @@
+"""The list of faults fits the package as it is, and a comparison notices what is lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import draw, faults, report, scratch
+from tests.mutants.run import Outcome, batches, in_order
+
+FOUND = Outcome("found", "quick", "tests/unit/test_a.py::test_b", 1, 1.0)
+MISSED = Outcome("missed", "quick", "", 1, 1.0)
+
+
+@pytest.mark.parametrize("fault", faults.read(), ids=lambda fault: fault.id)
+def test_a_fault_can_be_put_into_its_file(fault: faults.Fault) -> None:
+    text = (scratch.ROOT / fault.file).read_text(encoding="utf-8")
+
+    changed = fault.put_into(text)
+
+    assert changed != text
+    compile(changed, fault.file, "exec")
+    assert fault.lines(text)
+
+
+def test_a_faults_lines_are_those_that_differ() -> None:
+    fault = replace(faults.read()[0], old="a\nb\nc\nd", new="a\nB\nd")
+
+    assert fault.lines("0\na\nb\nc\nd") == range(3, 5)
+    assert replace(fault, old="b + c", new="b - c").lines("a\nb + c\n") == range(2, 3)
+
+
+def test_half_are_drawn_and_half_undo_a_fix() -> None:
+    listed = faults.read()
+
+    assert Counter(fault.origin.split()[0] for fault in listed) == {"drawn": 30, "fix": 30}
+    assert len({fault.id for fault in listed}) == 60
+    assert len({fault.put_into((scratch.ROOT / fault.file).read_text(encoding="utf-8")) for fault in listed}) == 60
+
+
+def test_a_seed_draws_the_same_again(tmp_path: Path) -> None:
+    shutil.copytree(scratch.ROOT / draw.PACKAGE / "model", tmp_path / draw.PACKAGE / "model")
+
+    drawn = draw.draw(tmp_path, 12, seed=1)
+
+    assert drawn == draw.draw(tmp_path, 12, seed=1)
+    assert drawn != draw.draw(tmp_path, 12, seed=2)
+    for number, edit in enumerate(drawn):
+        text = (tmp_path / edit.file).read_text(encoding="utf-8")
+        compile(draw.fault_of(edit, text, number).put_into(text), edit.file, "exec")
+
+
+def test_a_loss_is_noticed() -> None:
+    before = {"a": FOUND, "b": FOUND, "c": MISSED, "d": FOUND}
+    after = {"a": FOUND, "b": MISSED, "c": FOUND}
+
+    assert report.compare(before, before) == 0
+    assert report.compare(before, after) == 1
+    assert report.lost(before, after) == ["b", "d"]
+
+
+def test_what_slow_tests_alone_find_is_told_apart() -> None:
+    before, after = {"a": FOUND}, {"a": replace(FOUND, part="slow")}
+
+    assert report.lost(before, after) == []
+    assert report.slower(before, after) == ["a"]
+
+
+def test_a_file_of_ones_own_comes_first_then_those_that_name_it(tmp_path: Path) -> None:
+    fault = replace(faults.read()[0], file="airflow_provider_zeus/model/cost.py")
+    for file, text in (("tests/unit/model/test_cost.py", ""), ("tests/ui/test_x.py", ""), ("tests/test_y.py", "cost")):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    seconds = {"tests/ui/test_x.py::b": 1.0, "tests/test_y.py::c": 2.0, "tests/unit/model/test_cost.py::a": 9.0}
+
+    files = in_order(fault, set(seconds), seconds, tmp_path, 3)
+
+    assert files == [[each] for each in reversed(seconds)]
+    assert in_order(fault, set(seconds), seconds, tmp_path, 1) == files[:1]
+    assert [len(batch) for batch in batches(files)] == [1, 2]
