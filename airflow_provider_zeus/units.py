@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+J_PER_KWH = 3.6e6
 _JOULES = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
 
 

@@ -23,9 +23,9 @@ from airflow_provider_zeus.reports.months import (
     kind_of,
     money_saved,
 )
-from airflow_provider_zeus.signals.prices import J_PER_KWH, S_PER_H, Prices
+from airflow_provider_zeus.signals.prices import S_PER_H, Prices
 from airflow_provider_zeus.store.base import PeriodSum, silent_text
-from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
+from airflow_provider_zeus.units import J_PER_KWH, counted, energy_text, grams_text, time_text
 
 DagJob = tuple[str, str]
 STYLE = (

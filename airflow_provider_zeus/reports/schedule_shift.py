@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.signals.tariff import HOUR_S, Tariff
+from airflow_provider_zeus.units import J_PER_KWH
 
 HOURS = 24  # shifts that are compared: within a day
 NEWEST = 200  # runs
-J_PER_KWH = 3.6e6
 MOST_S = 7 * 24 * HOUR_S  # a longer run than a week has no hour of the day
 
 

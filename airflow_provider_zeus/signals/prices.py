@@ -10,11 +10,11 @@ from typing import Any, Self
 
 from airflow_provider_zeus.model.budget import Allowance, Budget, Kind
 from airflow_provider_zeus.model.trial import Observation
-from airflow_provider_zeus.units import counted
+from airflow_provider_zeus.units import J_PER_KWH, counted
 
 log = logging.getLogger(__name__)
 
-J_PER_KWH, S_PER_H = 3.6e6, 3600.0
+S_PER_H = 3600.0
 OPTIONS = ("price_per_kwh", "price_per_gpu_hour", "pue", "g_co2e_per_kwh")
 MOST_CURRENCY = 12  # characters
 

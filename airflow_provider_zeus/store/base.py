@@ -20,8 +20,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
     Where,
 )
-from airflow_provider_zeus.signals.prices import J_PER_KWH
-from airflow_provider_zeus.units import counted
+from airflow_provider_zeus.units import J_PER_KWH, counted
 
 FRESH_S, RETRY_S = 900.0, 60.0  # a series is asked for anew after that; after that, where there was no answer
 Profile = tuple[Where, str, Sequence[ProfileSample]]  # device, job_version, one sum per (batch size, power limit)

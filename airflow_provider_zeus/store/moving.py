@@ -1,34 +1,13 @@
-"""History that moves: trials of another log taken in, and a job under another name. Pure, on any store."""
+"""History that moves: trials of another log, and a job under another name. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.store.base import History
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.store.service import TrialService
-
-
-def take_in(log: TrialService, history: History) -> list[Trial]:
-    """Write the trials of a history that the log does not hold, with their power and profiles; return them.
-
-    A profile of a device that the log has measured itself stays as it is. Raises StoreError where a trial is in the
-    log under another job.
-    """
-    new = placed(log.numbers(), log.newest, log.seq, history.trials)
-    check_elsewhere(replace(history, trials=new), log.find)
-    for trial in new:
-        log.take_in(trial)
-        log.add_points(trial.key, history.points.get(trial.key, ()))
-    for where, version, samples in history.profiles:
-        if not log.profile(where, version):
-            log.add_profile(where, version, samples)
-    return new
 
 
 def check_elsewhere(history: History, find: Callable[[TrialKey], Trial | None]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def engine_of(url: sa.URL) -> sa.Engine:
     """The engine of a URL, created once per process."""
     key = (os.getpid(), url.render_as_string(hide_password=False))
     if key not in _engines:
-        _engines[key] = _new_engine(url)
+        _engines[key] = new_engine(url)
     return _engines[key]
 
 
@@ -92,9 +93,12 @@ def forget(engine: sa.Engine) -> None:
     engine.dispose()
 
 
-def _new_engine(url: sa.URL) -> sa.Engine:
+def new_engine(url: sa.URL, creator: Callable[[], sqlite3.Connection] | None = None) -> sa.Engine:
+    """An engine with our events; ``creator``: opens each connection to an SQLite database in memory."""
     postgres = url.get_backend_name() == "postgresql"
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    if creator is not None:
+        options = {"creator": creator, "poolclass": sa.NullPool}
     if postgres:
         options = {
             "connect_args": {name: value for name, value in _CLIENT.items() if name not in url.query},

@@ -8,11 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.signals.prices import J_PER_KWH
 from airflow_provider_zeus.store.base import PeriodSum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.trials import NEWEST_RUNS, SHOWN, Found
+from airflow_provider_zeus.units import J_PER_KWH
 
 PIECE = 50  # trials in one piece
 

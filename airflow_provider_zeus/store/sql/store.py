@@ -1,20 +1,20 @@
-"""``SqlStore``: the trial log in PostgreSQL, or in an SQLite file on one host."""
+"""``TrialLog``: the trial log in tables. ``SqlStore``: those of PostgreSQL, or of an SQLite file on one host."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Origin, PowerPoint, ProfileSample, State, Trial, TrialKey, Where
-from airflow_provider_zeus.optimizer.policy import Belief
-from airflow_provider_zeus.store import moving, rules, service
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey, Where
+from airflow_provider_zeus.store import heartbeat, moving, rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, History, PeriodSum, Profile, Report, Unreadable
 from airflow_provider_zeus.store.live_settings import ReadText, read_settings
+from airflow_provider_zeus.store.service import JobLog
 from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, rename, signals
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown, transaction
@@ -23,48 +23,35 @@ from airflow_provider_zeus.store.sql.migrate import check
 _CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
 
 
-class SqlStore:
-    """The trial log behind SQL; see :class:`~airflow_provider_zeus.store.base.Store` for what each method does.
+Scope = Sequence[str] | TrialKey | None  # jobs, or the trial, that a transaction is about; None: every job
 
-    Raises StoreError when the database cannot be reached or its tables are of another version.
 
-    :param url: database URL; a password in it is never shown.
-    :param create: create or migrate the tables (an embedded file); otherwise they must exist.
-    :param now: clock [s since the epoch]; default the database's on PostgreSQL, the host's on SQLite.
+class TrialLog(ABC):
+    """The trial log; see :class:`~airflow_provider_zeus.store.base.Store` for what each method does.
+
+    :param now: clock [s since the epoch]; None: the database's on PostgreSQL, the host's elsewhere.
     :param read_setting: returns the text of a Variable with live settings; None: there are none.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        create: bool = False,
-        now: Callable[[], float] | None = None,
-        read_setting: ReadText | None = None,
-    ) -> None:
-        parsed = read_url(url)
-        self._engine = engine_of(parsed)
+    def __init__(self, now: Callable[[], float] | None, read_setting: ReadText | None) -> None:
         self._clock = now
         self._read_setting = read_setting
-        self._identity = shown(parsed)
         self._unreadable: dict[Unreadable, None] = {}
-        check(self._engine, create=create)
 
-    @property
-    def identity(self) -> str:
-        """Location of the log, for people: without user and password."""
-        return self._identity
+    @abstractmethod
+    def _transaction(self, of: Scope, *, write: bool = False) -> AbstractContextManager[sa.Connection]:
+        """One transaction on tables that hold all of ``of``, committed at the end."""
 
     def ask(self, request: AskRequest) -> AskAnswer:
         """Open the next trial of a recurrence, or return its open one."""
         settings = read_settings(self._read_setting, request.job_id, request.job.batch_sizes)  # before the lock
         job = request.job.with_settings(settings)
-        with transaction(self._engine) as connection:
+        with self._transaction([request.job_id]) as connection:
             new = checkpoints.learn_ahead(connection, request.job_id, job)
             last = sql_trials.row_id(connection, request.job_id, new[-1][0]) if new else None
-        with transaction(self._engine, write=True) as connection, self._locked(connection, request.job_id) as log:
-            if new and sql_trials.row_id(connection, request.job_id, new[-1][0]) == last:  # no rename came between
-                checkpoints.write(connection, request.job_id, job, new)
+        with self._open_log(request.job_id) as log:
+            if new and sql_trials.row_id(log.connection, request.job_id, new[-1][0]) == last:  # no rename came between
+                checkpoints.write(log.connection, request.job_id, job, new)
             return service.ask(log, request, settings)
 
     def begin(self, key: TrialKey, previous: TrialKey, *, lease_s: float = 90.0) -> Trial:
@@ -80,7 +67,7 @@ class SqlStore:
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
         """Renew the lease and write partial sums."""
         with self._open_log_of(key) as log:
-            return service.heartbeat(log, key, report, lease_s)
+            return heartbeat.heartbeat(log, key, report, lease_s)
 
     def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
         """Close a trial."""
@@ -94,7 +81,7 @@ class SqlStore:
 
     def reap(self, job_id: str) -> list[Trial]:
         """Close the trials of a job whose lease expired."""
-        with transaction(self._engine) as connection:  # mostly there are none: then no lock is needed
+        with self._transaction([job_id]) as connection:  # mostly there are none: then no lock is needed
             now = self._now(connection)
             if not any(rules.expired(t, now) for t in sql_trials.open_trials(connection, job_id)):
                 return []
@@ -103,81 +90,81 @@ class SqlStore:
 
     def trials(self, job_id: str, *, last: int | None = None) -> list[Trial]:
         """The log of a job in order of number, or its ``last`` newest trials."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             found = sql_trials.log(connection, job_id) if last is None else sql_trials.newest(connection, job_id, last)
             return self._read(connection, found)
 
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""
-        with transaction(self._engine) as connection:
+        with self._transaction(None) as connection:
             return self._read(connection, sql_trials.of_run(connection, dag_id, run_id))
 
     def runs(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> list[Trial]:
         """Every trial that a job has in the newest ``last`` runs of one DAG, in order of number."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             return self._read(connection, sql_trials.of_runs(connection, dag_id, job_id, last, skip))
 
     def pieces(self, dag_id: str, job_id: str, *, last: int, skip: int = 0) -> Iterator[list[Trial]]:
         """The trials of :meth:`runs` in pieces; no connection is held between two pieces."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             portions = pages.numbers(connection, dag_id, job_id, last, skip)
         for numbers in portions:
-            with transaction(self._engine) as connection:
+            with self._transaction([job_id]) as connection:
                 piece = self._read(connection, pages.numbered(connection, job_id, numbers))
             yield piece
 
     def version(self, dag_id: str, job_id: str, *, last: int) -> Hashable:
         """A value that changes with each change of what :meth:`runs` and :meth:`profile` return."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             return pages.version(connection, dag_id, job_id, last, self._now(connection))
 
     def latest(self, *, last: int) -> list[Trial]:
         """Of every job in every DAG the trials whose numbers are among its ``last`` newest."""
-        with transaction(self._engine) as connection:
+        with self._transaction(None) as connection:
             return self._read(connection, sql_trials.latest(connection, last))
 
     def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
         """Sums over all jobs by period: period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]``."""
-        with transaction(self._engine) as connection:
+        with self._transaction(None) as connection:
             return pages.sums(connection, bounds)
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
-        with transaction(self._engine) as connection:
+        with self._transaction(None) as connection:
             return sql_trials.job_ids(connection, dag_id)
 
     def profile(self, job_id: str, device: Where, job_version: str) -> list[ProfileSample]:
         """What one version of a job measured on one device: sums per (batch size, power limit)."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             return list(measurements.profile(connection, job_id, device, job_version))
 
     def points(self, key: TrialKey) -> list[PowerPoint]:
         """Power over time of one trial, at most 500 points."""
-        with transaction(self._engine) as connection:
+        with self._transaction(key) as connection:
             return measurements.points(connection, key)
 
     def profiles(self, job_id: str) -> list[Profile]:
         """What a job measured, for each device and version of the job."""
-        with transaction(self._engine) as connection:
+        with self._transaction([job_id]) as connection:
             return measurements.profiles(connection, job_id)
 
     def take_in(self, histories: Sequence[History]) -> list[Trial]:
         """Write the trials that the log does not hold yet, all or none; return them as written."""
         written: list[Trial] = []
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction([h.job_id for h in histories], write=True) as connection:
             for history in sorted(histories, key=lambda h: h.job_id):  # each writer locks in this order
                 with self._locked(connection, history.job_id) as log:
-                    written += moving.take_in(log, history)
+                    written += service.take_in(log, history)
         return written
 
     def rename(self, old: str, new: str, *, merge: bool = False) -> int:
         """Move the trials of a job to another name, in one transaction."""
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction([old, new], write=True) as connection:
             now, logs = self._now(connection), {}
             for job in sorted({old, new}):  # each writer locks in this order
-                logs[job] = _SqlTrialService(connection, job, *sql_trials.lock_job(connection, job), now)
+                logs[job] = JobLog(connection, job, *sql_trials.lock_job(connection, job), now)
                 service.reap(logs[job])
-            own, others = (len(logs[job].numbers()) for job in (old, new))
+            own, others = (len(sql_trials.numbers(connection, job)) for job in (old, new))
             running = [t for log in logs.values() for t in log.open_trials()]
             moving.check_rename(old, new, open_trials=running, own=own, others=others, merge=merge)
             rename.merge(connection, old, new, counted={job: (log.seq, log.newest) for job, log in logs.items()})
@@ -189,26 +176,22 @@ class SqlStore:
 
     def signal(self, name: str) -> tuple[str | None, bool]:
         """The series kept under a name, and whether the caller is to ask for it now."""
-        with transaction(self._engine) as connection:  # mostly it is fresh: then no lock is needed
+        with self._transaction([]) as connection:  # mostly it is fresh: then no lock is needed
             found = signals.read(connection, name, self._now(connection))
         if not found[1]:
             return found
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction([], write=True) as connection:
             return signals.claim(connection, name, self._now(connection))
 
     def kept_signal(self, name: str) -> str | None:
         """The series kept under a name, for one who asks no service."""
-        with transaction(self._engine) as connection:
+        with self._transaction([]) as connection:
             return signals.read(connection, name, self._now(connection))[0]
 
     def keep_signal(self, name: str, series: str | None) -> None:
         """Keep a series; None: there was no answer."""
-        with transaction(self._engine, write=True) as connection:
+        with self._transaction([], write=True) as connection:
             signals.keep(connection, name, series, self._now(connection))
-
-    def close(self) -> None:
-        """Release connections."""
-        forget(self._engine)
 
     @property
     def unreadable(self) -> list[Unreadable]:
@@ -230,13 +213,13 @@ class SqlStore:
         return float(connection.scalar(_CLOCK) or 0) if connection.dialect.name == "postgresql" else time.time()
 
     @contextmanager
-    def _open_log(self, job_id: str) -> Iterator[_SqlTrialService]:
-        with transaction(self._engine, write=True) as connection, self._locked(connection, job_id) as log:
+    def _open_log(self, job_id: str) -> Iterator[JobLog]:
+        with self._transaction([job_id], write=True) as connection, self._locked(connection, job_id) as log:
             yield log
 
     @contextmanager
-    def _open_log_of(self, key: TrialKey) -> Iterator[_SqlTrialService]:
-        with transaction(self._engine, write=True) as connection:
+    def _open_log_of(self, key: TrialKey) -> Iterator[JobLog]:
+        with self._transaction(key, write=True) as connection:
             found = sql_trials.lock_job_of(connection, key)
             if found is None:
                 raise service.unknown(key)
@@ -246,87 +229,45 @@ class SqlStore:
     @contextmanager
     def _locked(
         self, connection: sa.Connection, job_id: str, counted: tuple[int, int] | None = None
-    ) -> Iterator[_SqlTrialService]:
+    ) -> Iterator[JobLog]:
         counted = counted or sql_trials.lock_job(connection, job_id)
-        log = _SqlTrialService(connection, job_id, *counted, self._now(connection))
+        log = JobLog(connection, job_id, *counted, self._now(connection))
         yield log
         if (log.seq, log.newest) != counted:
             sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
 
 
-class _SqlTrialService:
-    """:class:`~airflow_provider_zeus.store.service.TrialService` on one connection."""
+class SqlStore(TrialLog):
+    """The trial log in a database.
 
-    def __init__(self, connection: sa.Connection, job_id: str, seq: int, newest: int, now: float) -> None:
-        self._connection = connection
-        self._job_id = job_id
-        self._damaged: set[TrialKey] = set()  # rows that cannot be read
-        self.seq = seq
-        self.newest = newest
-        self.now = now
+    Raises StoreError when the database cannot be reached or its tables are of another version.
 
-    def find(self, key: TrialKey) -> Trial | None:
-        found = sql_trials.find(self._connection, key)
-        if isinstance(found, Unreadable):
-            self._damaged.add(key)
-            return None
-        return found
+    :param url: database URL; a password in it is never shown.
+    :param create: create or migrate the tables (an embedded file); otherwise they must exist.
+    """
 
-    def open_trials(self) -> list[Trial]:
-        return sql_trials.open_trials(self._connection, self._job_id)
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = False,
+        now: Callable[[], float] | None = None,
+        read_setting: ReadText | None = None,
+    ) -> None:
+        super().__init__(now, read_setting)
+        parsed = read_url(url)
+        self._engine = engine_of(parsed)
+        self._identity = shown(parsed)
+        check(self._engine, create=create)
 
-    def of_task_instance(self, ti_id: str) -> list[Trial]:
-        return sql_trials.of_task_instance(self._connection, ti_id)
+    @property
+    def identity(self) -> str:
+        """Location of the log, for people: without user and password."""
+        return self._identity
 
-    def next_attempt(self, ti_id: str) -> int:
-        return sql_trials.last_attempt(self._connection, ti_id) + 1
+    def _transaction(self, of: Scope, *, write: bool = False) -> AbstractContextManager[sa.Connection]:
+        return transaction(self._engine, write=write)
 
-    def of_run(self, dag_id: str, run_id: str) -> list[Trial]:
-        return sql_trials.only_trials(sql_trials.of_run(self._connection, dag_id, run_id))
-
-    def belief(self, job: ZeusJob, oldest_open: int | None) -> Belief:
-        return checkpoints.belief_of(self._connection, self._job_id, job, oldest_open=oldest_open)
-
-    def profile(self, device: Where | None, job_version: str) -> tuple[ProfileSample, ...]:
-        return measurements.profile(self._connection, self._job_id, device, job_version)
-
-    def limits_found(self) -> Mapping[str, tuple[float, float]]:
-        return sql_trials.limits(self._connection, self._job_id, self.newest)
-
-    def spent(self, begin_s: float, source: str | None) -> tuple[float | None, float]:
-        return sql_trials.spent(self._connection, self._job_id, begin_s, source, self.newest)
-
-    def measured(self, source: str | None, most: int) -> list[Trial]:
-        return sql_trials.measured(self._connection, self._job_id, source, most, self.newest)
-
-    def left_a_model(self, origin: Origin, run_types: Sequence[str], most: int) -> list[Trial]:
-        return sql_trials.left_a_model(self._connection, self._job_id, origin, run_types, most, self.newest)
-
-    def add(self, trial: Trial) -> None:
-        if trial.key in self._damaged:  # its run writes it again
-            sql_trials.delete(self._connection, trial.key)
-        sql_trials.insert(self._connection, trial)
-        self.newest = trial.number
-
-    def numbers(self) -> Mapping[TrialKey, int]:
-        return sql_trials.numbers(self._connection, self._job_id)
-
-    def take_in(self, trial: Trial) -> None:
-        sql_trials.insert(self._connection, trial)
-        if trial.number < self.newest:
-            checkpoints.forget_checkpoints(self._connection, trial)
-        self.newest, self.seq = max(self.newest, trial.number), max(self.seq, trial.told_seq or 0)
-
-    def add_profile(self, device: Where, job_version: str, samples: Iterable[ProfileSample]) -> None:
-        measurements.add_profile(self._connection, self._job_id, device, job_version, samples)
-
-    def put(self, trial: Trial, *, relearn: bool = False) -> None:
-        sql_trials.update(self._connection, trial)
-        if relearn:
-            checkpoints.forget_checkpoints(self._connection, trial)
-
-    def add_samples(self, trial: Trial, samples: Iterable[ProfileSample]) -> None:
-        measurements.add_samples(self._connection, trial, samples)
-
-    def add_points(self, key: TrialKey, points: Sequence[PowerPoint]) -> None:
-        measurements.add_points(self._connection, key, points)
+    def close(self) -> None:
+        """Release connections."""
+        forget(self._engine)

@@ -192,9 +192,9 @@ def of_task_instance(connection: sa.Connection, ti_id: str) -> list[Trial]:
     return only_trials(_found(connection.execute(_OF_TI, {"ti": ti_id})))
 
 
-def last_attempt(connection: sa.Connection, ti_id: str) -> int:
-    """The highest attempt of one try of a task, of damaged rows too; 0 without one."""
-    return connection.scalar(_LAST_OF_TI, {"ti": ti_id}) or 0
+def next_attempt(connection: sa.Connection, ti_id: str) -> int:
+    """The number after the highest attempt of one try of a task, of damaged rows too."""
+    return 1 + (connection.scalar(_LAST_OF_TI, {"ti": ti_id}) or 0)
 
 
 def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:

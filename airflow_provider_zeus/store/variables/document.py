@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model.power_points import thinned
@@ -14,10 +15,11 @@ from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.reported_figures import merged
-from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
+from airflow_provider_zeus.store.rows import trial_to_dict
 
 SCHEMA = 2
 KEPT_POINTS = 100  # of one trial: the whole log is written at each question
+_CHECKPOINT = ',"checkpoint":'
 
 
 def _dumped(data: Mapping[str, Any]) -> str:
@@ -38,16 +40,14 @@ class Beat:
     reads_newer: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, trial: Trial, before: Self | None = None) -> Self:
-        """The beat of an open trial, with the samples and points of the one ``before``."""
-        seen = trial.observation
-        report = replace(before.report, observation=seen) if before else Report(observation=seen)
+    def of(cls, trial: Trial) -> Self:
+        """The beat of an open trial as it stands in the log."""
         return cls(
             job_id=trial.job_id,
             attempt=trial.key.attempt,
             lease_until=trial.lease_until,
             lease_s=trial.lease_s,
-            report=report,
+            report=Report(observation=trial.observation),
         )
 
     def to_json(self) -> str:
@@ -70,6 +70,11 @@ class Beat:
         until, length_s = rules.lease_after(self.lease_until, self.lease_s, now, lease_s)
         return replace(self, lease_until=until, lease_s=length_s, report=report)
 
+    def on(self, trial: Trial) -> Trial:
+        """The open trial with the lease and the sums of its beat."""
+        seen = merged(trial.observation, self.report.observation)
+        return replace(trial, observation=seen, lease_until=self.lease_until, lease_s=self.lease_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDocument:
@@ -78,49 +83,72 @@ class LogDocument:
     job_id: str
     seq: int
     newest: int
-    forgotten: int
+    forgotten: int  # older trials that are no longer here
     specs: Sequence[Any]  # of the jobs that trials refer to by position
     trials: Sequence[Any]  # see packed()
     samples: Sequence[Any]  # see DeviceSamples
     points: Sequence[Any]  # [trial number, power points as lists]
+    checkpoint: Sequence[Any] = ()  # tag, number, told_seq and belief of the newest one
 
     reads_newer: ClassVar[bool] = True
 
+    @classmethod
+    def empty(cls, job_id: str) -> Self:
+        """The log of a job that has no trial."""
+        return cls(job_id=job_id, seq=0, newest=0, forgotten=0, specs=(), trials=(), samples=(), points=())
+
     def to_json(self) -> str:
-        """One JSON document."""
-        return _dumped({name: getattr(self, name) for name in self.__slots__})
+        """One JSON document. The checkpoint stands last, with a digest of all before it."""
+        text = _dumped({name: getattr(self, name) for name in self.__slots__ if name != "checkpoint"})
+        if not self.checkpoint:
+            return text
+        return f"{text[:-1]}{_CHECKPOINT}{json.dumps([_digest(text[:-1]), *self.checkpoint])}}}"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` wrote. Raises TypeError or ValueError."""
-        return decode(cls, parse(text, SCHEMA, nan=True))
+        """Read what :meth:`to_json` wrote. Raises TypeError or ValueError.
+
+        A checkpoint is left out where the log was changed by hand since.
+        """
+        document = decode(cls, parse(text, SCHEMA, nan=True))
+        digest, *checkpoint = document.checkpoint or ("",)
+        valid = digest == _digest(text.rpartition(_CHECKPOINT)[0])
+        return replace(document, checkpoint=tuple(checkpoint) if valid else ())
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
-    """A trial without what the log says elsewhere; ``specs`` grows by the job's spec where it is new."""
-    if trial.spec not in specs:
-        specs.append(trial.spec)
-    data = trial_to_dict(trial)
+    """A trial without what the log says elsewhere; ``specs`` grows by the job's spec where it is new.
+
+    Its decision holds the attempt that it ran, also where the decision's attempts were pruned.
+    """
+    decision = trial.decision
+    if trial.planned not in decision.in_order:
+        decision = replace(decision, attempts=(trial.planned,), stand_in=None)
+    data = trial_to_dict(replace(trial, decision=decision))
     for name in ("job_id", "batch_size", "phase"):
         del data[name]
-    decision, small = trial.decision, data["decision"]
+    small = data["decision"]
     small["attempts"] = [_without_none(attempt) for attempt in small["attempts"]]
     if decision.stand_in is not None:
         small["stand_in"] = _without_none(small["stand_in"])
-    data["spec"] = specs.index(trial.spec)
+    data["spec"] = position(data["spec"], specs)
     data["planned"] = (*decision.attempts, decision.stand_in).index(trial.planned)
     return data
 
 
+def position(spec: Any, specs: list[Any]) -> int:
+    """Where a spec stands in a list, which grows by one that is new."""
+    if spec not in specs:
+        specs.append(spec)
+    return specs.index(spec)
+
+
 def _without_none(attempt: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attempt.items() if value is not None}
-
-
-def unpacked(data: dict[str, Any], job_id: str, specs: Sequence[Any]) -> Trial:
-    """Read what :func:`packed` wrote. Raises an error of :data:`~airflow_provider_zeus.store.rows.DAMAGE`."""
-    decision = data["decision"]
-    planned = [*decision["attempts"], decision.get("stand_in")][data["planned"]]
-    return trial_from_dict({**data, "job_id": job_id, "spec": specs[data["spec"]], "planned": planned})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

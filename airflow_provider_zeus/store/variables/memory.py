@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_provider_zeus.store.variables.store import VariableStore
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.variables.store import VariableStore
 
 
 class MemoryVariables:
@@ -30,4 +33,6 @@ class MemoryVariables:
 
 def memory_store() -> VariableStore:
     """A store that nothing outlives."""
+    from airflow_provider_zeus.store.variables.store import VariableStore
+
     return VariableStore(MemoryVariables(), overlap_possible=False)

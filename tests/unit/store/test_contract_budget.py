@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_zeus.model.budget import Allowance, Budget
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.base import AskAnswer, Store
+from airflow_provider_zeus.store.sql import trials
 from tests.unit.store.store_kit import JOB, Clock, report, request
 
 DAY_S = 86400.0
@@ -84,7 +85,7 @@ def test_open_runs_count_as_those_that_trained(opens: Any, clock: Clock, state: 
 def test_what_a_run_takes_is_read_of_the_runs_source(store: Store, clock: Clock) -> None:
     def measured(source: str | None) -> list[int]:
         with store._open_log("d.train") as log:  # type: ignore[attr-defined]
-            return [t.number for t in log.measured(source, 2)]
+            return [t.number for t in trials.measured(log.connection, log.job_id, source, 2, log.newest)]
 
     for n, source in enumerate(("simulated", "estimate", "simulated", "simulated", None), start=1):
         asked = store.ask(asking(n, clock))

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.model.trial import Previous, State
-from airflow_provider_zeus.store.base import Store
-from airflow_provider_zeus.store.variables.log import RETURNED, VariableTrialService
-from tests.unit.store.store_kit import JOB, report, request
+from airflow_provider_zeus.model.trial import Previous, State, TrialKey
+from airflow_provider_zeus.store.base import History, Store
+from airflow_provider_zeus.store.variables.store import VariableStore
+from airflow_provider_zeus.store.variables.tables import RETURNED
+from tests.unit.store.store_kit import JOB, Clock, DictPort, report, request
+from tests.unit.store.test_stored_texts import FULL
 
 C, N = State.CONVERGED, State.NOT_NEEDED
 
@@ -133,12 +135,18 @@ def test_a_month_does_not_miss_what_a_run_without_training_did_not_report(store:
 
 
 def test_the_variable_keeps_the_newest_values_alone() -> None:
-    from tests.unit.store.test_stored_texts import FULL
-
-    service = VariableTrialService(job_id="d.train")
-    service.log = [
-        replace(FULL, number=n, observation=replace(FULL.observation, returned=f'"{n}"')) for n in range(1, 6)
+    store = VariableStore(DictPort(), now=Clock())
+    trials = [
+        replace(
+            FULL,
+            number=n,
+            key=TrialKey(f"ti-{n}"),
+            origin=replace(FULL.origin, run_id=f"run{n}"),
+            told_seq=n,
+            observation=replace(FULL.observation, returned=f'"{n}"'),
+        )
+        for n in range(1, 6)
     ]
-    service.to_json()
-    kept = [t.observation.returned for t in service.log]
+    store.take_in([History(job_id="d.train", trials=trials)])
+    kept = [t.observation.returned for t in store.trials("d.train")]
     assert kept == [None] * (5 - RETURNED) + [f'"{n}"' for n in range(6 - RETURNED, 6)]

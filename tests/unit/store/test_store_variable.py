@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from functools import reduce
 
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.store.base import Report
+from airflow_provider_zeus.store.base import History, Report
 from airflow_provider_zeus.store.live_settings import variable_key
-from airflow_provider_zeus.store.variables import log as variable_log
+from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS
 from airflow_provider_zeus.store.variables.store import VariableStore
-from tests.unit.store.store_kit import JOB, Clock, DictPort, report, request, seen
+from tests.unit.store.store_kit import DEVICE, JOB, Clock, DictPort, report, request, seen
+from tests.unit.store.test_stored_texts import FULL
 
 LOG = "zeus-log:d.train"
 
@@ -109,7 +109,7 @@ def test_reading_writes_nothing(store: VariableStore, port: DictPort, clock: Clo
 def test_the_newest_500_trials_are_kept_and_forgetting_is_said_once(
     store: VariableStore, port: DictPort, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(variable_log, "KEPT_TRIALS", 5)
+    monkeypatch.setattr(tables, "KEPT_TRIALS", 5)
     with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
         for n in range(1, 9):
             key = store.ask(request(n)).trial.key
@@ -119,27 +119,61 @@ def test_the_newest_500_trials_are_kept_and_forgetting_is_said_once(
     assert [r.args for r in caplog.records if "PostgreSQL" in r.getMessage()] == [("d.train", 5)]
     asked = store.ask(request(9))
     assert (asked.trial.number, asked.trial.asked_after_seq) == (9, 8)
-    assert variable_log.KEPT_TRIALS == 5
 
 
-def test_a_full_log_stays_below_a_megabyte(port: DictPort, clock: Clock) -> None:
-    assert variable_log.KEPT_TRIALS == 500
-    store = VariableStore(port, overlap_possible=False, now=clock)
-    key = store.ask(request(1)).trial.key
+def test_a_full_log_stays_below_a_megabyte(store: VariableStore, port: DictPort) -> None:
+    assert tables.KEPT_TRIALS == 500
+    first = replace(FULL, told_seq=1, observation=replace(FULL.observation, epoch_metrics=(0.001,) * 100))
+    trials = [
+        replace(first, number=n, key=TrialKey(f"{n:036d}"), origin=request(n).origin, told_seq=n) for n in range(1, 502)
+    ]
+    points = {trial.key: report(points=100).points for trial in trials}
+    profile = (DEVICE.where, JOB.job_version, report(profile=64).profile)
+    store.take_in([History(job_id="d.train", trials=trials, points=points, profiles=[profile])])
+    key = store.ask(request(502)).trial.key
     store.tell(key, State.CONVERGED, report(profile=64, points=100))
-    book = variable_log.VariableTrialService.from_json(port.data[LOG])
-    metrics = tuple(0.001 * n for n in range(100))
-    first = replace(book.log[0], observation=replace(book.log[0].observation, epoch_metrics=metrics))
-    for n in range(2, 501):
-        book.log.append(replace(first, number=n, key=TrialKey(f"{n:036d}"), origin=request(n).origin))
-    book.newest = 500
-    book.points = {n: list(report(points=100).points) for n in range(1, 501)}
-    text = book.to_json()
-    assert len(text) < 1_000_000
-    read = variable_log.VariableTrialService.from_json(text).log
-    assert len(read) == 500
-    assert [t.number for t in read if t.observation.epoch_metrics] == list(range(481, 501))
-    assert sorted(variable_log.VariableTrialService.from_json(text).points) == list(range(481, 501))
+    assert len(port.data[LOG]) < 1_000_000
+    kept = store.trials("d.train")
+    assert [t.number for t in kept] == list(range(3, 503))
+    assert [t.number for t in kept if t.observation.epoch_metrics] == list(range(483, 502))
+    assert [number for number, _ in json.loads(port.data[LOG])["points"]] == list(range(483, 503))
+
+
+def test_what_is_taken_in_changes_no_other_job_and_none_that_runs(
+    store: VariableStore, port: DictPort, clock: Clock
+) -> None:
+    running = store.ask(request(1)).trial.key
+    store.heartbeat(running, report(epochs=1.0, profile=1, points=1))
+    before = dict(port.data)
+    closed = replace(FULL, job_id="e.train", number=1, told_seq=1)
+    with pytest.raises(StoreError, match=r"'d\.train' is running"):
+        store.take_in([History(job_id="e.train", trials=[closed]), History(job_id="d.train", trials=[])])
+    assert port.data == before
+    assert store.take_in([History(job_id="e.train", trials=[closed])]) == [closed]
+    assert {key: port.data[key] for key in before if key != "zeus-jobs"} == {
+        key: text for key, text in before.items() if key != "zeus-jobs"
+    }
+    with pytest.raises(StoreError, match=r"is in this log already, as trial 1 of 'e\.train'"):
+        store.take_in([History(job_id="f.train", trials=[replace(closed, job_id="f.train")])])
+
+
+def test_a_checkpoint_saves_time_and_counts_only_beside_its_log(store: VariableStore, port: DictPort) -> None:
+    for n in range(1, 20):
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report(energy_j=1000.0 + n))
+    document = json.loads(port.data[LOG])
+    assert document["checkpoint"][2] == 16, "trials that it holds"
+    after = {}
+    for name, log in {
+        "kept": port.data[LOG],
+        "deleted": json.dumps({name: part for name, part in document.items() if name != "checkpoint"}),
+        "of another log": port.data[LOG].replace('"energy_j":1003.0', '"energy_j":9.0'),
+    }.items():
+        port.data[LOG] = log
+        before = json.dumps(port.data)
+        after[name] = store.ask(request(20)).trial.decision
+        port.data = json.loads(before)
+    assert after["kept"] == after["deleted"]
+    assert after["of another log"] != after["kept"]
 
 
 def test_a_trial_of_a_newer_version_is_read_teaches_nothing_and_keeps_its_names(
@@ -156,9 +190,9 @@ def test_a_trial_of_a_newer_version_is_read_teaches_nothing_and_keeps_its_names(
     assert third.number == 3
     assert "archived" in port.data[LOG]
     assert "rehearse" in port.data[LOG]
-    book = variable_log.VariableTrialService.from_json(port.data[LOG])
-    known = [t for t in book.log if t.number == 1]
-    assert book.belief(JOB, None) == reduce(policy.learn, known, policy.prior(JOB))
+    belief = policy.learn(policy.prior(JOB), store.trials("d.train")[0])
+    seed = policy.decision_seed("d.train", 3, JOB.seed)
+    assert third.decision == policy.choose(JOB, belief, device=DEVICE, seed=seed, run_type="scheduled")
 
 
 def test_points_of_one_trial_are_capped(store: VariableStore) -> None:
@@ -263,6 +297,23 @@ def test_a_damaged_trial_keeps_its_attempt_to_itself(store: VariableStore, port:
     store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report())
     spoil(port, 1, decision=7)
     assert store.ask(request(1)).trial.key == TrialKey("ti-1", 2)
+
+
+@pytest.mark.parametrize("changes", [{"decision": 7}, {"epochs": "x", "dag_id": None}, {"number": "x", "state": 1}])
+def test_a_damaged_trial_moves_with_its_job_and_keeps_the_rest(
+    store: VariableStore, port: DictPort, changes: dict[str, object]
+) -> None:
+    for n in (1, 2):
+        store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
+    store.tell(store.ask(request(1, job_id="e.train", ti_id="other")).trial.key, State.CONVERGED, report())
+    port.data["zeus-log:e.train"] = json.dumps(
+        (log := json.loads(port.data["zeus-log:e.train"])) | {"trials": [log["trials"][0] | changes]}
+    )
+    store.rename("d.train", "e.train", merge=True)
+    assert [t.number for t in store.trials("e.train")] == [1, 2]
+    kept = next(t for t in json.loads(port.data["zeus-log:e.train"])["trials"] if t["ti_id"] == "other")
+    assert {name: kept[name] for name in changes} == changes
+    assert kept["number"] == changes.get("number", 3)
 
 
 @pytest.mark.parametrize("part", ["samples", "points"])

@@ -28,7 +28,10 @@ from airflow_provider_zeus.store.rows import (
     trial_from_dict,
     trial_to_dict,
 )
-from airflow_provider_zeus.store.variables.log import Beat, VariableTrialService
+from airflow_provider_zeus.store.sql import measurements, trials
+from airflow_provider_zeus.store.sql.engine import transaction
+from airflow_provider_zeus.store.variables import tables
+from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from tests.unit.store.store_kit import JOB
@@ -148,14 +151,15 @@ LINES = (
 )
 
 
-def variables() -> VariableTrialService:
-    log = VariableTrialService("d.train", seq=6, newest=6)
-    for trial in (FULL, SMALL):
-        log.add(trial)
-    log.add_samples(FULL, SAMPLES)
-    log.add_samples(replace(FULL, observation=replace(SEEN, energy_source=None)), SAMPLES)
-    log.add_points(FULL.key, POINTS)
-    return log
+def document() -> LogDocument:
+    with transaction(tables.database(), write=True) as log:
+        rows = tables.load(log, "d.train", replace(LogDocument.empty("d.train"), seq=6, newest=8))
+        for trial in (FULL, SMALL):
+            trials.insert(log, trial)
+        measurements.add_samples(log, FULL, SAMPLES)
+        measurements.add_samples(log, replace(FULL, observation=replace(SEEN, energy_source=None)), SAMPLES)
+        measurements.add_points(log, FULL.key, POINTS)
+        return tables.dump(log, "d.train", rows, 0)
 
 
 def written() -> dict[str, str]:
@@ -171,7 +175,7 @@ def written() -> dict[str, str]:
         "pending result": PENDING.to_json(),
         "pending result, row known": replace(PENDING, reason=None, trial=None).to_json(),
         "beat": BEAT.to_json(),
-        "log": variables().to_json(),
+        "log": document().to_json(),
         "plan": PLAN.to_json(),
         "plan of one attempt": SMALL_PLAN.to_json(),
         **{f"line {line.kind}": line.to_json() for line in LINES},
@@ -195,9 +199,10 @@ def test_every_text_of_an_earlier_version_is_read() -> None:
     assert decode(Report, json.loads(texts["report"])) == REPORT
     assert PendingResult.from_json(texts["pending result"]) == PENDING
     assert Beat.from_json(texts["beat"]) == BEAT
-    log = VariableTrialService.from_json(texts["log"])
-    assert log.log == [FULL, SMALL]
-    assert log.to_json() == texts["log"]
+    with transaction(tables.database(), write=True) as log:
+        rows = tables.load(log, "d.train", LogDocument.from_json(texts["log"]))
+        assert list(trials.log(log, "d.train")) == [FULL, SMALL]
+        assert tables.dump(log, "d.train", rows, 0).to_json() == texts["log"]
     assert Plan.from_json(texts["plan"]) == PLAN
     assert Plan.from_json(texts["plan of one attempt"]) == SMALL_PLAN
     for line in LINES:

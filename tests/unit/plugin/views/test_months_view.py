@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.charts.months_chart import JOBS, OTHERS, months_chart
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer
 from airflow_provider_zeus.plugin.views.months_view import NO_RUN, NOTHING, at_the_time, month_answer, month_saved
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.months import SavedDraws
 from airflow_provider_zeus.store.base import PeriodSum
-from airflow_provider_zeus.store.variables.store import _sums
-from tests.unit.plugin.kit import trial
 
 MONTHS = ["2026-09", "2026-10", "2026-11"]
 KWH_J = 3.6e6
@@ -88,13 +85,10 @@ def test_a_sum_without_energy_has_no_price_that_leaves_it_out(price: dict[str, f
 
 def test_attempts_that_reported_nothing_are_named_and_no_kind_of_their_own() -> None:
     """Those of a job come from the log as a sum of their own: they have no source."""
-    silent: dict[str, Any] = {"state": State.FAILED, "time_s": None, "energy_j": None, "energy_source": None}
-    measured, estimated = trial(1, "r1", energy_source="nvml_counter"), trial(2, "r2", energy_source="estimate")
-    failed = [trial(n, f"r{n}", **silent) for n in (3, 4)]
-    others = [trial(5, "r5", dag_id="e", **silent), trial(6, "r6", job_id="other", **silent)]
-    before = [trial(-5, "r", energy_source="estimate"), trial(-4, "r", **silent)]
-    bounds = [-20_000.0, -10_000.0, 0.0, 10_000.0]
-    answer = month_answer(_sums([*before, measured, estimated, *failed, *others], bounds), MONTHS, NO_PRICES)
+    silent: dict[str, Any] = {"source": None, "kwh": None, "time_s": None, "gpu_s": None}
+    now = [of("a"), of("a", source="estimate"), of("a", unknown=2, **silent), of("b", unknown=1, **silent)]
+    before = [of("a", period=1, source="estimate"), of("a", period=1, unknown=1, **silent)]
+    answer = month_answer([*before, *now, of("a", unknown=1, dag_id="e", **silent)], MONTHS, NO_PRICES)
     assert {kind.kind for kind in answer.kinds} == {"measured", "estimated"}
     assert answer.note == (
         "In no figure: 4 attempts of 3 jobs that reported nothing. "

@@ -1,0 +1,251 @@
+"""The document of a job as rows of the SQL store: a database in memory is filled, changed, and written back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+
+from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.store.reported_figures import usable
+from airflow_provider_zeus.store.rows import DAMAGE, points_from_lists, points_to_lists, read_row
+from airflow_provider_zeus.store.sql import measurements, schema
+from airflow_provider_zeus.store.sql.engine import new_engine
+from airflow_provider_zeus.store.sql.migrate import check
+from airflow_provider_zeus.store.variables.document import KEPT_POINTS, DeviceSamples, LogDocument, packed, position
+
+KEPT_TRIALS = 500
+RETURNED = 2  # newest runs of a map index whose returned value is kept
+POINTED = 20  # newest trials that keep their power points and the metric of each epoch
+
+_J, _T, _P, _C = schema.job, schema.trial, schema.power, schema.checkpoint
+_COLUMNS = tuple(c.name for c in _T.c)
+_JSON = {c.name for c in _T.c if isinstance(c.type, sa.JSON)}
+_NEEDED = [c.name for c in _T.c if not c.nullable and c.name not in ("id", "job_id")]
+_MOVED = {"number": int, "dag_id": str, "task_id": str}  # what a rename changes in a trial
+_NOTES = """
+    CREATE TABLE changed (id INTEGER PRIMARY KEY);
+    CREATE TRIGGER note AFTER UPDATE ON zeus_trial BEGIN INSERT OR IGNORE INTO changed VALUES (new.id); END;
+"""
+_ADD = str(sa.insert(_T).compile(dialect=sqlite.dialect(), column_keys=_COLUMNS))
+_job: sa.BindParameter[Any] = sa.bindparam("job")
+_old = (_T.c.job_id == _job, _T.c.number <= sa.bindparam("old"))
+_FORGET_POINTS = sa.delete(_P).where(_P.c.trial_id.in_(sa.select(_T.c.id).where(*_old)))
+_FORGET_EPOCHS = sa.update(_T).where(*_old, _T.c.epoch_metrics.is_not(None)).values(epoch_metrics=sa.null())
+_FORGET_RETURNED = sa.text(  # runs in the order in which they began; outside of Airflow each trial is a run
+    """
+    WITH runs AS (
+        SELECT *, CASE run_id WHEN '' THEN number ELSE min(number) OVER (PARTITION BY dag_id, run_id) END AS began
+        FROM zeus_trial WHERE job_id = :job
+    ), kept AS (
+        SELECT id, row_number() OVER (PARTITION BY map_index, run_type ORDER BY began DESC, number DESC) AS nth
+        FROM runs WHERE returned IS NOT NULL AND state IN :left
+    )
+    UPDATE zeus_trial SET returned = NULL WHERE id IN (SELECT id FROM kept WHERE nth > :returned)
+    """
+).bindparams(sa.bindparam("left", [state.value for state in State if state.left_model], expanding=True))
+_first_too_many = sa.select(_T.c.number).where(_T.c.job_id == _job).order_by(_T.c.number.desc()).limit(1)
+_FORGET_TRIALS = sa.delete(_T).where(
+    _T.c.job_id == _job, _T.c.number <= _first_too_many.offset(sa.bindparam("kept")).scalar_subquery()
+)
+_IDS = sa.select(_T.c.id).where(_T.c.job_id == _job).order_by(_T.c.number)
+_ANEW = sa.select(_T).where(_T.c.id.in_(sa.bindparam("ids", expanding=True)))
+_POINTS = sa.select(_T.c.number, _P.c.points).join(_P).where(_T.c.job_id == _job).order_by(_T.c.number)
+_CHECKPOINT = (
+    sa.select(_C.c.tag, _C.c.number, _C.c.told_seq, _C.c.belief)
+    .where(_C.c.job_id == _job)
+    .order_by(_C.c.number.desc())
+    .limit(1)
+)
+
+Rows = dict[int, tuple[Any, Any]]  # id of a row -> the packed trial that it was made of, and its job's spec
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def database() -> sa.Engine:
+    """An engine each of whose connections is a database of its own in memory, with our tables and no row."""
+    url = sa.make_url("sqlite:///:memory:")
+    migrated = new_engine(url)
+    check(migrated, create=True)
+    made = migrated.raw_connection().driver_connection
+    assert isinstance(made, sqlite3.Connection)
+    tables = "\n".join((*made.iterdump(), _NOTES))
+    migrated.dispose()
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:", check_same_thread=False)
+        connection.executescript(tables)
+        return connection
+
+    return new_engine(url, connect)
+
+
+def load(connection: sa.Connection, job_id: str, document: LogDocument) -> Rows:
+    """Fill the tables from the document of a job. A damaged trial gives a row that cannot be read.
+
+    Damaged samples and points are left out. Raises what the database raises.
+    """
+    job = {"job_id": job_id, "told_seq": document.seq, "last_number": document.newest}
+    connection.execute(sa.insert(_J), job)
+    keys = {(row.ti_id, row.attempt) for row in connection.execute(sa.select(_T.c.ti_id, _T.c.attempt))}
+    found: Rows = {}
+    ids: dict[Any, int] = {}  # number -> id
+    rows = []
+    specs = [json.dumps(spec) for spec in document.specs]
+    for row_id, data in enumerate(document.trials, 1 + (connection.scalar(sa.func.max(_T.c.id)) or 0)):
+        spec = None
+        try:
+            row, spec = _row(data, specs), document.specs[data["spec"]]
+            if row["number"] in ids or (row["ti_id"], row["attempt"]) in keys:
+                raise ValueError("another trial has its number or its key")
+        except DAMAGE:
+            row = _damaged(data, row_id, {*ids, *keys})
+        found[row_id] = data, spec
+        ids[row["number"]] = row_id
+        keys.add((row["ti_id"], row["attempt"]))
+        rows.append((*(row | {"id": row_id, "job_id": job_id}).values(),))
+    if rows:
+        connection.exec_driver_sql(_ADD, rows)
+    _load_measurements(connection, job_id, document, ids)
+    if document.checkpoint:
+        connection.execute(sa.insert(_C), dict(zip(_C.c.keys(), (job_id, *document.checkpoint), strict=True)))
+    return found
+
+
+def _row(data: Any, specs: Sequence[str]) -> dict[str, Any]:
+    """Column values of a packed trial. Raises an error of :data:`DAMAGE` where it is no row."""
+    decision = data["decision"]
+    planned = [*decision["attempts"], decision.get("stand_in")][data["planned"]]
+    own = {"planned": planned, "batch_size": planned["batch_size"], "phase": planned["phase"]}
+    row = _values({**data, **own}) | {"spec": specs[data["spec"]]}
+    data["ti_id"].encode()  # another text is no key
+    if any(row[name] is None for name in _NEEDED) or not _counts(row["number"], row["attempt"]):
+        raise ValueError("a value is missing or no number")
+    return row
+
+
+def _damaged(data: Any, row_id: int, taken: set[Any]) -> dict[str, Any]:
+    """Column values of what is no row: those that can be stored, a plan that is no JSON, a number and a key."""
+    row = _values(data if isinstance(data, dict) else {})
+    row |= {name: "?" for name in _NEEDED if row[name] is None} | {"planned": "?"}
+    if not _counts(row["number"]) or row["number"] in taken:
+        row["number"] = -0.5 - row_id * 2**32  # below all numbers, and no trial's, also where a rename adds to it
+    if not _counts(row["attempt"]) or not isinstance(row["ti_id"], str) or (row["ti_id"], row["attempt"]) in taken:
+        row["ti_id"] = f"? {row_id}"
+    return row
+
+
+def _values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """All columns in order, with values that SQLite stores: what is of a wrong kind stays so, and is found there."""
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS)
+    for name, value in data.items():
+        if name in _JSON and value is not None:
+            row[name] = json.dumps(value)
+        elif isinstance(value, str) and name in row:
+            row[name] = value if value.isascii() else value.encode(errors="replace").decode()
+        elif value is not None and name in row:
+            fits = isinstance(value, (int, float)) and abs(value) < 2**63  # NaN does not
+            row[name] = value if fits else json.dumps(value)
+    return row
+
+
+def _counts(*numbers: Any) -> bool:
+    return all(type(number) is int for number in numbers)
+
+
+def _load_measurements(connection: sa.Connection, job_id: str, document: LogDocument, ids: Mapping[Any, int]) -> None:
+    for values in document.samples:
+        with suppress(*DAMAGE):
+            found = DeviceSamples.from_list(values)
+            samples = [s for s in found.samples if usable(s)]
+            measurements.add_profile(connection, job_id, found.where, found.job_version, samples)
+    curves = {}
+    for values in document.points:
+        with suppress(*DAMAGE):
+            number, points = values
+            curves[ids[number]] = points
+    if curves:
+        connection.execute(sa.insert(_P), [{"trial_id": row_id, "points": points} for row_id, points in curves.items()])
+
+
+def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> LogDocument:
+    """The document of a job: its newest 500 trials, with power points and the metric of each epoch the newest 20.
+
+    :param rows: what :func:`load` returned, of all jobs that were loaded.
+    :param forgotten: trials that are no longer in the log.
+    """
+    of_job = {"job": job_id}
+    seq, newest = connection.execute(sa.select(_J.c.told_seq, _J.c.last_number).where(_J.c.job_id == job_id)).one()
+    more = _forget(connection, job_id, newest)
+    if more and not forgotten:
+        log.warning(
+            "Job %s: the Variable store keeps the newest %d trials and drops older ones from now on; "
+            "use PostgreSQL to keep all.",
+            visible(job_id),
+            KEPT_TRIALS,
+        )
+    trials, specs = _trials(connection, job_id, rows)
+    profiles = [(where, version, kept) for where, version, kept in measurements.profiles(connection, job_id) if kept]
+    curves = [(number, points) for number, points in connection.execute(_POINTS, of_job)]
+    checkpoint = connection.execute(_CHECKPOINT, of_job).one_or_none()
+    return LogDocument(
+        job_id=job_id,
+        seq=seq,
+        newest=newest,
+        forgotten=forgotten + more,
+        specs=specs,
+        trials=trials,
+        samples=[DeviceSamples.of(where, version, kept).to_list() for where, version, kept in profiles],
+        points=[[number, _few(points)] for number, points in curves],
+        checkpoint=tuple(checkpoint or ()),
+    )
+
+
+def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
+    """Delete what is too much for a Variable; return how many trials that are."""
+    for statement in (_FORGET_POINTS, _FORGET_EPOCHS):
+        connection.execute(statement, {"job": job_id, "old": newest - POINTED})
+    connection.execute(_FORGET_RETURNED, {"job": job_id, "returned": RETURNED})
+    more = connection.execute(_FORGET_TRIALS, {"job": job_id, "kept": KEPT_TRIALS}).rowcount
+    if more:  # a belief is one of the trials that are here
+        connection.execute(sa.delete(_C).where(_C.c.job_id == job_id))
+    return more
+
+
+def _trials(connection: sa.Connection, job_id: str, rows: Rows) -> tuple[list[Any], list[Any]]:
+    """The packed trials in order of number, and the specs that they refer to. Damaged ones stay as they were."""
+    changed = {*connection.exec_driver_sql("SELECT id FROM changed").scalars()}
+    ids = list(connection.scalars(_IDS, {"job": job_id}))
+    anew = {"ids": [row_id for row_id in ids if row_id in changed or row_id not in rows]}
+    found = connection.execute(_ANEW, anew).mappings()
+    read: dict[int, tuple[Mapping[Any, Any], object]] = {row["id"]: (row, read_row(row)) for row in found}
+    trials: list[Any] = []
+    specs: list[Any] = []
+    for row_id in ids:
+        row, trial = read.get(row_id) or ({}, None)
+        if isinstance(trial, Trial):
+            trials.append(packed(trial, specs))
+            continue
+        data, spec = rows[row_id]
+        if isinstance(data, dict):
+            moved = {n: row[n] for n, kind in _MOVED.items() if type(data.get(n)) is type(row.get(n)) is kind}
+            data = {**data, **moved} if spec is None else {**data, **moved, "spec": position(spec, specs)}
+        trials.append(data)
+    return trials, specs
+
+
+def _few(points: Any) -> Any:
+    if not isinstance(points, list) or len(points) <= KEPT_POINTS:
+        return points
+    return points_to_lists(thinned(points_from_lists(points), KEPT_POINTS))
