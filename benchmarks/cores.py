@@ -27,8 +27,9 @@ def on_all_cores(work: Callable[[T], R], parts: Sequence[T], jobs: int | None = 
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         try:
             yield from progress(pool.map(work, parts), len(parts))
-        finally:  # interrupted: what has not begun is not waited for
+        except BaseException:  # interrupted: what has not begun is not waited for
             pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def progress(items: Iterable[T], total: int) -> Iterator[T]:

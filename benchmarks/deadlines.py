@@ -11,10 +11,9 @@ size profiles: an equal part of it at every limit. Simulated from measured epoch
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +23,7 @@ from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
 from airflow_provider_zeus.simulation.driver import SLICE, Writer
-from airflow_provider_zeus.simulation.environment import NOTHING, Run
+from airflow_provider_zeus.simulation.environment import NOTHING, Environment, Run
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 from airflow_provider_zeus.simulation.traces import Pair, PowerMeasurement
 from benchmarks.command import SELECTION, chosen_traces, command, parser_of
@@ -36,20 +35,12 @@ WHO = (FASTEST, OURS, FREE, PAPER)
 SETTLED = 10  # recurrences after which a job knows its batch sizes
 
 
-@dataclass
-class Host:
-    """Trainings of one scenario and seed. The k-th run of a batch size needs the same epochs under every policy."""
+class Host(Environment):
+    """Trainings of one scenario and seed, each with a deadline."""
 
-    scenario: Scenario
-    seed: int
-    streams: dict[int, random.Random] = field(default_factory=dict)
-    profiles: dict[int, list[ProfileSample]] = field(default_factory=dict)  # by batch size
-
-    def epochs(self, b: int) -> float:
-        """Epochs that the next run of b needs; inf: it never reaches its target."""
-        stream = self.streams.setdefault(b, random.Random(f"{self.seed}/{b}"))
-        needed = self.scenario.arms[b].epochs
-        return needed[int(stream.random() * len(needed))]
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        super().__init__(scenario, seed)
+        self.profiles: dict[int, list[ProfileSample]] = {}  # by batch size
 
     def limit(self, b: int, slowdown: float | None) -> PowerMeasurement:
         """The best limit of a known profile that is fast enough."""
@@ -75,11 +66,11 @@ class Host:
         ]
         return self.scenario.arms[b].profiling
 
-    def train(self, planned: PlannedAttempt, now_s: float) -> Run:
+    def train_from(self, planned: PlannedAttempt, now_s: float) -> Run:
         """Run one attempt from ``now_s`` on, epoch by epoch, as :class:`LiveAttempt` does."""
         b, in_time = planned.batch_size, planned.in_time or InTime()
         points, most = self.scenario.pair.points[b], float(self.scenario.pair.max_epochs)
-        needed, epochs = self.epochs(b), 0.0
+        needed, epochs = self.needs(b), 0.0
         energy_j = time_s = 0.0
         excess, point = NOTHING, points[-1]
         weights = self.scenario.weights.hurried() if in_time.hurry else self.scenario.weights
@@ -141,7 +132,7 @@ def play(task: tuple[Pair, float, float, str, int, int]) -> dict[str, Any]:
         if who == FASTEST:
             while not runs or not (runs[-1].reached or len(runs) > 9):
                 planned = PlannedAttempt(batch_size=b, phase="incumbent", why="")  # type: ignore[arg-type]
-                runs.append(host.train(replace(planned, in_time=InTime(slowdown=1.0)), 0.0))
+                runs.append(host.train_from(replace(planned, in_time=InTime(slowdown=1.0)), 0.0))
         else:
             decision = choose(
                 job,
@@ -152,7 +143,7 @@ def play(task: tuple[Pair, float, float, str, int, int]) -> dict[str, Any]:
                 finish_by_s=ends_s if who == OURS else None,
             )
             for attempt in decision.chances:
-                runs.append(host.train(attempt, math.fsum(r.time_s for r in runs)))
+                runs.append(host.train_from(attempt, math.fsum(r.time_s for r in runs)))
                 trial = writer.open(decision, attempt, len(runs), ti_id=f"{t}")
                 belief = learn(belief, writer.close(trial, runs[-1]))
                 if runs[-1].reached:

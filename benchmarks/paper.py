@@ -168,26 +168,13 @@ def draw(
     out: Path,
 ) -> None:
     """The paper's figures, one file each and per GPU."""
-    from benchmarks.quality import figures, landscapes, tradeoff  # they bring matplotlib
+    from benchmarks.quality import figures  # it brings matplotlib
 
-    swept = list(report["sweeps"]["eta"])
-    shown = [p for p in policies if p in (swept[0], UPSTREAM, "grid_search")]
     for gpu in dict.fromkeys(s.pair.gpu for s in scenarios):
-        here = [s for s in scenarios if s.pair.gpu == gpu]
-        figures.savings(report, policies, gpu, out / f"savings-{gpu}.png")
-        figures.regret(results, policies, gpu, out / f"regret-{gpu}.png")
-        figures.etas(report, swept, gpu, out / f"eta-{gpu}.png")
-        landscapes.search_paths(here, shown, out / f"search-{gpu}.png")
-        tradeoff.pareto(here, report["sweeps"]["eta"][swept[0]], swept[0], out / f"pareto-{gpu}.png")
-        landscapes.over_batch_size(here, out / f"batch-size-{gpu}.png")
-        landscapes.over_limit(here, out / f"power-limit-{gpu}.png")
+        figures.of_gpu(report, results, [s for s in scenarios if s.pair.gpu == gpu], policies, out, f"-{gpu}")
+    figures.of_all(report, scenarios, policies, out)
     example = next((s for s in scenarios if s.pair.name == EXAMPLE), scenarios[0])
-    tradeoff.bounds(example, out / "bounds.png")
-    tradeoff.envelope(example, out / "envelope.png")
-    landscapes.choices(example, shown, out / "choices.png")
-    tradeoff.potential(scenarios, out / "potential.png")
-    figures.gpus(report, policies, out / "gpus.png")
-    figures.betas(report, out / "beta.png")
+    figures.of_example(example, figures.searching(report, policies), out)
     figures.parts(report, out / "ablation.png")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -63,43 +63,23 @@ def report_of(found: Found, scenarios: Mapping[tuple[str, str], Scenario], seeds
     """The whole ``report.json``."""
     gpus = list(dict.fromkeys(gpu for _, gpu in scenarios))
     ratios = {pair: {p: against(found, pair, p) for p in POLICIES} for pair in scenarios}
-    report: dict[str, Any] = {
-        "source": "simulated",
-        "seeds": seeds,
-        "paper": dict(zip(LAST, PAPERS_RATIOS, strict=True)),
-    }
+    published = dict(zip(LAST, PAPERS_RATIOS, strict=True))
+    report: dict[str, Any] = {"source": "simulated", "seeds": seeds, "paper": published}
     report["pairs"] = {"/".join(pair): _json(of) for pair, of in ratios.items()}
-    report["geomean"] = {
-        gpu: _json(
-            {p: {n: geomean_of(r[p][n] for (_, g), r in ratios.items() if g == gpu) for n in FIGURES} for p in POLICIES}
-        )
-        for gpu in gpus
-    }
-    report["variants"] = {
-        gpu: {v: _json({p: against(found, (PAPERS, gpu), p, v) for p in POLICIES}) for v in POLLUX}
-        for gpu in gpus
-        if (PAPERS, gpu) in scenarios
-    }
-    report["variants_geomean"] = {
-        gpu: {
-            v: _json(
-                {
-                    p: {
-                        n: geomean_of(against(found, pair, p, v)[n] for pair in scenarios if pair[1] == gpu)
-                        for n in LAST
-                    }
-                    for p in POLICIES
-                }
-            )
-            for v in POLLUX
-        }
-        for gpu in gpus
-    }
-    report["eta"] = {
-        gpu: {f"{eta:g}": _json({p: against(found, (PAPERS, gpu), p, eta=eta) for p in POLICIES}) for eta in ETAS}
-        for gpu in gpus
-        if (PAPERS, gpu) in scenarios
-    }
+
+    def means(gpu: str, variant: str, names: Iterable[str]) -> dict[str, dict[str, list[float]]]:
+        here = [pair for pair in scenarios if pair[1] == gpu]
+        found_at = {p: [against(found, pair, p, variant) for pair in here] for p in POLICIES}
+        return _json({p: {n: geomean_of(r[n] for r in found_at[p]) for n in names} for p in POLICIES})
+
+    def papers(gpu: str, **how: Any) -> dict[str, dict[str, list[float]]]:
+        return _json({p: against(found, (PAPERS, gpu), p, **how) for p in POLICIES})
+
+    measured = [gpu for gpu in gpus if (PAPERS, gpu) in scenarios]
+    report["geomean"] = {gpu: means(gpu, "pollux", FIGURES) for gpu in gpus}
+    report["variants"] = {gpu: {v: papers(gpu, variant=v) for v in POLLUX} for gpu in measured}
+    report["variants_geomean"] = {gpu: {v: means(gpu, v, LAST) for v in POLLUX} for gpu in gpus}
+    report["eta"] = {gpu: {f"{eta:g}": papers(gpu, eta=eta) for eta in ETAS} for gpu in measured}
     report["choices"] = {"/".join(pair): _choice(found, pair, scenario) for pair, scenario in scenarios.items()}
     return report
 
@@ -134,12 +114,8 @@ def markdown_of(report: Mapping[str, Any]) -> str:
     lines += [f"## {name_of(PAPERS)}, the workload of section 6.6", "", *_papers_table(report), ""]
     lines += ["## Every workload", "", *_pairs_table(report), ""]
     lines += ["## What Pollux chooses", "", *_choices_table(report["choices"]), ""]
-    lines += [
-        "## Other noise scales, another first batch size, and Pollux's own model of progress",
-        "",
-        *_variants_table(report),
-        "",
-    ]
+    title = "## Other noise scales, another first batch size, and Pollux's own model of progress"
+    lines += [title, "", *_variants_table(report), ""]
     return "\n".join([*lines, f"## {name_of(PAPERS)} by eta", "", *_eta_table(report["eta"])]) + "\n"
 
 
@@ -173,24 +149,9 @@ def _choices_table(choices: Mapping[str, Any]) -> list[str]:
         workload, _, gpu = pair.partition("/")
         sizes = {name: ", ".join(map(str, b)) for name, b in of["pollux"].items()}
         missed = f"{of['below_target']['pollux']:.1%}"
-        row = [
-            name_of(workload),
-            label(gpu),
-            f"{of['sizes'][0]} to {of['sizes'][1]}",
-            str(of["default"]),
-            str(of["best"]),
-        ]
+        row = [name_of(workload), label(gpu), "{} to {}".format(*of["sizes"]), str(of["default"]), str(of["best"])]
         rows.append([*row, sizes["pollux"], sizes["pollux_from_default"], missed])
-    head = [
-        "workload",
-        "GPU",
-        "sizes",
-        "default",
-        "cheapest",
-        "Pollux from the smallest",
-        "Pollux from the default",
-        "misses",
-    ]
+    head = "workload | GPU | sizes | default | cheapest | Pollux from the smallest | Pollux from the default | misses"
     return table(head, rows)
 
 
@@ -242,8 +203,7 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
             workload, _, where = pair.partition("/")
             if where == gpu:
                 _marks(ax, workload, policies)
-        ax.set_title(label(gpu).replace(", nothing lost between", ""))
-        ax.set_xlabel("time (Pollux = 1)")
+        ax.set(title=label(gpu).replace(", nothing lost between", ""), xlabel="time (Pollux = 1)")
         ax.set_xlim(min([*(of["time"][0] for of in every), 1.0]) - 0.05, max(of["time"][0] for of in every) + 0.12)
         ax.set_ylim(min(of["energy"][0] for of in every) - 0.05, max([*(of["energy"][0] for of in every), 1.0]) + 0.05)
     energy, time_ = PAPERS_RATIOS

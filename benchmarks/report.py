@@ -124,9 +124,10 @@ def bold(ratio: Sequence[float]) -> str:
     return f"**{percent(ratio)}**" if ratio[1] > 1 else percent(ratio)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table."""
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+def table(head: Sequence[str] | str, rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table. ``head``: a name for each column, or all of them as in the table."""
+    names = head.split(" | ") if isinstance(head, str) else head
+    return [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)]
 
 
 # ---------------------------------------------------------------------- in files

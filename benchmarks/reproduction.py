@@ -27,29 +27,15 @@ SUBMISSIONS = 4_000  # of each draw of overlapping groups
 
 def draw(found: Results, folder: Path) -> None:
     """The pictures."""
-    from benchmarks.quality import figures, landscapes, tradeoff  # they bring matplotlib
+    from benchmarks.quality import figures  # it brings matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
-    report, here, shown = found.report, found.on(found.gpu), [POLICIES[0], UPSTREAM, "grid_search"]
-    eta = report["sweeps"]["eta"]
-    tradeoff.potential(found.scenarios, folder / "potential.png")
-    tradeoff.bounds(found.example, folder / "bounds.png")
-    tradeoff.envelope(found.example, folder / "envelope.png")
-    tradeoff.pareto(here, eta[POLICIES[0]], POLICIES[0], folder / "pareto.png")
-    landscapes.choices(found.example, [*POLICIES, UPSTREAM], folder / "choices.png")
-    landscapes.search_paths(here, shown, folder / "search.png")
-    landscapes.over_batch_size(here, folder / "batch-size.png")
-    landscapes.over_limit(here, folder / "power-limit.png")
-    for gpu in dict.fromkeys(s.pair.gpu for s in found.scenarios):
-        figures.savings(report, SHOWN, gpu, folder / f"savings-{gpu}.png")
-    figures.regret(found.replays, SHOWN, found.gpu, folder / "regret.png")
+    figures.of_all(found.report, found.scenarios, SHOWN, folder)
+    figures.of_example(found.example, [*POLICIES, UPSTREAM], folder)
+    figures.of_gpu(found.report, found.replays, found.on(found.gpu), SHOWN, folder)
     figures.clusters(found.clusters, found.gpu, folder / "clusters.png")
-    sizes = example_job().batch_sizes
-    figures.slices(found.slices, [int(b) for b in sizes], folder / "slices.png")
-    figures.betas(report, folder / "beta.png")
-    figures.parts(report, folder / "parts.png")
-    figures.gpus(report, SHOWN, folder / "gpus.png")
-    figures.etas(report, list(eta), found.gpu, folder / "eta.png")
+    figures.slices(found.slices, [int(b) for b in example_job().batch_sizes], folder / "slices.png")
+    figures.parts(found.report, folder / "parts.png")
 
 
 @command

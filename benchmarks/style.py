@@ -26,31 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cost.entered import Entered, entered
+from benchmarks.report import table
 
 HERE = Path(__file__).resolve().parent.parent / "airflow_provider_zeus"
 SKIPPED = {"tests", "_version.py", "__pycache__"}
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-HEAD = tuple(
-    zip(
-        ("", "package"),
-        ("modules", "number"),
-        ("", "median"),
-        ("", "largest"),
-        ("code", "lines"),
-        ("", "statements"),
-        ("functions", "number"),
-        ("", "per 1,000"),
-        ("", "median"),
-        ("", "p90"),
-        ("", "longest"),
-        ("constants", "per 1,000"),
-        ("fields with", "a default"),
-        ("import", "lines"),
-        ("modules with", "one importer"),
-        ("modules in", "circles"),
-        strict=True,
-    )
+HEAD = (
+    "package | modules | median lines | largest | code lines | statements | functions | per 1,000 code | median lines"
+    " | p90 | longest | constants per 1,000 | fields with a default | import lines | modules with one importer"
+    " | modules in circles"
 )
 
 
@@ -197,16 +182,9 @@ def _reachable(imports: Mapping[str, set[str]], start: str) -> set[str]:
     return seen
 
 
-def table(styles: Mapping[str, Style]) -> str:
+def shown(styles: Mapping[str, Style]) -> str:
     """The figures of several packages, a line each."""
-    rows = [*HEAD, *((name, *style.cells()) for name, style in styles.items())]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
+    return "\n".join(table(HEAD, ([name, *style.cells()] for name, style in styles.items())))
 
 
 def rooms(package: Path) -> dict[str, Style]:
@@ -223,11 +201,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rooms", action="store_true", help="this package, room by room")
     options = parser.parse_args(arguments)
     if options.rooms:
-        print(table(rooms(HERE)))
+        print(shown(rooms(HERE)))
     elif options.package:
-        print(table({str(folder): style_of(folder) for folder in options.package}))
+        print(shown({str(folder): style_of(folder) for folder in options.package}))
     else:
-        print(table({"this package": style_of(HERE), **RECORDED}))
+        print(shown({"this package": style_of(HERE), **RECORDED}))
         print()
         for what, now in entered().items():
             print(f"{what}: {now} entered; as it was: {ENTERED_BEFORE[what]}")

@@ -149,21 +149,15 @@ def markdown_of(report: Mapping[str, Any]) -> list[str]:
     rows = []
     for load, policies in report.items():
         for policy, f in policies.items():
-            row = [
-                load,
-                str(f["gpus"]),
-                policy,
-                f"{f['energy_kwh']:,.0f}",
-                f"{f['gpu_h']:,.0f}",
-                f"{f['mean_wait_h']:.2f}",
-            ]
-            rows.append([*row, f"{f['wait_95_h']:.1f}", f"{f['mean_end_h']:.2f}", str(f["runs_below_target"])])
-    head = ["load", "GPUs", "policy", "energy [kWh]", "GPU time [h]", "mean wait [h]", "95 % wait at most [h]"]
+            used = [f"{f['energy_kwh']:,.0f}", f"{f['gpu_h']:,.0f}"]
+            waits = [f"{f['mean_wait_h']:.2f}", f"{f['wait_95_h']:.1f}", f"{f['mean_end_h']:.2f}"]
+            rows.append([load, str(f["gpus"]), policy, *used, *waits, str(f["runs_below_target"])])
+    head = "load | GPUs | policy | energy [kWh] | GPU time [h] | mean wait [h] | 95 % wait at most [h]"
     said = (
         "One queue, first come first served, on the trace's clock. Load: of the GPUs under the default configuration."
     )
     lines = ["## A cluster with a queue", "", said, ""]
-    lines += table([*head, "mean time to the model [h]", "below target"], rows)
+    lines += table(f"{head} | mean time to the model [h] | below target", rows)
     of = next(iter(report.values()))
     if "default" in of:
         names = [p for p in of if p != "default"]
@@ -191,13 +185,11 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
     if "default" in of:
         _bars(axes[2], sizes, {p: [_by_size(of, p, size) for size in sizes] for p in policies})
         axes[2].axhline(1, color="#777777", lw=1)
-    axes[2].set_ylabel("energy (Default = 1)")
-    axes[2].set_xlabel("jobs in a group")
+    axes[2].set(ylabel="energy (Default = 1)", xlabel="jobs in a group")
     waits = {p: [of[p]["mean_wait_h"] for of in report["cluster"].values()] for p in of}
     _bars(axes[3], [f"{float(load):.0%}" for load in report["cluster"]], waits)
     axes[3].set_yscale("log")
-    axes[3].set_ylabel("mean wait [h]")
-    axes[3].set_xlabel("load of the cluster under Default")
+    axes[3].set(ylabel="mean wait [h]", xlabel="load of the cluster under Default")
     title = "Overlapping submissions in the shape of Alibaba's trace (section 6.3)"
     return save(figure, path, title, axes[3].get_legend_handles_labels()[0])
 

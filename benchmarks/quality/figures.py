@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.plots import CYCLE, POLICY, name_of, panels, save
+from benchmarks.quality import landscapes, tradeoff
 from benchmarks.quality.sweeps import BETAS, ETAS
-from benchmarks.replays import Replays, Task
+from benchmarks.replays import UPSTREAM, Replays, Task
 from benchmarks.report import geomean
 
 
@@ -88,9 +90,7 @@ def regret(results: Mapping[Task, Replays], policies: Sequence[str], gpu: str, p
             ax.fill_between(x, low, [m + h for m, h in zip(mean, half, strict=True)], color=colour, alpha=0.18, lw=0)
         ax.set_yscale("log")
         ax.set_ylim(bottom=max(ax.get_ylim()[0], 0.02))
-        ax.set_title(name_of(workload))
-        ax.set_xlabel("recurrence")
-        ax.set_ylabel("cumulative regret [C*]")
+        ax.set(title=name_of(workload), xlabel="recurrence", ylabel="cumulative regret [C*]")
     return save(figure, path, f"Cumulative regret on {gpu.upper()} (Figures 7, 19)")
 
 
@@ -106,8 +106,7 @@ def etas(report: Mapping[str, Any], policies: Sequence[str], gpu: str, path: Pat
             ax.plot(ETAS, [1 / of[e][gpu][0] for e in ETAS], "k--", lw=2.2, label="geometric mean")
             ax.axhline(1.0, color="#333333", lw=0.8)
             ax.set_title(POLICY[policy][0], fontsize=9)
-            ax.set_xlabel("eta")
-            ax.set_ylabel(f"{name} saved: Default / ours")
+            ax.set(xlabel="eta", ylabel=f"{name} saved: Default / ours")
             ax.set_xticks(ETAS)
     return save(figure, path, f"eta trades time for energy on {gpu.upper()} (Figure 22)")
 
@@ -127,8 +126,7 @@ def betas(report: Mapping[str, Any], path: Path) -> Path:
         ax.plot(BETAS, [of[b][gpu][0] for b in BETAS], "k--", lw=2.2, label="geometric mean")
         ax.axvline(2.0, color="#333333", lw=0.8, ls=":")
         ax.set_title(f"{POLICY[policy][0]}, {gpu.upper()}", fontsize=9)
-        ax.set_xlabel("beta")
-        ax.set_ylabel("energy (beta 2 = 1)")
+        ax.set(xlabel="beta", ylabel="energy (beta 2 = 1)")
     return save(figure, path, "Early-stopping threshold (Figure 12)")
 
 
@@ -200,3 +198,42 @@ def slices(logs: Mapping[str, Sequence[Any]], sizes: Sequence[int], path: Path) 
         kept.set_yticks(range(len(sizes)), list(sizes), fontsize=7)
         kept.set_xlabel("slice")
     return save(figure, path, "Slices of data that drift (Figure 10); cross: given up", [])
+
+
+def of_gpu(
+    report: Mapping[str, Any],
+    results: Mapping[Task, Replays],
+    scenarios: Sequence[Scenario],
+    policies: Sequence[str],
+    folder: Path,
+    suffix: str = "",
+) -> None:
+    """The pictures that show the workloads of one GPU; ``suffix``: of their names."""
+    gpu, swept = scenarios[0].pair.gpu, list(report["sweeps"]["eta"])
+    regret(results, policies, gpu, folder / f"regret{suffix}.png")
+    etas(report, swept, gpu, folder / f"eta{suffix}.png")
+    landscapes.search_paths(scenarios, searching(report, policies), folder / f"search{suffix}.png")
+    tradeoff.pareto(scenarios, report["sweeps"]["eta"][swept[0]], swept[0], folder / f"pareto{suffix}.png")
+    landscapes.over_batch_size(scenarios, folder / f"batch-size{suffix}.png")
+    landscapes.over_limit(scenarios, folder / f"power-limit{suffix}.png")
+
+
+def of_all(report: Mapping[str, Any], scenarios: Sequence[Scenario], policies: Sequence[str], folder: Path) -> None:
+    """The pictures that show all GPUs, and savings on each of them."""
+    for gpu in dict.fromkeys(s.pair.gpu for s in scenarios):
+        savings(report, policies, gpu, folder / f"savings-{gpu}.png")
+    tradeoff.potential(scenarios, folder / "potential.png")
+    gpus(report, policies, folder / "gpus.png")
+    betas(report, folder / "beta.png")
+
+
+def of_example(example: Scenario, policies: Sequence[str], folder: Path) -> None:
+    """The pictures that show one workload."""
+    tradeoff.bounds(example, folder / "bounds.png")
+    tradeoff.envelope(example, folder / "envelope.png")
+    landscapes.choices(example, policies, folder / "choices.png")
+
+
+def searching(report: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
+    """The policies whose search is shown: ours, the public algorithm and grid search."""
+    return [p for p in policies if p in (next(iter(report["sweeps"]["eta"])), UPSTREAM, "grid_search")]

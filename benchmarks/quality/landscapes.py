@@ -69,8 +69,7 @@ def choices(scenario: Scenario, policies: Sequence[str], path: Path) -> Path:
             ax.plot(*zip(*shown, strict=True), mark, ms=4, ls="none", color=colour) if shown else None
         ax.set_yticks(range(len(sizes)), list(sizes), fontsize=7)
         ax.set_title(POLICY[policy][0], fontsize=9)
-        ax.set_xlabel("recurrence")
-        ax.set_ylabel("batch size")
+        ax.set(xlabel="recurrence", ylabel="batch size")
     pair = scenario.pair
     title = f"{name_of(pair.workload)} on {pair.gpu.upper()}, seed 0: batch sizes that were run (Figure 4)"
     return save(figure, path, f"{title}\ncross: stopped, or the target was missed", [])
@@ -97,9 +96,7 @@ def over_batch_size(scenarios: Sequence[Scenario], path: Path) -> Path:
             ax.set_yscale("log")
         else:
             ax.set_ylim(bottom=0, top=1.1 * max(high))
-        ax.set_title(name_of(scenario.pair.workload))
-        ax.set_xlabel("batch size")
-        ax.set_ylabel(f"energy to target [{j_name}]")
+        ax.set(title=name_of(scenario.pair.workload), xlabel="batch size", ylabel=f"energy to target [{j_name}]")
     gpu = scenarios[0].pair.gpu.upper()
     return save(figure, path, f"Energy over the batch size on {gpu}, at the power limit of Eq. 7 (Figure 17)")
 
@@ -114,7 +111,6 @@ def over_limit(scenarios: Sequence[Scenario], path: Path) -> Path:
         axes[0].plot(
             [p.limit_w for p in points], [p.energy_j / full for p in points], "o-", ms=3, color=colour, label=label
         )
-    axes[0].set_xlabel("power limit [W]")
-    axes[0].set_ylabel("energy (highest limit = 1)")
+    axes[0].set(xlabel="power limit [W]", ylabel="energy (highest limit = 1)")
     gpu = scenarios[0].pair.gpu.upper()
     return save(figure, path, f"Energy over the power limit on {gpu}, default batch size (Figure 18)")

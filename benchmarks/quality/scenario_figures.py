@@ -66,9 +66,7 @@ def shifts(found: Found, cases: Mapping[str, Drift], path: Path) -> Path:
         shifted_back = any(BACK in cases[name].shifts for name in names)
         for at in (0, *([BACK - SHIFT] if shifted_back else [])):
             ax.axvline(at, color="#333333", lw=0.8, ls=":")
-        ax.set_title(kind)
-        ax.set_xlabel("recurrences after the shift")
-        ax.set_ylabel("regret [C*]")
+        ax.set(title=kind, xlabel="recurrences after the shift", ylabel="regret [C*]")
     return save(figure, path, "Regret around a shift of the data, mean over all pairs")
 
 

@@ -67,8 +67,7 @@ def bounds(scenario: Scenario, path: Path) -> Path:
     for ax, shown in zip(axes, (points, [p for p in points if p.time_s <= 1.6 * best[0].time_s]), strict=True):
         ax.scatter([p.time_s / s for p in shown], [p.energy_j / j for p in shown], s=12, color="#c0392b", alpha=0.55)
         ax.plot([p.time_s / s for p in best], [p.energy_j / j for p in best], "-o", ms=4, color="#0b7a55")
-        ax.set_xlabel(f"time to target [{s_name}]")
-        ax.set_ylabel(f"energy to target [{j_name}]")
+        ax.set(xlabel=f"time to target [{s_name}]", ylabel=f"energy to target [{j_name}]")
     for power_w, style in (*((w, ":") for w in BOUNDS_W), (lowest, "--"), (highest, "--")):
         axes[0].plot([0, far], [0, far * s * power_w / j], style, color=GREY, lw=1.1)
     axes[0].text(0.02, 0.97, _lines_said(lowest, highest), transform=axes[0].transAxes, va="top", fontsize=7)
@@ -115,8 +114,7 @@ def envelope(scenario: Scenario, path: Path) -> Path:
         ax.plot(*at, "o", ms=15 - 10 * eta, color=colour, label=label, mec="white", zorder=4)
     ax.set_xlim(left / s, right / s)
     ax.set_ylim(low / j, high / j)
-    ax.set_xlabel(f"time to target [{s_name}]")
-    ax.set_ylabel(f"energy to target [{j_name}]")
+    ax.set(xlabel=f"time to target [{s_name}]", ylabel=f"energy to target [{j_name}]")
     pair = scenario.pair
     title = f"{name_of(pair.workload)} on {pair.gpu.upper()}: lines of equal cost around the front (Figure 11)"
     return save(figure, path, title)
@@ -141,9 +139,11 @@ def pareto(scenarios: Sequence[Scenario], sweep: Mapping[str, Any], policy: str,
         ax.scatter(*zip(*ends, strict=True), c=ETAS, cmap="viridis", s=42, edgecolors="black", linewidths=0.6, zorder=4)
         for at, eta in ((ends[0], 0), (ends[-1], 1)):
             ax.annotate(f"eta {eta}", at, xytext=(7, 5), textcoords="offset points", fontsize=7)
-        ax.set_title(name_of(scenario.pair.workload))
-        ax.set_xlabel(f"time to target [{s_name}]")
-        ax.set_ylabel(f"energy to target [{j_name}]")
+        ax.set(
+            title=name_of(scenario.pair.workload),
+            xlabel=f"time to target [{s_name}]",
+            ylabel=f"energy to target [{j_name}]",
+        )
     title = (
         f"Energy against time on {scenarios[0].pair.gpu.upper()} (Figures 11, 16)\n"
         f"round dots: the last five recurrences of {POLICY[policy][0]}, eta from 0 to 1"
@@ -214,6 +214,5 @@ def potential(scenarios: Sequence[Scenario], path: Path) -> Path:
         ax.axhline(1.0, color="#333333", lw=1.0, ls="--")
         ax.set_xticks(range(len(here)), [name_of(s.pair.workload) for s in here])
         ax.grid(visible=False, axis="x")
-        ax.set_title(gpu.upper())
-        ax.set_ylabel("energy to target\n(Default = 1)")
+        ax.set(title=gpu.upper(), ylabel="energy to target\n(Default = 1)")
     return save(figure, path, "What there is to save (Figures 1, 15)")

@@ -59,10 +59,6 @@ def series(name: str, bike: Path | None = None) -> Series:
     return _bike(bike)
 
 
-def _starts(first: int, step_h: int, last: int) -> list[int]:
-    return list(range(first, last + 1, step_h))
-
-
 def _weather() -> Series:
     """How the temperature changes in six hours: the example's features but for the position in the window."""
     from weather import slices
@@ -115,7 +111,7 @@ def _flights() -> Series:
         known_after_h=12,
         window_h=4 * WEEK_H,
         step_h=2 * WEEK_H,
-        starts=_starts(4 * WEEK_H, 2 * WEEK_H, 50 * WEEK_H),
+        starts=range(4 * WEEK_H, 50 * WEEK_H + 1, 2 * WEEK_H),
         shares=(0.85, 0.9, 0.95, 1.0, 1.05),
     )
 
@@ -141,7 +137,7 @@ def _bike(file: Path) -> Series:
         known_after_h=1,
         window_h=12 * WEEK_H,
         step_h=WEEK_H,
-        starts=_starts(12 * WEEK_H, WEEK_H, 51 * WEEK_H),
+        starts=range(12 * WEEK_H, 51 * WEEK_H + 1, WEEK_H),
         shares=(0.25, 0.3, 0.33, 0.36, 0.4, 0.5),
     )
 

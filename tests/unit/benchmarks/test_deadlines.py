@@ -52,7 +52,7 @@ def test_a_deadline_that_does_not_trains_at_full_power() -> None:
 def test_a_bounded_attempt_ends_at_its_bound() -> None:
     host = deadlines.Host(Scenario(PAIR, 1.0), 0)
     tried = PlannedAttempt(batch_size=64, phase="explore", why="", bound_epochs=3.0)  # type: ignore[arg-type]
-    run = host.train(tried, 0.0)
+    run = host.train_from(tried, 0.0)
     assert (run.epochs, run.reached) == (3.0, False)
     assert set(host.profiles) == {64}
 

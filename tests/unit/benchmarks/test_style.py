@@ -78,5 +78,5 @@ def test_the_command_shows_this_package_beside_the_others(capsys: pytest.Capture
     assert all(int(functions.replace(",", "")) > int(files) > 20 for functions, files in counts)
     main(["--rooms"])
     assert {"model", "optimizer", "training", "store"} <= {
-        line.split()[0] for line in capsys.readouterr().out.split("\n")[2:-1]
+        line.split("|")[1].strip() for line in capsys.readouterr().out.split("\n")[2:-1]
     }
