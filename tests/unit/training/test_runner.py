@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.trial import State
@@ -330,7 +331,11 @@ def test_the_first_model_is_gone_and_generators_are_seeded_anew_when_the_second_
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Caught OutOfMemoryError in pin memory thread for device 0.\n" + "File x, line 1\n" * 100),
+        RuntimeError("Original Traceback:\n" + "File x, line 1\n" * 100 + "MyError: CUDA out of memory"),
+        ExceptionGroup("of tasks", [ValueError("one"), ExceptionGroup("more", [torch.OutOfMemoryError("CUDA")])]),
     ],
+    ids=lambda error: f"{type(error).__name__} {str(error)[:20]}",
 )
 def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_raised(kit: Kit, error: Exception) -> None:
     held: list[weakref.ref[Any]] = []
@@ -359,6 +364,34 @@ def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_rai
         (State.FAILED, False),  # the process is no longer fresh: it says nothing of the batch size
     ]
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", None)
+
+
+class _Large(Dataset[int]):
+    """Its worker has no memory for 1024 samples, and says so by an error that cannot be made from a text alone."""
+
+    class Full(torch.OutOfMemoryError):
+        def __init__(self, wanted: str, free: str) -> None:
+            super().__init__(f"CUDA out of memory. Tried to allocate {wanted}, {free} are free")
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        if len(indices) == 1024:
+            raise self.Full("2 GiB", "1 GiB")
+        return indices
+
+
+def test_out_of_memory_in_a_worker_of_the_data_loader(kit: Kit) -> None:
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            for _ in run.data_loader(_Large(), num_workers=1):
+                pass
+            run.report(acc=1.0)
+        return run.batch_size
+
+    assert kit.run(explore(1024), incumbent(256)).train(train) == 256
+    assert (kit.ends()[0].state, kit.ends()[0].observation.out_of_memory) == (State.FAILED, True)
 
 
 def test_what_stands_in_for_the_last_attempt_runs_where_that_does_not_fit(kit: Kit) -> None:
