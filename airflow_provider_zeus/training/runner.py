@@ -119,8 +119,9 @@ def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tu
         return False, None
     live.leave()
     if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
+        others = f"; it reported {', '.join(sorted(live.reported_names))}" if live.reported_names else ""
         unreported = ReportError(
-            f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
+            f"the training function returned without one run.report({run.job.parsed_target.metric}=...){others}. "
             "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
         )
         if not _next_follows(run, live, unreported):

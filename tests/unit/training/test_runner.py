@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import random
 import re
 import signal
@@ -548,11 +549,14 @@ def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(ki
     ("report", "message"),
     [
         (lambda run: None, r"epoch 0 ended without run.report\(acc=\.\.\.\)"),
-        (lambda run: run.report(loss=0.1), r"run.report\(\) got \['loss'\], but the target is on 'acc'"),
+        (lambda run: run.report(loss=0.1), r"epoch 0 ended without run.report\(acc=...\) \(only loss came\)"),
+        (lambda run: [run.report(loss=0.1) for _ in range(2)], r"run.report\(loss=...\) came twice in one epoch"),
+        (lambda run: run.report(acc=float("inf")), r"run.report\(acc=inf\): not a finite number"),
+        (lambda run: run.report(acc=75.3), r"acc 75.3 was reported, and the target is acc >= 0.9, a share"),
         (lambda run: run.report(), r"run.report\(\) got \[\]"),
         (lambda run: run.report(acc=float("nan")), r"run.report\(acc=nan\): not a finite number"),
         (lambda run: run.report(acc="high"), r"run.report\(acc='high'\): not one number"),
-        (lambda run: (run.report(acc=0.1), run.report(acc=0.1)), r"run.report\(\) ends an epoch, and none has begun"),
+        (lambda run: (run.report(acc=0.1), run.report(acc=0.1)), r"run.report\(acc=...\) came twice in one epoch"),
         (lambda run: run.step(0), r"run.step\(0\): an optimizer step has at least one sample"),
     ],
 )
@@ -565,6 +569,51 @@ def test_bad_reports_are_named_in_one_clear_error(kit: Kit, report: Callable[[Ze
     with pytest.raises(ReportError, match=message):
         kit.run().train(train)
     assert kit.ends()[0].state is State.FAILED
+
+
+def test_a_loop_that_is_not_ours_is_refused_at_its_second_report(kit: Kit) -> None:
+    def train(run: ZeusRun) -> None:
+        for epoch in range(10):
+            for _ in run.data_loader(list(range(SAMPLES))):
+                pass
+            run.report(acc=0.3 * epoch)
+
+    with pytest.raises(ReportError, match="not in a loop of your own"):
+        kit.run().train(train)
+    assert [e.state for e in kit.ends()] == [State.FAILED]
+
+
+def test_reports_of_one_epoch_are_one(kit: Kit) -> None:
+    values = iter([0.5, 0.9])
+
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            run.report(loss=0.4)
+            steps(run)
+            run.report(acc=next(values))
+            run.report(f1=0.3)
+        return run.batch_size
+
+    assert kit.run(max_epochs=4).train(train) == 256
+    assert kit.last().epochs == 2.0
+
+
+def test_an_overflow_is_an_epoch_that_has_not_reached_its_target(kit: Kit) -> None:
+    values = iter([math.inf, math.inf, 30.0, 12.0])
+
+    def train(run: ZeusRun) -> int:
+        for _ in run.epochs():
+            steps(run)
+            run.report(perplexity=next(values))
+        return run.batch_size
+
+    assert kit.run(target="perplexity <= 20").train(train) == 256
+    assert (kit.last().epochs, kit.last().metric) == (4.0, 12.0)
+    assert kit.last().epoch_metrics == (30.0, 12.0)
+
+    values = iter([math.inf, math.inf])
+    assert kit.run(target="perplexity <= 20", max_epochs=2).train(train) == 256
+    assert (kit.last().metric, kit.last().reasons["metric"]) == (None, "it was infinite in the newest epoch")
 
 
 def test_a_target_of_the_run_itself_must_be_set_before_the_first_report(kit: Kit) -> None:
