@@ -30,12 +30,11 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import read
 from airflow_provider_zeus.signals.follow import Followed
-from airflow_provider_zeus.training.batch_size_check import BatchSizeCheck
-from airflow_provider_zeus.training.bound import Bound
+from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, Bound
+from airflow_provider_zeus.training.interrupts import AttemptOver, raise_again
 from airflow_provider_zeus.training.metering import AttemptMeter, DataWait
-from airflow_provider_zeus.training.profiling.profiler import Present, Profiler, limits_to_measure
+from airflow_provider_zeus.training.profiling.profiler import Conditions, Profiler, limits_to_measure
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
-from airflow_provider_zeus.training.signals import AttemptOver, raise_again
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class LiveAttempt:
         self.planned, self.number, self.last = planned, number, last
         self.local_batch_size = planned.batch_size  # of this process [samples]
         self.ended = False  # its "end" line is written
-        self.signal: AttemptOver | None = None  # set when the attempt is given up
+        self.interrupt: AttemptOver | None = None  # set when the attempt is given up
         self.reached = False
         self.over = False  # the loop over the epochs of a training has ended by itself
         self.passes = 0  # passes over the data that have begun
@@ -84,7 +83,7 @@ class LiveAttempt:
             min_steps=job.profile_steps,
         )
         self._profiled = bool(profiler.limits_w)
-        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", present=self._present)
+        self._sweep = Sweep(device, limits, profiler, observe=job.mode == "observe", conditions=self._conditions)
         self.measured: Sequence[ProfileSample] = self._sweep.measured
         self._meter = AttemptMeter(device, self._sweep, limits.found_w if limits else None)
         self._bound = None if last else Bound(planned, self._weights)
@@ -126,7 +125,7 @@ class LiveAttempt:
 
         Raises ReportError: this attempt has trained.
         """
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if not self._untouched:
             raise ReportError("run.still_good(): this attempt trains already. Call it before `for _ in run.epochs()`.")
         self._previous_good = True
@@ -134,7 +133,7 @@ class LiveAttempt:
 
     def begin_loop(self) -> None:
         """Begin a loop over epochs. Raises ReportError where one has ended by itself: nothing would be trained."""
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if self.over:
             raise ReportError(
                 "run.epochs(): this attempt's training is over: one run trains one model. Leave the first loop by "
@@ -146,7 +145,7 @@ class LiveAttempt:
 
         Raises JobSpecError where the epoch before had samples and no batch.
         """
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if not self._adoptable:
             self._check_batches()
         done = self._meter.epochs_done + self._resumed
@@ -173,8 +172,8 @@ class LiveAttempt:
 
     def step(self, samples: int) -> None:
         """Count one optimizer step over ``samples``. Raises ReportError: fewer than one sample."""
-        if self.signal is not None:
-            raise_again(self.signal)
+        if self.interrupt is not None:
+            raise_again(self.interrupt)
         if samples < 1:
             raise ReportError(
                 f"run.step({samples!r}): an optimizer step has at least one sample. Leave empty ones out."
@@ -207,7 +206,7 @@ class LiveAttempt:
 
         Raises AttemptOver when a bound or ``max_epochs`` is passed; JobSpecError where it had samples and no batch.
         """
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         self._check_batches()
         if self.no_data:  # the metric is not a result of training
             self._end_epoch()
@@ -346,7 +345,7 @@ class LiveAttempt:
         self._meter.end_training()
 
     def _start_training(self, *, first_step_done: bool) -> None:
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if not self._in_epoch:  # a loop without epochs(), or a first batch that is looked at before the loop
             self._begin_epoch()
             self._adoptable = True
@@ -392,14 +391,14 @@ class LiveAttempt:
                 self.epochs_before,
             )
 
-    def _present(self) -> Present:
+    def _conditions(self) -> Conditions:
         """What the best limit depends on now: the followed signal, and the time that is left."""
         now_s, in_time = self._clock(), self.planned.in_time
         ratio = self._followed.ratio(now_s) if self._followed else 1.0
         if in_time is None or in_time.finish_by_s is None:
-            return Present(ratio)
+            return Conditions(ratio)
         done = (self._meter.epochs or 0.0) + self._resumed
-        return Present(ratio, in_time.slowdown_at(now_s, done, self._max_epochs, self._fastest_epoch_s))
+        return Conditions(ratio, in_time.slowdown_at(now_s, done, self._max_epochs, self._fastest_epoch_s))
 
     @property
     def _fastest_epoch_s(self) -> float | None:
@@ -436,5 +435,5 @@ class LiveAttempt:
         return rates.epoch_cost(size, self._weights) if rates else None
 
     def _give_up(self, state: State, reason: str) -> NoReturn:
-        self._outcome, self.signal = (state, reason), AttemptOver(reason)
-        raise self.signal
+        self._outcome, self.interrupt = (state, reason), AttemptOver(reason)
+        raise self.interrupt

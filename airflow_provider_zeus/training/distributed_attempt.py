@@ -19,19 +19,19 @@ from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import PlannedAttempt, State
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.training.attempt import LiveAttempt
-from airflow_provider_zeus.training.bound import Bound
-from airflow_provider_zeus.training.rank_report import (
+from airflow_provider_zeus.training.attempt_checks import Bound
+from airflow_provider_zeus.training.interrupts import raise_again
+from airflow_provider_zeus.training.ranks import (
     ENERGIES,
     ENERGY_SOURCES,
     RankReport,
+    Ranks,
     check_in_step,
     device_of,
     from_nan,
     gathered,
     or_nan,
 )
-from airflow_provider_zeus.training.ranks import Ranks
-from airflow_provider_zeus.training.signals import raise_again
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class DistributedAttempt(LiveAttempt):
     # ------------------------------------------------------------------ the loop
     def next_epoch(self, target: Target) -> int | None:
         """Begin the next epoch as in one process, once all agree. Raises RuntimeError where their epochs differ."""
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         if self._finished:
             return None
         adopted = self._in_epoch and self._adoptable
@@ -93,7 +93,7 @@ class DistributedAttempt(LiveAttempt):
 
     def report(self, target: Target, metric: float) -> None:
         """End an epoch. What follows is decided in :meth:`next_epoch`."""
-        raise_again(self.signal)
+        raise_again(self.interrupt)
         self._check_batches()
         reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
         self._end_epoch()
@@ -105,7 +105,7 @@ class DistributedAttempt(LiveAttempt):
 
         If another process is gone by then, the model is kept. Raises RuntimeError: others go on.
         """
-        if self._finished or self.signal is not None or not self._reports or not self._ranks.ready:
+        if self._finished or self.interrupt is not None or not self._reports or not self._ranks.ready:
             return
         if self._in_epoch and self._ranks.rank:
             self._end_epoch()

@@ -13,10 +13,12 @@ from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.record import same_w
 from airflow_provider_zeus.power.meter import Reading, Span
-from airflow_provider_zeus.training.profiling.measurement_windows import MeasurementWindows
-from airflow_provider_zeus.training.profiling.missed_saving import MissedSaving
-from airflow_provider_zeus.training.profiling.profile_drift import MAX_DIFFERENCE, DriftDetector
-from airflow_provider_zeus.training.profiling.profiler import Present, Profiler
+from airflow_provider_zeus.training.profiling.measurement_windows import (
+    MAX_DIFFERENCE,
+    DriftDetector,
+    MeasurementWindows,
+)
+from airflow_provider_zeus.training.profiling.profiler import Conditions, MissedSaving, Profiler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -29,7 +31,7 @@ class Sweep:
 
     :param limits: None where limits are not to be set; nothing is profiled then.
     :param observe: when the profile is complete, set the limit found instead of the best one.
-    :param present: what the best limit depends on now besides the profile.
+    :param conditions: what the best limit depends on now besides the profile.
     """
 
     def __init__(
@@ -39,14 +41,14 @@ class Sweep:
         profiler: Profiler,
         *,
         observe: bool,
-        present: Callable[[], Present] = Present,
+        conditions: Callable[[], Conditions] = Conditions,
     ) -> None:
         self.active = False  # profiling now
         self.measured: list[ProfileSample] = []
         self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
         self._device, self._limits, self._profiler, self._observe = device, limits, profiler, observe
-        self._read_present, self._present = present, Present()
-        self._before_w: float | None = None  # the limit chosen before ``_present`` was read
+        self._read_conditions, self._conditions = conditions, Conditions()
+        self._before_w: float | None = None  # the limit chosen before ``_conditions`` was read
         self._windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
         self._spent, self._spent_samples = Span(), 0  # all of profiling, settling included
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
@@ -205,9 +207,9 @@ class Sweep:
     @property
     def _chosen_w(self) -> float | None:
         """The limit to train at now, where nothing is profiled."""
-        if self._observe or self._present == Present():
+        if self._observe or self._conditions == Conditions():
             return self._usual_w
-        return self._profiler.best_w_at(self._present, self._before_w)
+        return self._profiler.best_w_at(self._conditions, self._before_w)
 
     @property
     def _missed(self) -> MissedSaving | None:
@@ -216,12 +218,12 @@ class Sweep:
     def _follow(self) -> None:
         """Where another limit has become the best one, by a signal or for want of time, set it."""
         before_w = self._before_w = self._chosen_w
-        self._present = self._read_present()
+        self._conditions = self._read_conditions()
         if self.active or self._chosen_w == before_w:
             return
         self._drift.restart()
         self._set_chosen()
-        ratio, slowdown = self._present
+        ratio, slowdown = self._conditions
         time = "" if slowdown is None else f"; the rest may take {slowdown:.2f} x as long as at the highest limit"
         signal = "" if ratio == 1 else f"; the followed signal is at {ratio:.2f} x its mean"
         log.info("Zeus: %g W is the best limit now%s%s.", self._chosen_w, signal, time)
@@ -255,7 +257,7 @@ class Sweep:
 
     def _set_chosen(self) -> None:
         """Set the best limit of a complete profile; to observe, or where energy cannot be measured, the limit found."""
-        self._present = self._read_present()
+        self._conditions = self._read_conditions()
         if self._limits is None:
             return
         if self._windows.failures >= _MAX_FAILURES:

@@ -16,9 +16,8 @@ from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.attempt import LiveAttempt
-from airflow_provider_zeus.training.run_attempts import RunAttempts
-from airflow_provider_zeus.training.signals import raise_again
-from airflow_provider_zeus.training.traceback_hints import swallowing_except
+from airflow_provider_zeus.training.interrupts import raise_again, swallowing_except
+from airflow_provider_zeus.training.plan_progress import PlanProgress
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,7 +41,7 @@ _EXTRAS = {  # module -> the extra of this package that brings it
 _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
 
 
-def train(run: RunAttempts, fn: Callable[[], T]) -> T:
+def train(run: PlanProgress, fn: Callable[[], T]) -> T:
     """Call ``fn`` once per attempt and return the value of the attempt whose model is kept.
 
     After out of memory the next attempt runs, or the fallback of the last one. After any other error the next attempt
@@ -63,7 +62,7 @@ def train(run: RunAttempts, fn: Callable[[], T]) -> T:
     raise AssertionError("the last attempt of a plan is never followed")
 
 
-def end_unfinished(run: RunAttempts, *, error_before: BaseException | None) -> None:
+def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> None:
     """Write the end of a run that is closed before its attempt has ended: without ``train()``, or at exit.
 
     An attempt whose loop is left right after a report was stopped early by its author: its model is kept.
@@ -77,16 +76,16 @@ def end_unfinished(run: RunAttempts, *, error_before: BaseException | None) -> N
     if live is None:
         run.never_ran(0, "the process ended before it began to train")
     elif not live.ended:
-        stopped = error or live.signal or run.killed  # a swallowed signal ends the attempt too
+        stopped = error or live.interrupt or run.killed  # a swallowed interrupt ends the attempt too
         kept = run.loop_only and (live.left_after_report or live.not_needed) and stopped is None
         reason = error_text(error) if error else "the process left the loop before its end"
-        over = kept or live.signal is not None
+        over = kept or live.interrupt is not None
         no_memory = error is not None and out_of_memory(error) and live.number == run.plan.first_attempt
         run.end(*(live.outcome if over else (State.FAILED, reason)), out_of_memory=no_memory)
     run.finish(kept=kept)
 
 
-def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T | None]:
+def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> tuple[bool, T | None]:
     """Call ``fn`` for one attempt; return whether the model is kept, and the function's value."""
     try:
         value = fn()
@@ -102,14 +101,14 @@ def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tu
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
         raise_again(run.killed)
-    if live.signal is not None:
+    if live.interrupt is not None:
         log.error(
             "Zeus: this attempt was given up, but %s swallowed it and the function went on. Its return value is "
             "dropped; what it saved is of a model that is not kept. Remedy: catch Exception, which AttemptOver is not.",
-            swallowing_except(live.signal),
+            swallowing_except(live.interrupt),
         )
         _end_given_up(run, live)
-        drop_frames(live.signal)
+        drop_frames(live.interrupt)
         return False, None
     live.leave()
     if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
@@ -125,15 +124,15 @@ def _run_attempt(run: RunAttempts, live: LiveAttempt, fn: Callable[[], T]) -> tu
     return True, value
 
 
-def _next_follows(run: RunAttempts, live: LiveAttempt, error: BaseException) -> bool:
+def _next_follows(run: PlanProgress, live: LiveAttempt, error: BaseException) -> bool:
     """Write the end of an attempt that ``error`` left; return whether the next attempt runs."""
     if run.killed is not None:
         run.end(State.FAILED, f"killed: {run.killed}")
         if error is not run.killed:
             raise run.killed from error
         return False
-    if live.signal is not None and (error is live.signal or isinstance(error, Exception)):
-        if error is not live.signal:
+    if live.interrupt is not None and (error is live.interrupt or isinstance(error, Exception)):
+        if error is not live.interrupt:
             log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
         _end_given_up(run, live)
         return True
@@ -151,7 +150,7 @@ def _next_follows(run: RunAttempts, live: LiveAttempt, error: BaseException) -> 
     return False
 
 
-def _keep(run: RunAttempts, live: LiveAttempt, value: object) -> None:
+def _keep(run: PlanProgress, live: LiveAttempt, value: object) -> None:
     """Write that this attempt's model is kept, and the value for ``run.previous`` of later runs.
 
     Raises BelowTargetError where the job requires its target.
@@ -183,7 +182,7 @@ def returned(value: object) -> str | None:
     return text
 
 
-def _end_given_up(run: RunAttempts, live: LiveAttempt) -> None:
+def _end_given_up(run: PlanProgress, live: LiveAttempt) -> None:
     state, reason = live.outcome
     log.info("Zeus attempt %d (batch size %d) is given up: %s.", live.number, live.planned.batch_size, reason)
     run.end(state, reason)
