@@ -1,7 +1,7 @@
 """What a running attempt is checked against: the bounds of its plan, and the batch size that was chosen.
 
-An exploratory attempt is given up when it passes a bound (section 4.4). An attempt whose steps do not add up to its batch
-size teaches nothing about it; there a false alarm is worse than a miss.
+An exploratory attempt is given up when it passes a bound (section 4.4). An attempt whose steps do not add up to its
+batch size teaches nothing about it; there a false alarm is worse than a miss.
 """
 
 from __future__ import annotations

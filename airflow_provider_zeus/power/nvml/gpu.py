@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import BaseDevice, LimitRange
+from airflow_provider_zeus.power.device import BaseDevice, Device, LimitRange
+from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
-from airflow_provider_zeus.power.limits.helper import LimitHelper, helper_at
-from airflow_provider_zeus.power.limits.record import boot_id
-from airflow_provider_zeus.power.nvml.library import FUNCTION_NOT_FOUND, NOT_SUPPORTED, NvmlAnswer, ask
+from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
+from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NOT_SUPPORTED
+from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask
 from airflow_provider_zeus.power.nvml.limits import grid_step_w, set_limit_w
-from airflow_provider_zeus.power.nvml.polled_energy import PolledEnergy
-from airflow_provider_zeus.power.nvml.sharing import why_not_ours
-from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu, torch_cuda, uuid_by_torch
+from airflow_provider_zeus.power.nvml.visible import Gpu, find_gpu, find_gpus, torch_cuda, uuid_by_torch, why_not_ours
+from airflow_provider_zeus.power.polling import PolledEnergy
 
 log = logging.getLogger(__name__)
 
@@ -123,14 +123,14 @@ class NvmlDevice(BaseDevice):
             self.missing["gpu_busy"] = self._not_ours
             return None
         rates = self._ask("nvmlDeviceGetUtilizationRates")
-        return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
+        return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value[0]), per=100)
 
     def restore_record(self) -> dict[str, Any] | None:
-        """The GPU, the host's boot (after another one its driver has the default limit), and the helper, if any."""
+        """The GPU, and the helper that sets its limit, if any."""
         if not self.uuid:
             return None
         helper = {"helper": self._helper_description} if self._helper_description else {}
-        return {"kind": "nvml", "uuid": self.uuid, "boot_id": boot_id(), **helper}
+        return {"kind": "nvml", "uuid": self.uuid, **helper}
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W] and check that it is in force. Raises DeviceError."""
@@ -208,7 +208,7 @@ class NvmlDevice(BaseDevice):
     # ------------------------------------------------------------------ calls of NVML
     def _ask(self, function: str, *arguments: Any) -> NvmlAnswer:
         if self._pid != os.getpid():  # forked: the parent's handle is not valid here
-            handle = ask("nvmlDeviceGetHandleByUUID", self.uuid)
+            handle = ask("nvmlDeviceGetHandleByUUID", self.uuid or "")
             if handle.problem:
                 return handle
             self._handle, self._pid = handle.value, os.getpid()
@@ -228,3 +228,45 @@ class NvmlDevice(BaseDevice):
         if topic not in self._warned:
             self._warned.add(topic)
             log.warning("%s The training continues.", text)
+
+
+def open_nvml(
+    *,
+    read_only: bool = False,
+    max_power_w: float | None = None,
+    power_socket: str = "",
+    gpus: int | None = None,
+    processes: int = 1,
+    lock: Callable[[Sequence[str]], GpuLock] | None = None,
+) -> Device:
+    """Open the GPUs that the training uses. Raises DeviceError with the reason: none can be used.
+
+    :param read_only, power_socket: see :class:`~airflow_provider_zeus.power.nvml.gpu.NvmlDevice`.
+    :param max_power_w: MAXPOWER [W] of all GPUs together, where they do not report it.
+    :param gpus: number of GPUs; default: those that ``CUDA_VISIBLE_DEVICES`` names, one where it is not set.
+    :param processes: number of processes that train together on this host.
+    :param lock: takes the lock of the GPUs with these UUIDs; may wait.
+    """
+    found = find_gpus(gpus)
+    uuids, not_ours = [gpu.uuid for gpu in found], ""
+    if gpus is not None and len(found) < gpus:
+        not_ours = (
+            f"{gpus} GPUs train together and this process sees {len(found)} of them: let CUDA_VISIBLE_DEVICES show "
+            "every GPU of the host's training to each of its processes, and let each pick its own"
+        )
+    named = [gpu.uuid for gpu in found if gpu.uuid and not gpu.is_mig]
+    held = lock(named) if lock is not None and named else None
+    parts = [
+        NvmlDevice(
+            read_only=read_only,
+            max_power_w=max_power_w / len(found) if max_power_w else None,
+            power_socket=power_socket,
+            gpu=gpu,
+            among=uuids,
+            processes=processes,
+            not_ours=not_ours,
+            lock=held,
+        )
+        for gpu in found
+    ]
+    return parts[0] if len(parts) == 1 else DeviceGroup(parts)

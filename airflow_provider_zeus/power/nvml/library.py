@@ -1,28 +1,22 @@
-"""NVML in this process: initialised once, and again after a fork; its error codes as texts."""
+"""NVML in this process: initialised once, and again after a fork; its errors as texts, never raised."""
 
 from __future__ import annotations
 
 import os
 import threading
+from ctypes import Array, byref, c_uint, c_ulonglong, c_void_p
 from typing import Any, NamedTuple
 
-NOT_SUPPORTED, NO_PERMISSION, INVALID_ARGUMENT, FUNCTION_NOT_FOUND, GPU_IS_LOST = 3, 4, 2, 13, 15
+from airflow_provider_zeus.power.limits.sidecar_server import INSUFFICIENT_SIZE, Nvml, NvmlError
 
-_TEXTS = {
-    1: "NVML is not initialised",
-    INVALID_ARGUMENT: "invalid argument",
-    NOT_SUPPORTED: "not supported by this GPU or driver",
-    NO_PERMISSION: "no permission",
-    6: "not found",
-    9: "the NVIDIA driver is not loaded; load it (nvidia-smi must work), in a container give it the GPU (--gpus)",
-    12: "libnvidia-ml.so.1 was not found; install the NVIDIA driver, in a container give it the GPU (--gpus)",
-    FUNCTION_NOT_FOUND: "the driver is too old to know this call; update it",
-    GPU_IS_LOST: "the GPU is lost; look at dmesg, reset it or reboot the host",
-    16: "the GPU must be reset",
-    17: "the operating system refused",
-    18: "driver and library are of different versions; reboot the host",
-    27: "the driver is not ready yet; try again in a minute, and look at dmesg if it stays so",
-    999: "an unknown error of the driver",
+_WRITES = {  # function -> what it writes behind its arguments; all others one unsigned int
+    "nvmlDeviceGetHandleByIndex_v2": (c_void_p,),
+    "nvmlDeviceGetHandleByUUID": (c_void_p,),
+    "nvmlDeviceGetTotalEnergyConsumption": (c_ulonglong,),
+    "nvmlDeviceGetPowerManagementLimitConstraints": (c_uint, c_uint),
+    "nvmlDeviceGetMigMode": (c_uint, c_uint),
+    "nvmlDeviceGetUtilizationRates": (c_uint * 2,),
+    "nvmlDeviceSetPowerManagementLimit": (),
 }
 
 
@@ -35,33 +29,47 @@ class NvmlAnswer(NamedTuple):
 
 
 def ask(function: str, *arguments: Any) -> NvmlAnswer:
-    """Call a function of NVML by its C name; never raises."""
-    called = "nvmlInit"
+    """Call a function of NVML by its C name; never raises.
+
+    The value is a number or a handle, a tuple where the function writes several numbers, a text for names, and the
+    number of processes for a list of them.
+    """
+    global _nvml
     try:
-        library, called = _library(), function
-        return NvmlAnswer(getattr(library, function)(*arguments))
-    except ModuleNotFoundError:
-        return NvmlAnswer(None, -1, "the Python package nvidia-ml-py is not installed; install it")
-    except Exception as error:  # NVMLError, and any error of a binding that does not fit its driver
-        code = getattr(error, "value", -1)
-        text = _TEXTS.get(code, f"error {code}") if code != -1 else repr(error)
-        return NvmlAnswer(None, code, f"{called}: {text}")
+        if _nvml is None or _nvml[0] != os.getpid():
+            with _lock:
+                _nvml = os.getpid(), Nvml()
+        return NvmlAnswer(_read(_nvml[1], function, arguments))
+    except NvmlError as error:
+        return NvmlAnswer(None, error.code, str(error))
+    except OSError:
+        remedy = "install the NVIDIA driver, in a container give it the GPU (--gpus)"
+        return NvmlAnswer(None, 12, f"nvmlInit: libnvidia-ml.so.1 was not found; {remedy}")
+    except Exception as error:  # of a binding that does not fit its driver
+        return NvmlAnswer(None, -1, f"{function}: {error!r}")
+
+
+def _read(nvml: Nvml, function: str, arguments: tuple[Any, ...]) -> Any:
+    if function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName"):
+        return nvml.text(function, *arguments)
+    if function.startswith("nvmlDeviceGetComputeRunningProcesses"):
+        count = c_uint(0)  # room for none: it answers how many there are
+        try:
+            nvml.call(function, *arguments, byref(count), None)
+        except NvmlError as error:
+            if error.code != INSUFFICIENT_SIZE:
+                raise
+        return count.value
+    given = [each.encode() if isinstance(each, str) else each for each in arguments]
+    written = nvml.call(function, *given, writes=_WRITES.get(function, (c_uint,)))
+    values = [tuple(each) if isinstance(each, Array) else getattr(each, "value", each) for each in written]
+    if written and isinstance(written[0], c_void_p):  # a handle goes into other calls as it is
+        return written[0]
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 _lock = threading.Lock()
-_ready_in: int | None = None  # pid
-
-
-def _library() -> Any:
-    """The Python binding, initialised in this process. Raises ModuleNotFoundError, NVMLError."""
-    global _ready_in
-    import pynvml  # type: ignore[import-untyped]
-
-    if _ready_in != os.getpid():
-        with _lock:
-            pynvml.nvmlInit()  # never shut down: other code of this process may have handles
-            _ready_in = os.getpid()
-    return pynvml
+_nvml: tuple[int, Nvml] | None = None  # the process that initialised it, and the binding
 
 
 def _after_fork() -> None:

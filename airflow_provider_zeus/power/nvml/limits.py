@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import LimitRange
-from airflow_provider_zeus.power.limits.helper import LimitHelper
-from airflow_provider_zeus.power.limits.record import SAME_W
-from airflow_provider_zeus.power.nvml.library import (
+from airflow_provider_zeus.power.limits.helpers import LimitHelper
+from airflow_provider_zeus.power.limits.sidecar_server import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     INVALID_ARGUMENT,
     NO_PERMISSION,
     NOT_SUPPORTED,
-    NvmlAnswer,
+    SAME_W,
 )
+from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 
 TAKES_EFFECT_S = 0.5  # a limit is in force this long after it was set
 

@@ -25,10 +25,9 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import Observation, State
-from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import Sink, folded, log_costs

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, summed
-from airflow_provider_zeus.power.none import NoneDevice
+from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.state_file import COUNTER_MJ, ENERGY_J
 from airflow_provider_zeus.training.protocol.events import read_result
