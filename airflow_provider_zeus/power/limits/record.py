@@ -1,7 +1,7 @@
 """The record of a changed limit, from which another process gives the limit found back.
 
 One JSON document per training, ``<state_dir>/limit-<random>.json``: a record as the sidecar writes it (``boot_id``,
-``found_w``, ``set_w``; :func:`.sidecar_server.new_record`) and ``restore``, the device's ``restore_record()``. ``set_w``
+``found_w``, ``set_w``; see :func:`.new_record` there) and ``restore``, the device's ``restore_record()``. ``set_w``
 is the limit in force and the next one, written *before* each set, so one of the two is in force whenever the trainer
 dies. The guardian holds the record's ``flock``. A record that is not locked is an orphan: its host or container went
 down. A pid in the record would not do, since it means nothing in another container.

@@ -107,10 +107,10 @@ class Nvml:
             raise NvmlError(code, function)
         return written
 
-    def text(self, function: str, handle: ctypes.c_void_p) -> str:
+    def text(self, function: str, *arguments: Any) -> str:
         """Call a function that writes a text, such as a UUID."""
         buffer = ctypes.create_string_buffer(96)
-        self.call(function, handle, buffer, ctypes.c_uint(96))
+        self.call(function, *arguments, buffer, ctypes.c_uint(96))
         return buffer.value.decode()
 
     def handle(self, gpu: str | int) -> ctypes.c_void_p:

@@ -50,7 +50,7 @@ def ask(function: str, *arguments: Any) -> NvmlAnswer:
 
 
 def _read(nvml: Nvml, function: str, arguments: tuple[Any, ...]) -> Any:
-    if function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName"):
+    if function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlSystemGetDriverVersion"):
         return nvml.text(function, *arguments)
     if function.startswith("nvmlDeviceGetComputeRunningProcesses"):
         count = c_uint(0)  # room for none: it answers how many there are

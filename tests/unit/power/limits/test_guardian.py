@@ -230,7 +230,7 @@ def test_the_record_names_the_limit_before_it_is_set(gpu: SimulatedGpu, tmp_path
     assert all(record["found_w"] == 250.0 for _, record in seen)
 
 
-@pytest.mark.parametrize(("set_w", "left_w"), [([250.0, 150.0], 250.0), ([], 150.0)])
+@pytest.mark.parametrize(("limits_set_w", "left_w"), [([250.0, 150.0], 250.0), ([], 150.0)])
 def test_a_guardian_that_starts_after_its_trainers_death(
     limits_set_w: list[float], left_w: float, gpu: SimulatedGpu, tmp_path: Path
 ) -> None:

@@ -413,7 +413,7 @@ def test_it_says_why_it_cannot_start(nvml: FakeNvml, card: Gpu, serve) -> None:
     assert unknown.process.wait(60) == 1
     assert "GPU-unknown" in unknown.said
     nvml.lose_driver()
-    assert "nvmlInit_v2" in serve().said
+    assert "nvmlInit: the NVIDIA driver is not loaded" in serve().said
 
 
 def test_clients_without_number_hinder_nobody_who_is_there(card: Gpu, sidecar: Running) -> None:
