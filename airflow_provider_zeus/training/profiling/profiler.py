@@ -16,8 +16,6 @@ from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.signals.follow import weighed
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search, by_limit
 
-LEAST_FREE = 3  # degrees of freedom from which on the scatter of the pieces is known
-
 
 class MissedSaving(NamedTuple):
     """Shares of what was drawn and of the time at the limit found, with 90 % intervals; below 0: lost."""
@@ -77,7 +75,8 @@ def _doubts(
     from statistics import NormalDist
 
     least, free = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96, sum(one.pieces - 1 for one in measured.values())
-    if free < LEAST_FREE:
+    least_free = 3  # degrees of freedom from which on the scatter of the pieces is known
+    if free < least_free:
         return least, least
     z = NormalDist().inv_cdf(1.0 - 0.05 / (len(measured) - 1))
     wide = z * (1.0 + 1.5 / free) * math.sqrt(sum(1.0 / measured[w].time_s for w in (found_w, best_w)))  # about Student
@@ -93,9 +92,6 @@ def _text(saved: Estimate, amount: str) -> str:
     value, low, high = (100 * (v or 0.0) for v in (saved.value, saved.low, saved.high))
     text = f"{amount} ({value:+.1f} %, 90 % interval {low:+.1f} to {high:+.1f} %)"
     return f"an undecided {text}" if low < 0 < high else text
-
-
-SPARE = 1.05  # by how much more a lower limit must be fast enough before it replaces a higher one
 
 
 class Conditions(NamedTuple):
@@ -177,9 +173,10 @@ class Profiler:
         weights, slowdown = weighed(self.weights, now.ratio), now.slowdown
         if slowdown is None:
             return replace(self._search, weights=weights).best_w(self._measured)
+        spare = 1.05  # by how much more a lower limit must be fast enough before it replaces a higher one
         lowest_w, safe_w = (
             replace(self._search, weights=weights._replace(slowdown=max(most, 1.0))).best_w(self._measured)
-            for most in (slowdown, slowdown / SPARE)
+            for most in (slowdown, slowdown / spare)
         )
         if before_w is not None and lowest_w is not None and safe_w is not None and lowest_w <= before_w <= safe_w:
             return before_w

@@ -39,7 +39,6 @@ BATCH_SIZE, POWER_SOCKET = "ZEUS_BATCH_SIZE", "ZEUS_POWER_SOCKET"
 ATTEMPT_ROOT = "ZEUS_ATTEMPT_ROOT"
 RESULT_KEY = "zeus"  # entry of the XCom document that holds the result
 
-_MAX_NOTE = 2**16  # bytes of the line that another process writes when it is out of memory
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
 log = logging.getLogger(__name__)
@@ -193,11 +192,12 @@ def with_memory_of_others(line: ResultLine, result: str | None, ti_id: str) -> R
     seen = line.observation
     if not (result and ti_id and line.kind == "end" and line.state is State.FAILED) or seen is None:
         return line
+    max_note = 2**16  # bytes of the line that another process writes when it is out of memory
     try:
         path, name = _note_place(result, ti_id, line.attempt)
         with opened_folder(path) as folder:
             owner = os.fstat(folder).st_uid if _is_folder(result) else os.geteuid()
-            note = ResultLine.from_json(read_plain(name, _MAX_NOTE, folder=folder, owners={owner}).decode())
+            note = ResultLine.from_json(read_plain(name, max_note, folder=folder, owners={owner}).decode())
     except (OSError, ValueError):
         return line
     if note.observation is None or not note.observation.out_of_memory or note.attempt != line.attempt:

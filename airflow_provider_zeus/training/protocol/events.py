@@ -18,7 +18,6 @@ from airflow_provider_zeus.untrusted_files import open_plain
 SCHEMA = 1
 MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
 MOST_LINES = 500_000  # of a result: a line every 15 s for three months
-_MOST_NOTES = 100
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
 
@@ -70,9 +69,10 @@ class ResultLine:
         """
         if len(text) > MOST_LINE_BYTES:
             raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
+        most_notes = 100
         try:
             data = parse(text, SCHEMA)
-            notes = list(data.get("notes", {}).items())[:_MOST_NOTES]
+            notes = list(data.get("notes", {}).items())[:most_notes]
             line = decode(cls, {**data, "notes": {truncated(name): float(value) for name, value in notes}})
             if line.state is State.RUNNING:
                 raise ValueError("running does not end an attempt")
