@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import LimitlessDevice, cpu_model
+from airflow_provider_zeus.power.device import Device, cpu_model
 from airflow_provider_zeus.power.polling import Polling
 
 FOLDER = "/sys/class/powercap"  # ZEUS_POWERCAP names another one: Docker hides this from containers
@@ -30,7 +30,7 @@ class Domain(NamedTuple):
     range_j: float  # where it overflows to 0
 
 
-class RaplDevice(LimitlessDevice):
+class RaplDevice(Device):
     """The host's processors as :class:`~airflow_provider_zeus.power.device.Device`: everything that runs on them.
 
     :param max_power_w: MAXPOWER of Eq. 2 [W] where the processors do not report theirs.
@@ -155,7 +155,7 @@ def _most_w(package: Path) -> float | None:
     return None
 
 
-class EstimateDevice(LimitlessDevice):
+class EstimateDevice(Device):
     """Energy as CPU time of this process and its descendants x ``cpu_watts``; an idle core counts nothing.
 
     :param cpu_watts: power of one busy core [W]: the processor's power divided by its cores.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,14 +65,19 @@ class BatchSizeCheck:
         self.batch_size = batch_size
         self._steps = self._samples = self._largest = 0  # of another size
         self._optimizer_steps: Counter[int] = Counter()  # by optimizer: a training may have several
-        self._remove: Callable[[], None] | None = None
+        self._hooks: contextlib.ExitStack | None = None  # None until torch is asked
 
     def add(self, samples: int) -> None:
         """Count a step of another size."""
         self._steps, self._samples = self._steps + 1, self._samples + samples
         self._largest = max(self._largest, samples)
-        if self._remove is None:
-            self._hook()
+        if self._hooks is None:
+            self._hooks = contextlib.ExitStack()
+            torch_optimizer = sys.modules.get("torch.optim.optimizer")
+            register = getattr(torch_optimizer, "register_optimizer_step_post_hook", None)
+            if register is not None:
+                with contextlib.suppress(Exception):  # a torch that refuses it: the check goes without
+                    self._hooks.callback(register(self._count).remove)
 
     def why_not_used(self, samples: int, epochs: int, samples_per_epoch: float | None) -> str | None:
         """Why this attempt shows nothing of its batch size; None where it does, or where that cannot be told.
@@ -95,16 +99,8 @@ class BatchSizeCheck:
 
     def close(self) -> None:
         """Remove the hook."""
-        if self._remove is not None:
-            self._remove()
-
-    def _hook(self) -> None:
-        self._remove = _nothing
-        torch_optimizer = sys.modules.get("torch.optim.optimizer")
-        register = getattr(torch_optimizer, "register_optimizer_step_post_hook", None)
-        if register is not None:
-            with contextlib.suppress(Exception):  # a torch that refuses it: the check goes without
-                self._remove = register(self._count).remove
+        if self._hooks is not None:
+            self._hooks.close()
 
     def _count(self, optimizer: Any, args: object, kwargs: object) -> None:
         self._optimizer_steps[id(optimizer)] += 1
@@ -113,7 +109,3 @@ class BatchSizeCheck:
 def is_close(size: float, other: float) -> bool:
     """Whether two sizes count as the same."""
     return other / CLOSE < size < other * CLOSE
-
-
-def _nothing() -> None:
-    pass

@@ -36,8 +36,16 @@ def train(run: PlanProgress, fn: Callable[[], T]) -> T:
     nothing was reported.
     """
     for index in range(len(run.plan.in_order)):
-        if index:
-            clean_process(run.plan.seed + index)
+        if index:  # free the memory of the attempt before; seed the generators, so that attempts do not correlate
+            seed = run.plan.seed + index
+            gc.collect()
+            random.seed(seed)
+            if (numpy := sys.modules.get("numpy")) is not None:
+                numpy.random.seed(seed % 2**32)
+            if (torch := sys.modules.get("torch")) is not None:
+                torch.manual_seed(seed)
+                if torch.cuda.is_available() and torch.cuda.is_initialized():
+                    torch.cuda.empty_cache()
         live = run.begin(index)
         log.info("Zeus attempt %d: batch size %d. %s", live.number, live.planned.batch_size, live.planned.why)
         kept, value = _run_attempt(run, live, fn)
@@ -233,15 +241,3 @@ def missing_extra(error: BaseException) -> str | None:
     }
     extra = extras.get(error.name.partition(".")[0])
     return extra and f"Where this task runs: pip install 'airflow-provider-zeus[{extra}]'."
-
-
-def clean_process(seed: int) -> None:
-    """Free the memory of an earlier attempt, and seed the generators in use so that attempts do not correlate."""
-    gc.collect()
-    random.seed(seed)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(seed % 2**32)
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(seed)
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()

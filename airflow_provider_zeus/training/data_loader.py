@@ -178,7 +178,9 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             problem = "the loader is built already and cannot take options"
             raise JobSpecError.of("run.data_loader(): options", names, problem, "give its data set, or leave them out")
     else:
-        data = DataLoader(data, **{**_default_size(batch_size, options), **options})
+        whole_batches = getattr(options.get("sampler"), "batch_size", None) is not None  # of indices, by the sampler
+        size = {} if options.get("batch_sampler") is not None else {"batch_size": None if whole_batches else batch_size}
+        data = DataLoader(data, **{**size, **options})
     if batch_size_of(data) is None:
         raise JobSpecError.of(
             "run.data_loader(): batch_size",
@@ -196,11 +198,3 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
             "processes train together)",
         )
     return data
-
-
-def _default_size(batch_size: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    if options.get("batch_sampler") is not None:
-        return {}
-    if getattr(options.get("sampler"), "batch_size", None) is not None:
-        return {"batch_size": None}  # the sampler yields whole batches of indices
-    return {"batch_size": batch_size}

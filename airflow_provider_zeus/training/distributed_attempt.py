@@ -67,7 +67,7 @@ class DistributedAttempt(LiveAttempt):
         if self._reports[0].unreported:
             raise self._unreported_epoch(target, int(self._reports[0].epochs))
         check_in_step(self._reports)
-        done = self.epochs_done + self._resumed
+        done = self.epochs_done + self.epochs_resumed
         self._finished = self.reached or self.no_data or (done >= self._max_epochs and self.last)
         if self._finished:
             self.over = not self.no_data
@@ -156,14 +156,14 @@ class DistributedAttempt(LiveAttempt):
         super()._refresh()
         if self._up_to_date:
             seen = gathered(self.snapshot, self._reports)
-            self.snapshot = self._without_epochs(seen) if self._resumed else seen
+            self.snapshot = self._without_epochs(seen) if self.epochs_resumed else seen
         elif before is not None and self._ranks.hosts > 1:
             self.snapshot = before
 
     def _exchange(self, *, left: bool) -> None:
         self._reports = tuple(RankReport(*row) for row in self._ranks.exchange(self._own_report(left=left)))
         first = self._reports[0]
-        self.reached, self._resumed = bool(first.reached), int(first.resumed)
+        self.reached, self.epochs_resumed = bool(first.reached), int(first.resumed)
         self._no_data = self.passes > 0 and first.epochs > 0 and not first.samples
         self._metric, self._target_value = from_nan(first.metric), from_nan(first.target_value)
         self._refresh()
@@ -179,7 +179,7 @@ class DistributedAttempt(LiveAttempt):
             left=left,
             unreported=self._in_epoch and not self._adoptable,
             reached=self.reached,
-            resumed=self._resumed,
+            resumed=self.epochs_resumed,
             late=super()._late,
             metric=or_nan(self._metric),
             target_value=or_nan(self._target_value),

@@ -27,6 +27,7 @@ class AttemptMeter:
         self.epochs_done = 0
         self.training = False  # within the training steps of an epoch
         self.due_s = 0.0  # when a step next calls take_due_readings() [s of the device's clock]
+        self.expected: float | None = 0.0  # samples of the present epoch, as its loaders announced them
         self.points: deque[PowerPoint] = deque()  # not yet sent
         self._device, self._sweep, self._limit_found_w = device, sweep, limit_found_w
         self._total, self._train = Span(), Span()
@@ -35,7 +36,6 @@ class AttemptMeter:
         self._tick_s = 0.0  # when the sums are next taken
         self._epoch_start: Reading | None = None
         self._epoch_from = 0  # samples when the present epoch began
-        self._expected: float | None = 0.0  # samples of the present epoch, as its loaders announced them
         self._bare = False  # a loop of steps without a loader: the end of the training steps is not announced
         self._last_step: Reading | None = None  # after the last step, if one was taken
         self._step_s = 0.0  # time between the last two of them
@@ -44,7 +44,7 @@ class AttemptMeter:
     def start_epoch(self) -> None:
         """Begin an epoch. The first one starts the clock of the trial."""
         self._epoch_start = reading = edge(self._device)
-        self._epoch_from, self._expected = self.samples, 0.0
+        self._epoch_from, self.expected = self.samples, 0.0
         if self._point is None:
             self._total.open(reading)
             self._point = Span(reading)
@@ -53,12 +53,8 @@ class AttemptMeter:
 
     def expect(self, samples: float | None) -> None:
         """Add the samples of a loader's pass to those of the epoch; None when the loader does not know."""
-        known = self._expected is not None and samples is not None
-        self._expected = (self._expected or 0.0) + (samples or 0.0) if known else None
-
-    def expect_nothing(self) -> None:
-        """Take it that no loader has announced a pass of the present epoch."""
-        self._expected = 0.0
+        known = self.expected is not None and samples is not None
+        self.expected = (self.expected or 0.0) + (samples or 0.0) if known else None
 
     def start_training(self, *, first_step_done: bool) -> None:
         """Begin training steps. If the first one is already done, they began with the epoch."""
@@ -72,7 +68,7 @@ class AttemptMeter:
             self._train.open(reading)
             self._sweep.start(reading, self.samples)
         self._tick_s = self._device.now_s() + TICK_S
-        self.due_s = 0.0 if self._sweep.needs_next_step else self._tick_s
+        self.due_s = 0.0 if self._sweep.active or self._sweep.drift_check_pending else self._tick_s
 
     def take_due_readings(self, now_s: float) -> bool:
         """After a step at ``due_s`` or later: pass an edge of a profiling window, and every second take the sums.
@@ -147,7 +143,7 @@ class AttemptMeter:
         """Samples of one epoch: the mean of those done; in the first epoch, what its loaders announced."""
         if self.epochs_done:
             return self._epoch_from / self.epochs_done or None
-        return self._expected or None
+        return self.expected or None
 
     @property
     def epochs(self) -> float | None:
@@ -241,8 +237,3 @@ class DataWait:
                 100 * share,
                 "" if gpu_busy is None else f", and the GPU works {gpu_busy:.0%} of the time".replace("%", " %"),
             )
-
-    def log_share(self) -> None:
-        """Log the share at the end of an attempt."""
-        if self.share is not None:
-            log.info("Zeus: %.0f %% of this attempt's training time was spent waiting for data.", 100 * self.share)

@@ -25,7 +25,7 @@ from airflow_provider_zeus.training.protocol.events import Kind
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.protocol.sender import ResultSender, Sink
 from airflow_provider_zeus.training.ranks import Ranks
-from airflow_provider_zeus.training.rehearsal import RehearsedAttempt, check_alone
+from airflow_provider_zeus.training.rehearsal import RehearsalOver, RehearsedAttempt
 from airflow_provider_zeus.training.trackers import Trackers
 
 
@@ -138,7 +138,8 @@ class PlanProgress:
         last = (loop_only and not self.plan.restarts) or not self.plan.followed(index)
         kind: Callable[..., LiveAttempt] = LiveAttempt
         if self.plan.rehearsal is not None:
-            check_alone(self.ranks)
+            if self.ranks.several:  # one process that ended would leave the others waiting
+                raise RehearsalOver(f"{self.ranks.size} processes train together")
             kind = partial(RehearsedAttempt, rehearsal=self.plan.rehearsal, may_begin_again=not loop_only)
         elif self.ranks.several:
             kind = partial(DistributedAttempt, ranks=self.ranks)

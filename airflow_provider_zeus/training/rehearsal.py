@@ -16,14 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.protocol.plan import Rehearsal, RehearsalResult
-from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.samples import BatchCount, samples_per_pass
 
 STEPS = 2  # of a rehearsal
@@ -45,8 +43,29 @@ class TorchWatch:
         self._undo = ExitStack()
         self._before = _weights() if fresh else {}  # before torch is imported for the first time there are none
         with suppress(Exception):  # a torch that refuses it is not watched
-            if importlib.util.find_spec("torch") is not None:
-                self._watch()
+            if importlib.util.find_spec("torch") is None:
+                return
+            from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+            from torch.utils.data import DataLoader
+
+            loader: Any = DataLoader
+            original = loader.__iter__
+
+            def passes(loader: Any) -> Iterator[Any]:
+                frame, by_lightning = sys._getframe(1), False
+                while frame is not None and not by_lightning:
+                    name = str(frame.f_globals.get("__name__"))
+                    by_lightning = name.partition(".")[0] in ("lightning", "pytorch_lightning")
+                    frame = frame.f_back  # type: ignore[assignment]
+                # Lightning validates after as many batches as the loader has, so none may miss
+                begun = _Pass(self, loader, original(loader), cuts=not by_lightning)
+                self._passes.add(begun)
+                return begun
+
+            loader.__iter__ = passes
+            self._undo.callback(setattr, loader, "__iter__", original)
+            self._undo.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+            self._undo.callback(register_optimizer_step_post_hook(self._after_step).remove)
 
     def close(self) -> None:
         """Leave torch as it was."""
@@ -56,23 +75,6 @@ class TorchWatch:
         """A step was told to the run handle."""
         for each in self._passes:
             each.told += 1
-
-    def _watch(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-        from torch.utils.data import DataLoader
-
-        loader: Any = DataLoader
-        original = loader.__iter__
-
-        def passes(loader: Any) -> Iterator[Any]:
-            begun = _Pass(self, loader, original(loader), cuts=not _called_by_lightning())
-            self._passes.add(begun)
-            return begun
-
-        loader.__iter__ = passes
-        self._undo.callback(setattr, loader, "__iter__", original)
-        self._undo.callback(register_optimizer_step_pre_hook(self._before_step).remove)
-        self._undo.callback(register_optimizer_step_post_hook(self._after_step).remove)
 
     def _before_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         if id(optimizer) in self._seen or not self._before:
@@ -128,16 +130,6 @@ class _Pass:
             self._sizes[optimizer].append(self._drawn - self._before.get(optimizer, 0))
             self._watch.short = self._watch.short or self._drawn >= self._most
         self._before[optimizer] = self._drawn
-
-
-def _called_by_lightning() -> bool:
-    """Whether Lightning begins the pass. It validates after as many batches as the loader has, so none may miss."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in ("lightning", "pytorch_lightning"):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _weights() -> dict[int, tuple[Any, float]]:
@@ -230,9 +222,3 @@ class RehearsedAttempt(LiveAttempt):
             seen.write(Path(self._rehearsal.path))
         except OSError:
             log.warning("Zeus: what this rehearsal saw cannot be written.", exc_info=True)
-
-
-def check_alone(ranks: Ranks) -> None:
-    """Raise RehearsalOver where several processes train together: one that ended would leave the others waiting."""
-    if ranks.several:
-        raise RehearsalOver(f"{ranks.size} processes train together")

@@ -65,7 +65,12 @@ class GpuLock:
                     continue
                 self.waited = True
                 if self._wait(path, holder, uuid, until_s):
-                    self._share(path, uuid)
+                    with contextlib.suppress(OSError):  # train beside the holder, and let it know by one more byte
+                        descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
+                        os.write(descriptor, b"+")
+                        os.close(descriptor)
+                    self.why_shared = f"another training of this host uses {uuid}: {ALONE}, or set gpu_lock='wait'"
+                    log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
         except BaseException:  # stopped while it waited
             self.close()
             raise
@@ -138,15 +143,6 @@ class GpuLock:
             f"whether another training of this host uses the GPU is not known ({path}: {error.strerror}): to have "
             "energy measured and power limits set, let [zeus] state_dir name a folder that this user can write to"
         )
-        log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
-
-    def _share(self, path: str, uuid: str) -> None:
-        """Train beside the holder, and let it know by one more byte in the file."""
-        with contextlib.suppress(OSError):
-            descriptor = private_files.open_file(path, os.O_WRONLY | os.O_APPEND)
-            os.write(descriptor, b"+")
-            os.close(descriptor)
-        self.why_shared = f"another training of this host uses {uuid}: {ALONE}, or set gpu_lock='wait'"
         log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import BaseDevice, Device, LimitRange
+from airflow_provider_zeus.power.device import Device, LimitRange
 from airflow_provider_zeus.power.group import DeviceGroup
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
 
 
-class NvmlDevice(BaseDevice):
+class NvmlDevice(Device):
     """One GPU as :class:`~airflow_provider_zeus.power.device.Device`; by default the first that CUDA shows here.
 
     Energy comes from the GPU's counter (``nvml_counter``) or, on GPUs older than Volta, from polled power
@@ -142,7 +142,10 @@ class NvmlDevice(BaseDevice):
 
     # ------------------------------------------------------------------ around a training
     def synchronize(self) -> None:
-        """Wait for torch's work on the GPU. Errors of torch are left to the training's own calls."""
+        """Wait for torch's work on the GPU. Errors of torch are left to the training's own calls.
+
+        Where torch trains on another GPU than this one, energy is not measured from here on.
+        """
         cuda = torch_cuda()
         if cuda is None:
             return
@@ -151,9 +154,18 @@ class NvmlDevice(BaseDevice):
             for other in range(cuda.device_count()) if len(self._among) > 1 else ():
                 if cuda.memory_reserved(other):  # otherwise synchronising may create a context there
                     cuda.synchronize(other)
-            self._compare_with_torch()
         except Exception as error:
             log.debug("torch.cuda.synchronize() failed: %r", error)
+            return
+        if self._is_compared or self._is_mig:
+            return
+        self._is_compared = True  # once, after CUDA started
+        used = uuid_by_torch()
+        if used is None or self.uuid is None or used in self._among:
+            return
+        self._not_ours = f"torch trains on {used}, and {self.uuid} would be measured: set CUDA_VISIBLE_DEVICES={used}"
+        self.missing["energy_j"] = self._not_ours  # profiling then stops and gives the limit back
+        self._warn_once("not_ours", f"Energy is not measured: {self._not_ours}.")
 
     def close(self) -> None:
         """Release the GPU's lock, stop polling and close the helper's connection."""
@@ -163,18 +175,6 @@ class NvmlDevice(BaseDevice):
             self._polled.close()
         if self._helper is not None:
             self._helper.close()
-
-    def _compare_with_torch(self) -> None:
-        """Stop measuring energy where torch trains on another GPU than this one; checked once, after CUDA started."""
-        if self._is_compared or self._is_mig:
-            return
-        self._is_compared = True
-        used = uuid_by_torch()
-        if used is None or self.uuid is None or used in self._among:
-            return
-        self._not_ours = f"torch trains on {used}, and {self.uuid} would be measured: set CUDA_VISIBLE_DEVICES={used}"
-        self.missing["energy_j"] = self._not_ours  # profiling then stops and gives the limit back
-        self._warn_once("not_ours", f"Energy is not measured: {self._not_ours}.")
 
     # ------------------------------------------------------------------ at the start
     def _energy_source(self) -> str | None:

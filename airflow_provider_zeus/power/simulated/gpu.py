@@ -21,7 +21,7 @@ from typing import Any
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.power.device import BaseDevice, LimitRange, default_state_dir
+from airflow_provider_zeus.power.device import Device, LimitRange, default_state_dir
 from airflow_provider_zeus.power.simulated import state_file
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS, Chip
 from airflow_provider_zeus.power.simulated.state_file import (
@@ -40,7 +40,7 @@ SETTLE_S = 0.3  # assumed time constant of a changed limit: it has settled after
 PREFIX = "simulated:"
 
 
-class SimulatedGpu(BaseDevice):
+class SimulatedGpu(Device):
     """One GPU under one load, as :class:`~airflow_provider_zeus.power.device.Device`.
 
     Its state is in ``state_file`` (layout: :mod:`~airflow_provider_zeus.power.simulated.state_file`), so that other

@@ -125,14 +125,12 @@ class Follower:
             self._invalid = True
             raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
         self._read += len(whole)
-        return [line for text in io.BytesIO(whole) if (line := self._line(text)) is not None]
-
-    def _line(self, text: bytes) -> ResultLine | None:
-        """Read one line; None, with one warning for the whole file, where it is none of this version."""
-        try:
-            return ResultLine.from_json(text.decode())
-        except ValueError:  # its text is not repeated: it may come from any file
-            if not self._warned:
-                self._warned = True
-                log.warning("Zeus: a line that is no result line of version %d is left out.", SCHEMA)
-            return None
+        lines = []
+        for text in io.BytesIO(whole):
+            try:
+                lines.append(ResultLine.from_json(text.decode()))
+            except ValueError:  # its text is not repeated: it may come from any file
+                if not self._warned:
+                    self._warned = True
+                    log.warning("Zeus: a line that is no result line of version %d is left out.", SCHEMA)
+        return lines

@@ -89,21 +89,15 @@ class Submission:
 
 def main() -> int:
     """Submit, wait, cancel where asked to; return the exit status."""
-    wake = wake_on_sigterm()
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
     submission = Submission(sys.argv[1:])
     if submission.follow(wake):
         return submission.end()
     submission.cancel()
     return 128 + signal.SIGTERM
-
-
-def wake_on_sigterm() -> int:
-    """A descriptor that can be read once SIGTERM has come."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    return reading
 
 
 def ignore_sigterm() -> None:

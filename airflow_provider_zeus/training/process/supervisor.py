@@ -71,7 +71,12 @@ class ProcessTree:
 def main() -> int:
     """Run the command; return its exit status."""
     parent, grace_s, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
-    wake, pidfd = _wake_on_signals(), _pidfd(parent)
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken)  # gets the number of each signal that arrives
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # replaced by the default in the command: a handler is not inherited
+    pidfd = _pidfd(parent)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:
         return 1  # the parent died before its pidfd was opened
@@ -80,33 +85,18 @@ def main() -> int:
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    _wait(tree, wake, pidfd)
-    tree.end(grace_s)
-    return 1 if tree.status is None else tree.status
-
-
-def _wait(tree: ProcessTree, wake: int, pidfd: int | None) -> None:
-    """Wait until the command has ended, or a request to stop comes."""
     poll = select.poll()
     for descriptor in (0, wake, *([] if pidfd is None else [pidfd])):
         poll.register(descriptor, select.POLLIN)
-    while tree.status is None:
+    while tree.status is None:  # until the command has ended, or a request to stop comes
         ready = [descriptor for descriptor, _ in poll.poll()]
         if wake in ready and signal.SIGTERM in os.read(wake, 4096):
-            return
+            break
         if pidfd in ready or (0 in ready and not os.read(0, 4096)):
-            return
+            break
         tree.reap()
-
-
-def _wake_on_signals() -> int:
-    """A descriptor that gets the number of each signal that arrives."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # replaced by the default in the command: a handler is not inherited
-    return reading
+    tree.end(grace_s)
+    return 1 if tree.status is None else tree.status
 
 
 def _pidfd(pid: int) -> int | None:

@@ -46,7 +46,7 @@ class Sweep:
         self.active = False  # profiling now
         self.measured: list[ProfileSample] = []
         self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
-        self._device, self._limits, self._profiler, self._observe = device, limits, profiler, observe
+        self._device, self._limits, self.profiler, self._observe = device, limits, profiler, observe
         self._read_conditions, self._conditions = conditions, Conditions()
         self._before_w: float | None = None  # the limit chosen before ``_conditions`` was read
         self._windows = MeasurementWindows(profiler.batch_size, profiler.min_s, profiler.min_steps)
@@ -59,7 +59,7 @@ class Sweep:
     def start(self, reading: Reading, samples: int) -> None:
         """Begin training steps, when ``samples`` were trained in all."""
         self._detects_drift = self._detects_drift and self._may_set
-        if self._may_set and self._profiler.next_limit_w is not None:
+        if self._may_set and self.profiler.next_limit_w is not None:
             self._start_profiling(reading, samples)
         else:
             self._set_chosen()
@@ -76,11 +76,6 @@ class Sweep:
             self._drift.pause()
         else:
             self.check_drift(reading, samples, pauses=True)
-
-    @property
-    def needs_next_step(self) -> bool:
-        """Whether it needs a reading after the next step, not only once a second."""
-        return self.active or self.drift_check_pending
 
     @property
     def drift_check_pending(self) -> bool:
@@ -104,7 +99,7 @@ class Sweep:
             return False
         before_w = windows.limit_w
         self.keep(at_end=False)
-        next_w = self._profiler.next_limit_w
+        next_w = self.profiler.next_limit_w
         if self._may_set and next_w is not None:
             if next_w == before_w and self._in_force(next_w):
                 windows.open(reading, samples)
@@ -123,7 +118,7 @@ class Sweep:
         """
         self._follow()
         chosen_w = self._chosen_w
-        rates = self._profiler.rates_at(chosen_w)
+        rates = self.profiler.rates_at(chosen_w)
         if self.active or not self._detects_drift or rates is None or not self._in_force(chosen_w):
             return
         if not self._drift.drifted(reading, samples, rates[0], pauses=pauses):
@@ -131,12 +126,12 @@ class Sweep:
         log.warning(
             "Zeus: a sample at batch size %d no longer draws the %.3g J of its power profile, by over %.0f %%: the "
             "profile is measured again.",
-            self._profiler.batch_size,
+            self.profiler.batch_size,
             rates[0],
             100 * MAX_DIFFERENCE,
         )
         self._detects_drift = False
-        self._record(self._profiler.reset())
+        self._record(self.profiler.reset())
         self._windows.unsettle()
         if not pauses:
             self._start_profiling(reading, samples)
@@ -147,7 +142,7 @@ class Sweep:
             self._windows.drop()
             return
         for sample in self._windows.take(at_end=at_end):
-            self._profiler.add(sample)
+            self.profiler.add(sample)
             self._record(sample)
 
     def advance(self, reading: Reading) -> None:
@@ -164,7 +159,7 @@ class Sweep:
         profiled = self._spent_samples + (samples - self._since_samples if self.active else 0)
         if profiled == 0:
             return 0.0, 0.0
-        rates = self._profiler.rates_at(self._usual_w)
+        rates = self.profiler.rates_at(self._usual_w)
         if rates is None:
             return None, None
         spent_j = self._spent.energy_j
@@ -172,12 +167,7 @@ class Sweep:
 
     def cost_per_sample(self) -> float | None:
         """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
-        return self._profiler.cost_at(self._usual_w) if self._profiler.walked and self._may_set else None
-
-    @property
-    def fastest_sample_s(self) -> float | None:
-        """Time of a sample at the highest limit measured [s]; None before the first."""
-        return self._profiler.fastest_sample_s
+        return self.profiler.cost_at(self._usual_w) if self.profiler.walked and self._may_set else None
 
     def missed_savings(self, samples: int) -> dict[str, float]:
         """In mode ``observe``: what these samples would have saved at the best limit; empty where it is not known.
@@ -191,7 +181,7 @@ class Sweep:
         """Log :meth:`missed_savings`, if there are any."""
         missed = self._missed if samples > 0 else None
         if missed is not None:
-            end = "" if self._profiler.walked else " The profile is not complete yet."
+            end = "" if self.profiler.walked else " The profile is not complete yet."
             log.info("Zeus observed: %s%s", missed.text(samples), end)
 
     # ------------------------------------------------------------------ inside
@@ -202,18 +192,18 @@ class Sweep:
     @property
     def _usual_w(self) -> float | None:
         """The limit without a signal: what the policy's EpochCost is of."""
-        return self._limits.found_w if self._observe and self._limits else self._profiler.best_w
+        return self._limits.found_w if self._observe and self._limits else self.profiler.best_w
 
     @property
     def _chosen_w(self) -> float | None:
         """The limit to train at now, where nothing is profiled."""
         if self._observe or self._conditions == Conditions():
             return self._usual_w
-        return self._profiler.best_w_at(self._conditions, self._before_w)
+        return self.profiler.best_w_at(self._conditions, self._before_w)
 
     @property
     def _missed(self) -> MissedSaving | None:
-        return self._profiler.missed_saving(self._usual_w) if self._observe else None
+        return self.profiler.missed_saving(self._usual_w) if self._observe else None
 
     def _follow(self) -> None:
         """Where another limit has become the best one, by a signal or for want of time, set it."""
@@ -245,7 +235,7 @@ class Sweep:
 
     def _set_next(self, reading: Reading, samples: int) -> None:
         """Set the limit that is to be measured now."""
-        limit_w = self._profiler.next_limit_w
+        limit_w = self.profiler.next_limit_w
         if limit_w is None or self._limits is None:
             return
         if not self._in_force(limit_w):
@@ -263,7 +253,7 @@ class Sweep:
         if self._windows.failures >= _MAX_FAILURES:
             if self._limits.can_set and self._limits.found_w is not None:
                 self._limits.set_w(self._limits.found_w)
-        elif self._profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
+        elif self.profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
             self._limits.set_w(self._chosen_w)
 
     def _record(self, sample: ProfileSample) -> None:
@@ -271,7 +261,7 @@ class Sweep:
         self.unsent.append(sample)
 
     def _log_result(self) -> None:
-        profiler = self._profiler
+        profiler = self.profiler
         if self._windows.failures >= _MAX_FAILURES:
             log.warning("Zeus gives up profiling: the energy counter of this device does not move or cannot be read.")
             return

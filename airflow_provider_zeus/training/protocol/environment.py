@@ -125,7 +125,7 @@ class Results:
                 missed.append((place, error))
         if missed and len(missed) == len(self._places):
             if line.kind == "final":
-                missed[0][0].log_costs()  # the document, which holds them, is not written
+                log_costs(missed[0][0].waiting)  # the document, which holds them, is not written
             raise missed[0][1]
         for place, problem in missed:
             place.keep(line, problem)
@@ -141,27 +141,23 @@ class _Place:
 
     def __init__(self, name: str, sink: Sink) -> None:
         self._name, self._sink = name, sink
-        self._waiting: list[ResultLine] = []
+        self.waiting: list[ResultLine] = []  # not taken yet
         self._failing = False  # the warning is logged once, until the place takes lines again
 
     def take(self, line: ResultLine) -> None:
         """Write what waits, then the line. Raises what the sink raises."""
-        while self._waiting:
-            self._sink(self._waiting[0])
-            self._waiting.pop(0)
+        while self.waiting:
+            self._sink(self.waiting[0])
+            self.waiting.pop(0)
         self._sink(line)
         self._failing = False
 
     def keep(self, line: ResultLine, error: Exception) -> None:
         """Let a line wait that the sink did not take."""
-        self._waiting = folded([*self._waiting, line])
+        self.waiting = folded([*self.waiting, line])
         level = logging.DEBUG if self._failing else logging.WARNING
         log.log(level, "Zeus could not write a %r line to %s (%s); it tries again.", line.kind, self._name, error)
         self._failing = True
-
-    def log_costs(self) -> None:
-        """Log the figures of each end that waits."""
-        log_costs(self._waiting)
 
 
 class OtherRank:

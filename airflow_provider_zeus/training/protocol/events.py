@@ -92,7 +92,13 @@ class ResultWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._file = self._opened()
-        self._file.truncate(_end_of_lines(self._file.fileno()))
+        descriptor = self._file.fileno()
+        size = os.fstat(descriptor).st_size
+        begin = max(size - MOST_LINE_BYTES, 0)
+        whole = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1  # where the last complete line ends
+        if begin and not whole:
+            raise ValueError("the file exists and is no result")
+        self._file.truncate(begin + whole)
 
     def __call__(self, line: ResultLine) -> None:
         """Write one line. Raises OSError when it does not fit, and then leaves no part of it and no empty file."""
@@ -142,13 +148,3 @@ def read_lines(file: BinaryIO) -> Iterator[ResultLine]:
         except ValueError:
             raise ValueError(f"line {number} is no result line of version {SCHEMA}") from None
         yield line
-
-
-def _end_of_lines(descriptor: int) -> int:
-    """End of the last complete line of a file [bytes]. Raises ValueError where the file is no result."""
-    size = os.fstat(descriptor).st_size
-    begin = max(size - MOST_LINE_BYTES, 0)
-    end = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1
-    if begin and not end:
-        raise ValueError("the file exists and is no result")
-    return begin + end
