@@ -20,15 +20,17 @@ def visible(text: str | os.PathLike[str]) -> str:
     Such characters change a terminal's colours, clear it, forge a line, or reverse its direction.
     """
     text = os.fspath(text)
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable() or unicodedata.category(character) == "Zs":  # Zs: spaces of any width
-        return character
-    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as in the name of a file
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return repr(character)[1:-1]
+    if text.isprintable():
+        return text
+    shown = []
+    for character in text:
+        if character.isprintable() or unicodedata.category(character) == "Zs":  # Zs: spaces of any width
+            shown.append(character)
+        elif "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as in the name of a file
+            shown.append(f"\\x{ord(character) - 0xDC00:02x}")
+        else:
+            shown.append(repr(character)[1:-1])
+    return "".join(shown)
 
 
 def cell(value: Any) -> Any:

@@ -95,7 +95,23 @@ class SidecarClient:
         return answer
 
     def _exchange(self, line: bytes, end_s: float) -> bytes:
-        connection = self._connected(end_s)
+        """Send a line and return the answer's, over a connection that is made where there is none."""
+        if self._pid != os.getpid():
+            self._connection, self._pid = None, os.getpid()  # the parent's
+        if self._connection is None:
+            with contextlib.ExitStack() as undo:
+                connection = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                connection.settimeout(ANSWER_S)
+                while True:
+                    try:
+                        connection.connect(self._path)
+                        break
+                    except BlockingIOError:  # too many other clients wait to be accepted
+                        time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
+                undo.pop_all()
+            _connections.add(connection)
+            self._connection = connection
+        connection = self._connection
         connection.settimeout(left_s(end_s, ANSWER_S))
         connection.sendall(line)
         answer = b""
@@ -108,25 +124,6 @@ class SidecarClient:
             if len(answer) > MOST_BYTES:
                 raise ValueError(f"its answer is longer than {MOST_BYTES} bytes")
         return answer
-
-    def _connected(self, end_s: float) -> socket.socket:
-        if self._pid != os.getpid():
-            self._connection, self._pid = None, os.getpid()  # the parent's
-        if self._connection is not None:
-            return self._connection
-        with contextlib.ExitStack() as undo:
-            connection = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            connection.settimeout(ANSWER_S)
-            while True:
-                try:
-                    connection.connect(self._path)
-                    break
-                except BlockingIOError:  # too many other clients wait to be accepted
-                    time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
-            undo.pop_all()
-        _connections.add(connection)
-        self._connection = connection
-        return connection
 
 
 class ZeusdClient:

@@ -119,10 +119,6 @@ class Nvml:
             found = self.call("nvmlDeviceGetHandleByUUID", gpu.encode(), writes=(ctypes.c_void_p,))
         return found[0]  # type: ignore[no-any-return]
 
-    def count(self) -> int:
-        """Number of GPUs of this host."""
-        return int(self.call("nvmlDeviceGetCount_v2", writes=(ctypes.c_uint,))[0].value)
-
     def limit_w(self, uuid: str) -> float:
         """The power limit that is set [W]."""
         (limit_mw,) = self.call("nvmlDeviceGetPowerManagementLimit", self.handle(uuid), writes=(ctypes.c_uint,))
@@ -314,11 +310,6 @@ class Client:
                 self.pidfd = os.pidfd_open(self.pid) if self.pid > 0 else None
 
     @property
-    def has_line(self) -> bool:
-        """Whether another complete line was received."""
-        return b"\n" in self.text
-
-    @property
     def is_gone(self) -> bool:
         """Whether the connection or the process ended."""
         poll = select.poll()
@@ -336,13 +327,7 @@ class Client:
         except OSError:
             return False
         self.text += part
-        return bool(part) and (self.has_line or len(self.text) <= MOST_BYTES)
-
-    def next_request(self) -> None:
-        """Parse the next line as the client's request. Raises RefusedError."""
-        line, _, self.text = self.text.partition(b"\n")
-        self.used_s = time.monotonic()
-        self.request = Request(line)
+        return bool(part) and (b"\n" in self.text or len(self.text) <= MOST_BYTES)
 
     def answer(self, said: dict[str, Any]) -> bool:
         """Send an answer; False where the client left, or does not read its answers."""
@@ -439,9 +424,11 @@ class Sidecar:
         for gpu in self._gpus.values():
             gpu.restore_if_due()
         for client in list(self._clients):
-            if client.request is None and client.has_line:
+            if client.request is None and b"\n" in client.text:
+                line, _, client.text = client.text.partition(b"\n")
+                client.used_s = time.monotonic()
                 try:
-                    client.next_request()
+                    client.request = Request(line)
                 except RefusedError as error:
                     if not client.answer({"ok": False, "error": str(error)}):
                         self._drop(client)
@@ -459,11 +446,11 @@ class Sidecar:
         if not self._is_stopping:
             poll.register(self._listener, select.POLLIN)
         for client in self._clients:
-            poll.register(client.connection, 0 if client.request or client.has_line else select.POLLIN)
+            poll.register(client.connection, 0 if client.request or b"\n" in client.text else select.POLLIN)
             if client.pidfd is not None:
                 poll.register(client.pidfd, select.POLLIN)
         due_s = [gpu.retry_s for gpu in self._gpus.values() if gpu.must_restore and gpu.work is None]
-        if any(client.has_line and not client.request for client in self._clients):
+        if any(b"\n" in client.text and not client.request for client in self._clients):
             due_s.append(0.0)
         if self._is_stopping:
             due_s.append(time.monotonic() + RETRY_S)
@@ -708,7 +695,7 @@ def main() -> int:
             raise OSError(f"another sidecar serves with the records in {options.state}")
         nvml = Nvml()
         here = []
-        for index in range(nvml.count()):
+        for index in range(nvml.call("nvmlDeviceGetCount_v2", writes=(ctypes.c_uint,))[0].value):
             try:
                 here.append(nvml.text("nvmlDeviceGetUUID", nvml.handle(index)))
             except OSError as error:  # limits of the other GPUs must still be given back

@@ -87,7 +87,19 @@ class MeasurementWindows:
 
         :param at_end: the attempt ends: an unfinished or unsettled piece counts too.
         """
-        piece = self._sample(at_end=at_end)
+        span, limit_w, piece = self._span, self.limit_w, None
+        if self._samples > 0 and span.time_s > 0 and limit_w is not None:
+            if span.energy_j:
+                piece = ProfileSample(
+                    batch_size=self._batch_size,
+                    limit_w=limit_w,
+                    samples=self._samples,
+                    energy_j=span.energy_j,
+                    time_s=span.time_s,
+                    steps=self._steps,
+                )
+            else:  # unknown, or the counter stands still
+                self.failures += not at_end
         self._new_piece()
         pieces = [self._first, piece]
         if self._unsettled and not at_end:
@@ -110,22 +122,6 @@ class MeasurementWindows:
     def _new_piece(self) -> None:
         self._span = Span()
         self._samples = self._steps = 0
-
-    def _sample(self, *, at_end: bool) -> ProfileSample | None:
-        span, limit_w = self._span, self.limit_w
-        if self._samples <= 0 or span.time_s <= 0 or limit_w is None:
-            return None
-        if not span.energy_j:  # unknown, or the counter stands still
-            self.failures += not at_end
-            return None
-        return ProfileSample(
-            batch_size=self._batch_size,
-            limit_w=limit_w,
-            samples=self._samples,
-            energy_j=span.energy_j,
-            time_s=span.time_s,
-            steps=self._steps,
-        )
 
 
 def _agree(first: ProfileSample, second: ProfileSample) -> bool:

@@ -246,8 +246,8 @@ def by_limit(samples: Iterable[ProfileSample]) -> dict[float, LimitMeasurement]:
 
 def coarse(limits_w: Sequence[float]) -> list[float]:
     """Limits of the coarse walk, highest first: every second one, about six of a long grid, and mostly the lowest."""
-    coarse = 5  # parts into which the coarse walk divides a long grid
-    stride = max(2, round((len(limits_w) - 1) / coarse))
+    parts = 5  # into which the coarse walk divides a long grid
+    stride = max(2, round((len(limits_w) - 1) / parts))
     chosen = list(limits_w[::stride])
     if limits_w and 2 * ((len(limits_w) - 1) % stride) >= stride:
         chosen.append(limits_w[-1])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
-from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples, truncated
+from airflow_provider_zeus.model.size_bounds import bounded_points, newest_samples, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.untrusted_files import open_plain
@@ -47,7 +47,7 @@ class ResultLine:
         seen = self.observation
         small = {
             "reason": None if self.reason is None else truncated(self.reason),
-            "observation": None if seen is None else bounded(seen),
+            "observation": None if seen is None else truncated_observation(seen),
             "profile": newest_samples(self.profile),
             "points": bounded_points(self.points),
         }
