@@ -8,8 +8,8 @@ from airflow_provider_zeus.cli.finding import Finding, error, ok, undecided, war
 from airflow_provider_zeus.cli.rehearsal import Outcome
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import TELL_STEPS
-from airflow_provider_zeus.training.batch_size_check import is_close
-from airflow_provider_zeus.training.torch_watch import STEPS
+from airflow_provider_zeus.training.attempt_checks import is_close
+from airflow_provider_zeus.training.rehearsal import STEPS
 
 _SIZE = "build the loader by run.data_loader(data), or with run.batch_size"
 _REPORT = "call run.report({}=value) at the end of each epoch, inside `for epoch in run.epochs()`"

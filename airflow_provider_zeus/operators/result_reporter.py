@@ -22,8 +22,8 @@ from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Store, VariablePort
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
+from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.protocol.events import ResultLine
-from airflow_provider_zeus.training.signals import AttemptOver
 
 RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
 BEGIN_S = 1.0  # limit for the beginning of an attempt

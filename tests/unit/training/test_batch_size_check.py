@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
-from airflow_provider_zeus.training.batch_size_check import BatchSizeCheck
+from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, incumbent
 

@@ -12,8 +12,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTerminated, AirflowTaskTimeout
 
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.signals import AttemptOver
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 GIVEN_UP_AFTER_ONE = explore(1024, bound_epochs=1.0)

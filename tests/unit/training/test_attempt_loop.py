@@ -20,10 +20,10 @@ from torch.utils.data import Dataset
 
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.training.attempt_loop import missing_extra, out_of_memory
+from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
-from airflow_provider_zeus.training.runner import missing_extra, out_of_memory
-from airflow_provider_zeus.training.signals import AttemptOver, TrainingKilled
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 
 GIVEN_UP_AFTER_ONE = explore(1024, bound_epochs=1.0)
@@ -173,7 +173,7 @@ def test_a_signal_swallowed_inside_the_loop_is_raised_again_and_its_traceback_do
         for _ in run.epochs():
             for _ in range(5000):
                 swallow(run)
-            depth, trace = 0, run._attempts.live.signal.__traceback__
+            depth, trace = 0, run._progress.live.interrupt.__traceback__
             while trace is not None:
                 depth, trace = depth + 1, trace.tb_next
             depths.append(depth)
