@@ -6,17 +6,7 @@ from fastapi import FastAPI, HTTPException, Request, Response  # noqa: TID253 - 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_zeus.plugin.api import (
-    action_routes,
-    alert_routes,
-    assets,
-    compare_routes,
-    dag_routes,
-    load,
-    months_routes,
-    overview_routes,
-    run_routes,
-)
+from airflow_provider_zeus.plugin.api import action_routes, assets, dag_routes, load, overview_routes, run_routes
 from airflow_provider_zeus.plugin.api.auth import EVERYWHERE
 
 HEADERS = {
@@ -71,6 +61,5 @@ async def static(tag: str, name: str, request: Request) -> Response:
     return Response(asset.plain, media_type=asset.media_type, headers=headers)
 
 
-_ALL = (overview_routes, months_routes, action_routes, alert_routes, dag_routes, run_routes, compare_routes)
-for routes in _ALL:
+for routes in (overview_routes, action_routes, dag_routes, run_routes):
     app.include_router(routes.router)

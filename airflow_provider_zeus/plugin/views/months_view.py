@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from typing import Any
+
+from pydantic import BaseModel
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
@@ -11,7 +14,6 @@ from airflow_provider_zeus.plugin.charts.months_chart import months_chart
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
-from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthKind, MonthSaved
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.months import (
     TIME_ALONE,
@@ -32,12 +34,15 @@ NOTHING = "Not known: no job's default has run and can be compared."
 WAITS = "is being worked out …"
 
 
-def title(month: str) -> str:
-    """ "November 2026" of "2026-11"."""
-    return f"{date.fromisoformat(f'{month}-01'):%B %Y}"
+class MonthKind(BaseModel):
+    """The sums of one kind of source: measured, estimated, simulated, or time alone. They are never added."""
+
+    kind: str
+    source: Source
+    answers: list[Answer]  # what was spent, and the month before
 
 
-def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> MonthAnswer:
+def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> dict[str, Any]:
     """The newest of ``months``, the one before, and the chart of all.
 
     :param sums: of the jobs that the reader may see; ``period`` is an index of ``months``.
@@ -47,14 +52,14 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     before = _by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
     charted = kinds[0] if kinds else None
-    return MonthAnswer(
-        month=months[-1],
-        title=title(months[-1]),
-        months=[months[i] for i in sorted({s.period for s in sums}, reverse=True)],
-        kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), factors) for kind in kinds],
-        note=_note(sums, last),
-        chart=months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
-    )
+    return {
+        "month": months[-1],
+        "title": f"{date.fromisoformat(f'{months[-1]}-01'):%B %Y}",
+        "months": [months[i] for i in sorted({s.period for s in sums}, reverse=True)],  # that have runs
+        "kinds": [_kind(kind, now.get(kind, []), before.get(kind, []), factors) for kind in kinds],
+        "note": _note(sums, last),
+        "chart": months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
+    }
 
 
 def _note(sums: Sequence[PeriodSum], last: int) -> str:
@@ -119,7 +124,7 @@ def _paid(factors: Factors, value: float) -> Figure | None:
 
 def month_saved(
     found: Sequence[SavedDraws | str], sums: Sequence[PeriodSum], jobs: int, factors: Factors
-) -> MonthSaved:
+) -> dict[str, Any]:
     """What the jobs saved, by kind; of those that were fitted so far.
 
     :param sums: of the month, for the badges.
@@ -143,9 +148,8 @@ def month_saved(
     left = (
         f"Not known of {counted(unknown, 'job')}: its default has not run, or a figure is missing." if unknown else ""
     )
-    return MonthSaved(
-        answers=answers, done=done, progress=left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
-    )
+    progress = left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
+    return {"answers": answers, "done": done, "progress": progress}
 
 
 def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:

@@ -11,8 +11,7 @@ from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.plugin.text import run_notes
-from airflow_provider_zeus.plugin.views.models import RunRow
-from airflow_provider_zeus.plugin.views.overview_models import JobState, Trend
+from airflow_provider_zeus.plugin.views.models import JobState, RunRow, Trend
 from airflow_provider_zeus.units import cost_text
 
 NEWEST = 12  # trials read

@@ -13,8 +13,7 @@ from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
-from airflow_provider_zeus.plugin.views.models import Figure, Source
-from airflow_provider_zeus.plugin.views.overview_models import Controls, JobRow, JobSaved
+from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.savings import saving
 

@@ -126,7 +126,7 @@ def test_a_job_of_another_dag_gives_nothing(viewer: Any, store: Store) -> None:
     ran(store, 1)
     ran(store, 2, dag_id="other", job_id="theirs")
     answer = viewer.get(DAG_COSTS.format("d"), params={"job_id": "theirs"}).json()
-    assert (answer["jobs"], answer["rows"]) == (["d.train"], [])
+    assert (answer["jobs"], "rows" in answer) == (["d.train"], False)
     assert "'theirs'" in answer["note"]
     assert viewer.get(RUN_COSTS.format("d", "run1"), params={"job_id": "theirs"}).json()["parts"] == []
 
