@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.size_bounds import MOST_TEXT
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.plugin.api import assets, reading
+from airflow_provider_zeus.plugin.api import app, reading
 from airflow_provider_zeus.plugin.views import dag_what_if
 from airflow_provider_zeus.reports.export_rows import csv_of, rows_of
 from airflow_provider_zeus.store.base import Store
@@ -40,7 +40,7 @@ HEAVY = [
     "/zeus/api/dags/d/runs/run1/charts?job_id=d.train&task_id=train",
     "/zeus/api/dags/d/settings?job_id=d.train",
 ]
-LIGHT = ["/zeus/page", f"/zeus/static/{assets.tag()}/page.js", "/api/v2/dags"]
+LIGHT = ["/zeus/page", f"/zeus/static/{app.tag()}/page.js", "/api/v2/dags"]
 MANY = 45  # more than the threads of Airflow, of which there are 40
 
 

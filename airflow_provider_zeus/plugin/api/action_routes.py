@@ -1,6 +1,8 @@
 """Routes that change a job from the pages: pause, pin, measure the default, silence. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
+import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, TypeVar
@@ -12,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.plugin.api import auth, live_settings, reading
+from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
 from airflow_provider_zeus.plugin.views.alerts_view import alerts_of
@@ -21,12 +23,17 @@ from airflow_provider_zeus.reports.alert_book import Silence
 from airflow_provider_zeus.reports.alerts import KINDS
 from airflow_provider_zeus.reports.belief_table import belief_table
 from airflow_provider_zeus.store.alerts import change_book, read_book
+from airflow_provider_zeus.store.live_settings import write_settings
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.units import cost_text
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
 M = TypeVar("M", bound=BaseModel)
+
+log = logging.getLogger(__name__)
+
+EVENT = "zeus settings"  # in Airflow's audit log
 
 
 class SettingChange(BaseModel):
@@ -110,7 +117,7 @@ def change(
         changes["audit_after"] = max(t.number for t in trials)
     if not changes:
         raise HTTPException(422, "Nothing to change: give pause_exploration, pin_batch_size, unpin or audit.")
-    live_settings.change(request.job_id, changes, dag_id=dag_id, by=user.get_name())
+    _write(request.job_id, changes, dag_id=dag_id, by=user.get_name())
     return _controls(trials, may_edit=True)
 
 
@@ -124,7 +131,7 @@ def silence(
     by = Silence(by=user.get_name(), at_s=time.time()) if request.silenced else None
     book = change_book(AirflowVariables(), request.job_id, lambda book: book.with_silence(request.kind, by))
     what = f"{request.kind} {'silenced' if request.silenced else 'heard again'}"
-    live_settings.audit(request.job_id, what, dag_id=dag_id, by=user.get_name())
+    _audit(request.job_id, what, dag_id=dag_id, by=user.get_name())
     return alerts_of(book, dag_id, may_edit=True)
 
 
@@ -155,7 +162,7 @@ def _editable(user: BaseUser, dag_id: str, job_id: str) -> list[Trial]:
 
 
 def _controls(trials: list[Trial], *, may_edit: bool) -> Controls:
-    live, changed = live_settings.of(trials[-1].job_id)
+    live, changed = reading.live_settings(trials[-1].job_id)
     cost = _default_cost(trials[-1], live) if may_edit else None
     controls = overview_view.controls(trials, live, changed, may_edit=may_edit, audit_cost=cost)
     if controls is None:
@@ -173,3 +180,23 @@ def _default_cost(newest: Trial, live: Mapping[str, Any]) -> str | None:
     table = belief_table(log, job, profiles=profiles)
     cost = next(line.believed.cost.value for line in table.lines if line.batch_size == job.default_batch_size)
     return None if cost is None else cost_text(cost, table.unit)
+
+
+def _write(job_id: str, changes: Mapping[str, Any], *, dag_id: str, by: str) -> None:
+    """Change live settings of a job (None removes one) and add a line to Airflow's audit log.
+
+    Raises StoreError: the Variable holds no JSON object, or does not keep the change. A failure of the audit log is
+    only logged.
+    """
+    _audit(job_id, write_settings(AirflowVariables(), job_id, changes, by=by)["what"], dag_id=dag_id, by=by)
+
+
+def _audit(job_id: str, what: str, *, dag_id: str, by: str) -> None:
+    """Add a line to Airflow's audit log. A failure is only logged."""
+    from airflow_provider_zeus.airflow_compat import Log, create_session
+
+    try:
+        with create_session() as session:
+            session.add(Log(EVENT, owner=by, dag_id=dag_id, extra=json.dumps({"job_id": job_id, "what": what})))
+    except Exception:
+        log.exception("A change of the live settings of %r is missing in the audit log.", job_id)

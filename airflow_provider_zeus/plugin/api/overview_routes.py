@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser
-from airflow_provider_zeus.plugin.api import auth, live_settings, reading
+from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import words
@@ -39,7 +39,7 @@ def jobs(user: auth.GetUserDep) -> Any:
     answer = {"blocks": pages.layout("overview"), "store": auth.store_name(user, store), "left_out": "", "jobs": []}
     if store is None:
         return answer | {"note": words.without_log(missing) or overview_view.NO_JOBS}
-    live = live_settings.of_all({t.job_id for t in trials if t.origin.dag_id in allowed})
+    live = reading.live_settings_of({t.job_id for t in trials if t.origin.dag_id in allowed})
     rows = overview_view.rows(trials, allowed, live, time.time(), reading.about_dags(allowed))
     damaged = words.left_out([damage for damage in damages if damage.dag_id in allowed])
     left_out = " ".join(filter(None, (damaged, words.without_log(missing))))

@@ -13,7 +13,7 @@ from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import saved_text, words
-from airflow_provider_zeus.plugin.text.waits import waiting
+from airflow_provider_zeus.plugin.text.run_notes import waiting
 from airflow_provider_zeus.plugin.views import costs, overview_view, pages, prices, run_view
 from airflow_provider_zeus.plugin.views.compare_view import MOST, NOTHING, Column, Comparison, Place
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick

@@ -59,7 +59,9 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow]) -> Chart:
     option["tooltip"]["trigger"] = "axis"
     option["legend"]["data"] = [name for name in (SUM, BAND, EXPLORED) if any(s["name"] == name for s in series)]
     note = f"Against batch size {saving.default_batch_size}, the default, at full power on the same slices of the data."
-    return Chart(title=TITLE, option=option, text=_summary(sums[-1], unit), note=note, table=_table(sums, unit))
+    last = f"{_saved_text(sums[-1].saved, unit)}, {_explored_text(sums[-1], unit)}"
+    text = f"Running total after the newest run: {last}."
+    return Chart(title=TITLE, option=option, text=text, note=note, table=_table(sums, unit))
 
 
 def _sums(saving: Savings, rows: Mapping[RunKey, RunRow]) -> list[_Sum]:
@@ -79,10 +81,6 @@ def _saved_text(value: float, unit: str) -> str:
 
 def _explored_text(s: _Sum, unit: str) -> str:
     return "exploration not known" if s.explored is None else f"exploration {cost_text(s.explored, unit)}"
-
-
-def _summary(last: _Sum, unit: str) -> str:
-    return f"Running total after the newest run: {_saved_text(last.saved, unit)}, {_explored_text(last, unit)}."
 
 
 def _table(sums: Sequence[_Sum], unit: str) -> Table:

@@ -9,7 +9,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, LINE, Option, base, number, plain
+from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, mark_lines, number, plain, value_axis
 from airflow_provider_zeus.plugin.views.models import UNKNOWN, Chart, Table
 
 MOST_ROWS = 50  # of the table
@@ -54,13 +54,11 @@ def by_metric(curves: Sequence[MetricCurve]) -> list[Chart]:
 def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
     longest = max(len(curve.values) for curve in curves)
     aims = list(dict.fromkeys(curve.target for curve in curves if curve.target is not None))
-    name = plain(metric)
     option = base(
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},
-        xAxis={"type": "value", "name": "epoch", "min": 1, "max": max(longest, 2), "minInterval": 1}
-        | {"nameLocation": "middle", "nameGap": 28},
-        yAxis={"type": "value", "name": name, "scale": True, "nameLocation": "middle", "nameGap": 44},
+        xAxis=value_axis("epoch", 28, min=1, max=max(longest, 2), minInterval=1),
+        yAxis=value_axis(plain(metric), 44, scale=True),
         series=[_line(curve, i, aims if i == 0 else []) for i, curve in enumerate(curves)],
     )
     ends = [
@@ -93,7 +91,7 @@ def _line(curve: MetricCurve, i: int, aims: Sequence[float]) -> Option:
             {"yAxis": number(aim), "label": {"formatter": f"target {aim:.4g}", "position": "insideEndTop"}}
             for aim in aims
         ]
-        drawn["markLine"] = {"silent": True, "symbol": "none", "lineStyle": {"color": LINE}, "data": marks}
+        drawn["markLine"] = mark_lines(marks)
     return drawn
 
 

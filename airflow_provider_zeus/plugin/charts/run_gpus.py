@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_provider_zeus.model.trial import Observation, State, Trial
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, Option, base, number, plain, scale
+from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
 from airflow_provider_zeus.plugin.text.words import energy, source
 from airflow_provider_zeus.plugin.views.models import LONGEST, Chart, Table
 
@@ -35,8 +35,24 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},
         xAxis={"type": "category", "data": [f"GPU {i}" for i in range(1, len(names) + 1)]},
-        yAxis={"type": "value", "name": f"energy [{unit}]", "min": 0, "nameLocation": "middle", "nameGap": 44},
-        series=[_bars(one, names, size) for one in shown],
+        yAxis=value_axis(f"energy [{unit}]", 44, min=0),
+        series=[
+            bars(
+                _attempt(n, trial),
+                n - 1,
+                [
+                    {
+                        "value": number(each.get(name, 0.0) / size),
+                        "tip": plain(
+                            f"GPU {i}: {name}\n{_attempt(n, trial)}\n"
+                            f"{energy(each[name]).text if name in each else 'not used'}"
+                        ),
+                    }
+                    for i, name in enumerate(names, 1)
+                ],
+            )
+            for n, trial, each in shown
+        ],
     )
     gaps = len(several) - len(shown)
     left_out = f" Not in it: {gaps} attempt{'s' * (gaps > 1)} whose figures are not known, or of another source."
@@ -67,27 +83,6 @@ def why_not(seen: Observation) -> str:
 
 def _attempt(n: int, trial: Trial) -> str:
     return f"{n}: batch size {trial.batch_size}"
-
-
-def _bars(one: _Known, names: Sequence[str], size: float) -> Option:
-    n, trial, each = one
-    colour = COLOURS[(n - 1) % len(COLOURS)]
-    return {
-        "type": "bar",
-        "name": _attempt(n, trial),
-        "stack": "all",
-        "barMaxWidth": 64,
-        "itemStyle": {"color": colour},
-        "data": [
-            {
-                "value": number(each.get(name, 0.0) / size),
-                "tip": plain(
-                    f"GPU {i}: {name}\n{_attempt(n, trial)}\n{energy(each[name]).text if name in each else 'not used'}"
-                ),
-            }
-            for i, name in enumerate(names, 1)
-        ],
-    }
 
 
 def _table(shown: Sequence[_Known], names: Sequence[str], sums: Sequence[float]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,18 +16,18 @@ from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.text import headline, run_notes, words
-from airflow_provider_zeus.plugin.text.lever_text import Priced, lever_table
+from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of, left_out, run_key
 from airflow_provider_zeus.plugin.views.models import Alerts, Answer, Chart, RunRow, Table
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import belief_table
+from airflow_provider_zeus.reports.levers import Lever
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.tariff import TARIFF, Tariff
-from airflow_provider_zeus.units import grams_text
+from airflow_provider_zeus.units import costs_as, energy_text, grams_text, time_text
 
-RUNS = 200  # in the table at once unless the reader asks for more
 NO_JOB = (
     "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with @task.zeus(ZeusJob(...)) is "
     "one; what it costs is shown here from its first run on."
@@ -180,3 +180,62 @@ def lines(known: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:
         name = f"always {known.best.batch_size}{at}"
         found.append(ComparisonCurve(name, dict(costs_of), dash="dotted"))
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """What the levers saved in money or CO2e, of which waiting for a cheaper start is one."""
+
+    name: str
+    levers: Sequence[Lever]
+    start: float  # exact: it is of the energy that was drawn
+    total: Estimate  # ``start`` counts in it
+    text: Callable[[float], str]
+
+
+def lever_table(
+    levers: Mapping[str, Sequence[Lever]],
+    totals: Mapping[str, Estimate],
+    unit: str,
+    priced: Sequence[Priced] = (),
+) -> Table | None:
+    """A row for each lever and one for their sum; None where nothing was saved or lost, or none of it is known.
+
+    A column of which nothing is known is left out.
+
+    :param levers: by "energy" [J], "time" [s] and "cost" [``unit``]; ``totals``: their sums.
+    :param priced: further columns.
+    """
+    if not any(lever.saved.value for each in levers.values() for lever in each) and not any(p.start for p in priced):
+        return None
+    texts: dict[str, Callable[[float], str]] = {"energy": energy_text, "time": time_text, "cost": costs_as(unit)}
+    columns = [(c.capitalize(), text, levers[c], 0.0, totals[c]) for c, text in texts.items()]
+    columns += [(p.name, p.text, p.levers, p.start, p.total) for p in priced]
+    rows = [
+        [lever.name, *(_cell(of[i].saved, text) for _, text, of, _, _ in columns)]
+        for i, lever in enumerate(levers["cost"])
+    ]
+    if any(p.start for p in priced):
+        rows.append(["Start", *(_cell(Estimate(start, start, start), text) for _, text, _, start, _ in columns)])
+    rows.append(["Together", *(_cell(total, text) for _, text, _, _, total in columns)])
+    heads = ["", *(name for name, *_ in columns)]
+    known = [i for i in range(len(heads)) if i == 0 or not all(row[i].startswith("not known") for row in rows)]
+    return Table(
+        caption="What saved it",
+        columns=[heads[i] for i in known],
+        numeric=[i > 0 for i in known],
+        rows=[[row[i] for i in known] for row in rows],
+    )
+
+
+def _cell(saved: Estimate, text: Callable[[float], str]) -> str:
+    if saved.value is None:
+        return f"not known: {saved.reason}"
+    if saved.value == 0 == saved.low == saved.high:
+        return "0"
+    found = Outcome.of(saved.value, saved, text)
+    if found.kind == "even":
+        return f"undecided: {text(abs(saved.low or 0.0))} lost to {text(saved.high or 0.0)} saved"
+    ends = sorted((abs(saved.low or 0.0), abs(saved.high or 0.0)))
+    between = "" if text(ends[0]) == text(ends[1]) else f" ({text(ends[0])} to {text(ends[1])})"
+    return f"{found.verb} {found.amount}{between}"

@@ -15,7 +15,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.charts import run_curve, run_gpus
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
-from airflow_provider_zeus.plugin.text.waits import Wait
+from airflow_provider_zeus.plugin.text.run_notes import Wait
 from airflow_provider_zeus.plugin.views import costs
 from airflow_provider_zeus.plugin.views.models import (
     UNKNOWN,

@@ -13,9 +13,9 @@ import pytest
 
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.text import headline, words
-from airflow_provider_zeus.plugin.text.lever_text import lever_table
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
+from airflow_provider_zeus.plugin.views.dag_view import lever_table
 from airflow_provider_zeus.plugin.views.models import Answer, Tile
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.dataset import as_dataset
