@@ -110,7 +110,7 @@ def month_saved(user: auth.GetUserDep, month: str | None = None) -> Any:
 def _months(month: str | None) -> list[str]:
     """The months up to this one, "2026-11"; None: up to the present one. Raises HTTPException 422."""
     try:
-        bounds = month_bounds(month or month_of(time.time()), months_view.MONTHS)
+        bounds = month_bounds(month or month_of(time.time()), 13)  # of the chart: a year and the same month before
     except ValueError:
         raise HTTPException(422, "Give the month as 2026-11.") from None
     return [month_of(begin_s) for begin_s in bounds[:-1]]

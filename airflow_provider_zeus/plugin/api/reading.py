@@ -31,7 +31,6 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 log = logging.getLogger(__name__)
 
 MOST_PENDING = 200  # pending results read for one answer
-MOST_WAITS = 1000  # of one run
 MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
 
 _beliefs = BeliefCache()
@@ -102,7 +101,7 @@ def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], Wait]:
     which = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == WAIT)
     try:
         with create_session() as session:
-            query = sa.select(XComModel.task_id, XComModel.map_index, XComModel.value).where(*which).limit(MOST_WAITS)
+            query = sa.select(XComModel.task_id, XComModel.map_index, XComModel.value).where(*which).limit(1000)
             rows = session.execute(query).all()
     except sa.exc.SQLAlchemyError:
         log.warning("The waits of a run cannot be read.", exc_info=True)

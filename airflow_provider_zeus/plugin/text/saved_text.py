@@ -13,8 +13,6 @@ from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import cost_text, costs_as, energy_text, time_text
 
-NO_BREAK = "\u00a0"
-NOTABLE = 0.05  # exploration from this share of a run's cost on is named
 RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
 
 
@@ -75,7 +73,7 @@ def amounts(found: Savings | RunSaving) -> str:
         for saved, text in ((found.energy, energy_text), (found.time, time_text))
         if saved.saved.value is not None
     ]
-    told = [f"{one.amount}{'' if one.verb == verb else f' {one.verb}'}".replace(" ", NO_BREAK) for one in known]
+    told = [f"{one.amount}{'' if one.verb == verb else f' {one.verb}'}".replace(" ", "\u00a0") for one in known]
     return f"{'about ' * any(one.kind == 'even' for one in known)}{', '.join(told)}"
 
 
@@ -250,7 +248,7 @@ def run_verdict(saving: RunSaving | None, why_not: str = "", *, below: bool = Fa
         amount = f"{cost_text(abs(value), cost.unit)} of {'time' if cost.unit == 's' else 'cost'}"
         return Verdict(kind="lost", word="Lost", text=f"It spent {amount} and left no model: all of it is lost.")
     explored = cost.exploration or 0.0
-    if value < 0 and explored >= NOTABLE * (cost.spent or 0.0):
+    if value < 0 and explored >= 0.05 * (cost.spent or 0.0):
         found.text += f" {cost_text(explored, cost.unit)} of what it spent was exploration and profiling."
     if below:
         found.text += " Its model is below the target."

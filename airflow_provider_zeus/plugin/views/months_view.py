@@ -12,8 +12,9 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.plugin.charts.months_chart import months_chart
 from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.headline import spent_tiles
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
-from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
+from airflow_provider_zeus.plugin.views.models import Answer, Source
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.months import (
     TIME_ALONE,
@@ -27,11 +28,8 @@ from airflow_provider_zeus.reports.months import (
 from airflow_provider_zeus.store.base import PeriodSum, silent_text
 from airflow_provider_zeus.units import counted
 
-MONTHS = 13  # of the chart: a year, and the same month of the year before
-SPENT, BEFORE, SAVED = "Spent", "The month before", "Saved"
 NO_RUN = "No run began in this month or the one before."
 NOTHING = "Not known: no job's default has run and can be compared."
-WAITS = "is being worked out …"
 
 
 class MonthKind(BaseModel):
@@ -52,23 +50,18 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     before = _by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
     charted = kinds[0] if kinds else None
+    silent = [silent_text(s for s in sums if s.period == period) for period in (last, last - 1)]
+    which = ("In no figure", "In no figure of the month before")
+    note = " ".join(f"{where}: {text}." for where, text in zip(which, silent, strict=True) if text)
+    note = note if any(s.period >= last - 1 for s in sums) else NO_RUN
     return {
         "month": months[-1],
         "title": f"{date.fromisoformat(f'{months[-1]}-01'):%B %Y}",
         "months": [months[i] for i in sorted({s.period for s in sums}, reverse=True)],  # that have runs
         "kinds": [_kind(kind, now.get(kind, []), before.get(kind, []), factors) for kind in kinds],
-        "note": _note(sums, last),
+        "note": note,
         "chart": months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
     }
-
-
-def _note(sums: Sequence[PeriodSum], last: int) -> str:
-    """What is in no figure of the month and of the one before; where there is no run at all, that."""
-    now, before = (silent_text(s for s in sums if s.period == period) for period in (last, last - 1))
-    lines = [f"In no figure: {now}."] if now else []
-    if before:
-        lines.append(f"In no figure of the month before: {before}.")
-    return " ".join(lines) if any(s.period >= last - 1 for s in sums) else NO_RUN
 
 
 def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
@@ -82,9 +75,11 @@ def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
 
 def _kind(kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], factors: Factors) -> MonthKind:
     source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
-    answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
+    answers = []
+    if now:
+        answers = [_spent("Spent", now, source, factors), Answer(question="Saved", note="is being worked out …")]
     if before:
-        answers.append(_spent(BEFORE, before, source, factors))
+        answers.append(_spent("The month before", before, source, factors))
     return MonthKind(kind=kind, source=source, answers=answers)
 
 
@@ -93,33 +88,15 @@ def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Fa
     about = f"{counted(runs, 'run')} of {counted(jobs, 'job')}"
     time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
     energies = [s.energy_j for s in sums if s.energy_j is not None]
-    energy_j = sum(energies) if energies else None
-    factors = at_the_time(factors, sums)
-    per_j, per_s = factors.per_j_and_s(1)
-    is_priced = energy_j is not None or not per_j
-    shown: list[tuple[str, Figure | None]] = [
-        ("Energy", None if energy_j is None else words.energy(energy_j)),
-        ("Time", words.duration(time_s)),
-        ("Money", _paid(factors, (energy_j or 0.0) * per_j + gpu_s * per_s) if is_priced else None),
-        ("CO₂e", None if energy_j is None or factors.g_co2e_per_kwh is None else factors.emitted(energy_j)),
-    ]
-    tiles = [
-        Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact, source=source)
-        for name, figure in shown
-        if figure is not None
-    ]
-    return Answer(question=question, about=about, figures=tiles)
+    factors, gpus = at_the_time(factors, sums), gpu_s / time_s if time_s else 1.0
+    tiles = spent_tiles(sum(energies) if energies else None, time_s, source, factors, gpus)
+    known = [tile for tile in tiles if tile.figure.value is not None or (tile.name == "Money" and factors.unpriced)]
+    return Answer(question=question, about=about, figures=known)
 
 
 def at_the_time(factors: Factors, sums: Sequence[PeriodSum]) -> Factors:
     """The factors of what was priced by its hours; what was not counts with those that are set."""
     return factors.at_the_time(attempt for s in sums for attempt in s.drawn())
-
-
-def _paid(factors: Factors, value: float) -> Figure | None:
-    if factors.unpriced:
-        return Figure(exact=factors.unpriced)
-    return factors.paid(value) if factors.priced else None
 
 
 def month_saved(
@@ -144,7 +121,7 @@ def month_saved(
     unknown = len(found) - len(known)
     done = len(found) == jobs
     for kind in kinds if done else ():
-        answers.setdefault(kind, Answer(question=SAVED, note=NOTHING))
+        answers.setdefault(kind, Answer(question="Saved", note=NOTHING))
     left = (
         f"Not known of {counted(unknown, 'job')}: its default has not run, or a figure is missing." if unknown else ""
     )
@@ -175,7 +152,7 @@ def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Ob
         tiles.append(amount_tile("CO₂e", carbon, grams_of, source, baseline=baseline))
     if found.kind == TIME_ALONE:
         tiles = [tile for tile in tiles if tile.figure.value is not None]
-    return Answer(question=SAVED, about=about, figures=tiles)
+    return Answer(question="Saved", about=about, figures=tiles)
 
 
 def _without(saved: Estimate, spent: float | None) -> float | None:

@@ -35,7 +35,6 @@ from airflow_provider_zeus.reports.run_savings import RunSaving
 NO_TRIAL = "This run has no Zeus trial: none of its tasks with a Zeus job has begun."
 NOT_ENDED = "the run has not ended"
 NO_DATA = "no optimizer step was made"
-IDLE = 0.5  # share of the time; a GPU that works less is said to wait
 WAITS = "its cost is not yet stored in the log"
 
 PartKey = tuple[str, str, int]  # job, task, map index
@@ -183,11 +182,13 @@ class RunPart:
     @property
     def attempts(self) -> list[Detail]:
         """Its attempts, in order."""
-        details = costs.details_of(self.trials, self.job, self.pending)
-        for trial, detail in zip(self.trials, details, strict=True):
+        details = []
+        for trial in self.trials:
+            detail = costs.detail_of(trial, self.job, self.pending)
             if where := self.pending.get(trial.key):
                 detail.state_text, detail.waits = costs.NOT_STORED, where
                 detail.ended = f"It has ended; its cost is not yet stored in the log and is kept in {where}."
+            details.append(detail)
         return details
 
 
@@ -269,7 +270,7 @@ def _notes(trials: Sequence[Trial], waiting: int) -> list[str]:
     count = max((t.observation.device_count or 1 for t in trials), default=1)
     if count > 1:
         notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
-    idle = [busy for t in trials if (busy := t.observation.gpu_busy) is not None and busy < IDLE]
+    idle = [busy for t in trials if (busy := t.observation.gpu_busy) is not None and busy < 0.5]
     if idle:
         notes.append(
             f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "
