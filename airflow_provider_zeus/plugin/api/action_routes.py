@@ -162,24 +162,20 @@ def _editable(user: BaseUser, dag_id: str, job_id: str) -> list[Trial]:
 
 
 def _controls(trials: list[Trial], *, may_edit: bool) -> Controls:
-    live, changed = reading.live_settings(trials[-1].job_id)
-    cost = _default_cost(trials[-1], live) if may_edit else None
+    newest = trials[-1]
+    dag_id, job_id = newest.origin.dag_id, newest.job_id
+    live, changed = reading.live_settings(job_id)
+    store, job, cost = reading.open_log(), overview_view.job_of(newest, live), None
+    if may_edit and store is not None and job is not None:  # what a run of the default is expected to cost
+        log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
+        table = belief_table(log, job, profiles=profiles)
+        of_default = next(line for line in table.lines if line.batch_size == job.default_batch_size)
+        if (value := of_default.believed.cost.value) is not None:
+            cost = cost_text(value, table.unit)
     controls = overview_view.controls(trials, live, changed, may_edit=may_edit, audit_cost=cost)
     if controls is None:
         raise HTTPException(409, "A newer version of the provider wrote this job: upgrade it on the api-server.")
     return controls
-
-
-def _default_cost(newest: Trial, live: Mapping[str, Any]) -> str | None:
-    """What a run of the default is expected to cost, as a text; None where that is not known."""
-    store, job = reading.open_log(), overview_view.job_of(newest, live)
-    if store is None or job is None:
-        return None
-    dag_id, job_id = newest.origin.dag_id, newest.job_id
-    log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
-    table = belief_table(log, job, profiles=profiles)
-    cost = next(line.believed.cost.value for line in table.lines if line.batch_size == job.default_batch_size)
-    return None if cost is None else cost_text(cost, table.unit)
 
 
 def _write(job_id: str, changes: Mapping[str, Any], *, dag_id: str, by: str) -> None:

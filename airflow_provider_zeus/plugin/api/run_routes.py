@@ -138,23 +138,19 @@ def _column(store: Store, place: Place) -> Column | None:
     job = overview_view.job_of(own[-1], live) if own else None
     if job is None:
         return None
-    saving = None if every else saving_of(store, own, live)
+    if every:
+        dataset, profiles = reading.learned(store, place.dag_id, job, every)
+        all_of = not reading.has_older(store, place.dag_id, place.job_id)
+        found = overview_view.saved(every, dataset, profiles, all_of=all_of)
+        saved = found.word if found.figure.value is None else f"{found.word} {found.figure.text}: {found.amounts}"
+    else:
+        saving = saving_of(store, own, live)
+        saved = saved_text.brief(saving) if saving else ""
     return Column(
         place=place,
         job=job,
         trials=own,
         rows=costs.rows_of(every or own, job),
         drawn=[(t, store.points(t.key)) for t in own],
-        saved=_saved_by_job(store, place, every, live) if every else saved_text.brief(saving) if saving else "",
+        saved=saved,
     )
-
-
-def _saved_by_job(store: Store, place: Place, trials: list[Trial], live: dict[str, object]) -> str:
-    """What all runs of a job saved, in few words; empty where a newer version wrote it."""
-    job = overview_view.job_of(trials[-1], live)
-    if job is None:
-        return ""
-    dataset, profiles = reading.learned(store, place.dag_id, job, trials)
-    all_of = not reading.has_older(store, place.dag_id, place.job_id)
-    found = overview_view.saved(trials, dataset, profiles, all_of=all_of)
-    return found.word if found.figure.value is None else f"{found.word} {found.figure.text}: {found.amounts}"

@@ -23,7 +23,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
 )
 from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak, RunKey
 from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
-from airflow_provider_zeus.units import cost_text
+from airflow_provider_zeus.units import cost_text, counted
 
 NOT_NEEDED = "not needed"
 LARGE = 120  # runs above which there is a slider
@@ -66,9 +66,9 @@ def left_out(rows: Sequence[RunRow]) -> str:
     running = sum(r.state == State.RUNNING.value for r in rows)
     empty = sum(r.state == State.NO_DATA.value for r in rows)
     others = len(rows) - running - empty - len(charted(rows))
-    parts = [f"{_runs(running)} still running"] if running else []
-    parts += [f"{_runs(empty)} without data"] if empty else []
-    parts += [f"{_runs(others)} whose cost is not known in this unit"] if others else []
+    parts = [f"{counted(running, 'run')} still running"] if running else []
+    parts += [f"{counted(empty, 'run')} without data"] if empty else []
+    parts += [f"{counted(others, 'run')} whose cost is not known in this unit"] if others else []
     return f"Not in the chart: {' and '.join(parts)}." if parts else ""
 
 
@@ -113,9 +113,13 @@ def cost_chart(
     dots = [s["name"] for s in series if s["type"] == "scatter" and s["name"]]
     option["legend"]["data"] = [*dots, *(curve.name for curve in curves)]
     note = " ".join([LEGEND, *(each.text for each in breaks), left_out(rows)]).strip()
-    return Chart(
-        title=title, option=option, text=_summary(trained), note=note, table=_table(title, shown, keys, curves)
+    cheap, newest = min(trained, key=lambda r: r.cost.value or 0.0), trained[-1]
+    text = (
+        f"Cost of {counted(len(trained), 'run')}, oldest first, {sum(r.explored for r in trained)} of them explored. "
+        f"Newest: {newest.cost.text} with batch size {_size(newest)}. Cheapest: {cheap.cost.text} with batch size "
+        f"{_size(cheap)}. The table holds the same figures."
     )
+    return Chart(title=title, option=option, text=text, note=note, table=_table(title, shown, keys, curves))
 
 
 def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, zero: bool, right: int = 24) -> Option:
@@ -137,16 +141,6 @@ def vertical_lines(at: Sequence[tuple[int, str]]) -> Option:
     """A series of vertical lines at runs, given by index and label."""
     data = [{"xAxis": i, "label": {"formatter": plain(text)}} for i, text in at]
     return {"type": "line", "name": "", "data": [], "markLine": mark_lines(data, type="solid")}
-
-
-def _summary(shown: Sequence[RunRow]) -> str:
-    cheap = min(shown, key=lambda r: r.cost.value or 0.0)
-    explored = sum(r.explored for r in shown)
-    return (
-        f"Cost of {_runs(len(shown))}, oldest first, {explored} of them explored. Newest: {shown[-1].cost.text} with "
-        f"batch size {_size(shown[-1])}. Cheapest: {cheap.cost.text} with batch size {_size(cheap)}. The table holds "
-        "the same figures."
-    )
 
 
 def _table(title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: Sequence[ComparisonCurve]) -> Table:
@@ -227,7 +221,3 @@ def label(row: RunRow) -> str:
     """Label of a run on an axis: its slice of the data, else its id."""
     mapped = "" if row.map_index is None else f" [{row.map_index}]"
     return plain(f"{row.slice_text or row.run_id}{mapped}"[:80])
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"

@@ -64,13 +64,24 @@ def _chart(metric: str, curves: Sequence[MetricCurve]) -> Chart:
     ends = [
         f"{c.name} ended at {c.values[-1]:.4g} after {len(c.values)} epoch{'s' * (len(c.values) > 1)}" for c in curves
     ]
+    every = -(-longest // MOST_ROWS)
+    rows = [
+        [str(n), *(f"{c.values[n - 1]:.4g}" if n <= len(c.values) else UNKNOWN for c in curves)]
+        for n in range(1, longest + 1)
+        if n % every == 0 or n in (1, longest)
+    ]
     cut = f" Only the first {MOST_EPOCHS:,} epochs of an attempt are kept." if longest >= MOST_EPOCHS else ""
     return Chart(
         title=f"{metric} by epoch",
         option=option,
         text=f"{metric} after each epoch: {'; '.join(ends)}. The table holds the same figures.",
         note=f"As the training reported it after each of its epochs.{cut}",
-        table=_table(metric, curves, longest),
+        table=Table(
+            caption=f"{metric} by epoch",
+            columns=["Epoch", *(curve.name for curve in curves)],
+            numeric=[True, *(True for _ in curves)],
+            rows=rows,
+        ),
     )
 
 
@@ -93,14 +104,3 @@ def _line(curve: MetricCurve, i: int, aims: Sequence[float]) -> Option:
         ]
         drawn["markLine"] = mark_lines(marks)
     return drawn
-
-
-def _table(metric: str, curves: Sequence[MetricCurve], longest: int) -> Table:
-    every = -(-longest // MOST_ROWS)
-    epochs = [n for n in range(1, longest + 1) if n % every == 0 or n in (1, longest)]
-    return Table(
-        caption=f"{metric} by epoch",
-        columns=["Epoch", *(curve.name for curve in curves)],
-        numeric=[True, *(True for _ in curves)],
-        rows=[[str(n), *(f"{c.values[n - 1]:.4g}" if n <= len(c.values) else UNKNOWN for c in curves)] for n in epochs],
-    )

@@ -83,12 +83,18 @@ def power(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> Chart:
         ],
     )
     option["tooltip"]["trigger"] = "axis"
+    windows, attempts = len(_profiling(spans)), len({s.attempt for s in spans})
+    text = (
+        f"Power over {duration(spans[-1].end_s).text} of training in {attempts} attempt{'s' * (attempts > 1)}: mean "
+        f"{watts(_mean_w(spans))}, highest {watts(max(s.point.power_w or 0.0 for s in spans))}; {windows} profiling "
+        f"window{'s' * (windows != 1)}. The table holds the same figures."
+    )
     shaded = "Shaded: windows in which power limits were profiled. "
     return Chart(
         title=title,
         option=option,
-        text=_summary(spans),
-        note=f"{shaded if _profiling(spans) else ''}Each step is a mean over its time.",
+        text=text,
+        note=f"{shaded if windows else ''}Each step is a mean over its time.",
         table=_table(spans),
     )
 
@@ -140,15 +146,6 @@ def _mean_w(spans: Sequence[_Span]) -> float | None:
     known = [(s.end_s - s.start_s, s.point.power_w) for s in spans if s.point.power_w is not None]
     time_s = sum(seconds for seconds, _ in known)
     return sum(seconds * w for seconds, w in known) / time_s if time_s else known[0][1] if known else None
-
-
-def _summary(spans: Sequence[_Span]) -> str:
-    windows, attempts = len(_profiling(spans)), len({s.attempt for s in spans})
-    return (
-        f"Power over {duration(spans[-1].end_s).text} of training in {attempts} attempt{'s' * (attempts > 1)}: mean "
-        f"{watts(_mean_w(spans))}, highest {watts(max(s.point.power_w or 0.0 for s in spans))}; {windows} profiling "
-        f"window{'s' * (windows != 1)}. The table holds the same figures."
-    )
 
 
 def _table(spans: Sequence[_Span]) -> Table:

@@ -25,7 +25,8 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
     if not several:
         return None
     if not found:
-        return Chart(title=TITLE, note=f"Not known: {why_not(several[-1][1].observation)}.")
+        why = several[-1][1].observation.reasons.get("gpu_energy_j", "")[:LONGEST]
+        return Chart(title=TITLE, note=f"Not known: {why or 'the log holds no energy by GPU'}.")
     of = found[-1][1].observation.energy_source
     shown = [(n, t, each) for n, t, each in found if t.observation.energy_source == of]
     names = list(dict.fromkeys(name for *_, each in shown for name in each))
@@ -74,11 +75,6 @@ def each_of(seen: Observation) -> dict[str, float]:
     if len(set(names)) != len(each):
         names = [f"number {n}" for n in range(1, len(each) + 1)]
     return dict(zip(names, each, strict=True))
-
-
-def why_not(seen: Observation) -> str:
-    """Why the energy of each GPU is not known."""
-    return seen.reasons.get("gpu_energy_j", "")[:LONGEST] or "the log holds no energy by GPU"
 
 
 def _attempt(n: int, trial: Trial) -> str:

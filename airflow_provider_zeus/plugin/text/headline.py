@@ -22,7 +22,7 @@ from airflow_provider_zeus.reports.upcoming import Upcoming
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.start import WORTH
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import energy_text, grams_text, time_text
+from airflow_provider_zeus.units import counted, energy_text, grams_text, time_text
 
 COST, SAVED, NEXT = "Cost", "Saved", "Next run"
 NO_ENERGY = "nothing measures energy there"
@@ -34,7 +34,7 @@ def of_job(
     savings: Savings, upcoming: Upcoming, source: Source, factors: Factors, *, all_of: bool = True
 ) -> list[Answer]:
     """The three answers of a job. ``all_of``: the log holds no older runs."""
-    count = "1 run" if savings.runs == 1 else f"{savings.runs:,} runs"
+    count = counted(savings.runs, "run")
     runs, gpus = [step.run for step in savings.steps], savings.where[1] if savings.where else 1
     about = f"of {'' if all_of else 'the newest '}{count}"
     spent = factors.at_the_time(seen_in(runs))

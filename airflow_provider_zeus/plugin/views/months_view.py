@@ -50,6 +50,16 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     before = _by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
     charted = kinds[0] if kinds else None
+    shown = []
+    for kind in kinds:
+        source = words.badge(sorted({s.source for s in (*now.get(kind, ()), *before.get(kind, ()))}, key=str))
+        answers = []
+        if kind in now:
+            answers.append(_spent("Spent", now[kind], source, factors))
+            answers.append(Answer(question="Saved", note="is being worked out …"))
+        if kind in before:
+            answers.append(_spent("The month before", before[kind], source, factors))
+        shown.append(MonthKind(kind=kind, source=source, answers=answers))
     silent = [silent_text(s for s in sums if s.period == period) for period in (last, last - 1)]
     which = ("In no figure", "In no figure of the month before")
     note = " ".join(f"{where}: {text}." for where, text in zip(which, silent, strict=True) if text)
@@ -58,7 +68,7 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
         "month": months[-1],
         "title": f"{date.fromisoformat(f'{months[-1]}-01'):%B %Y}",
         "months": [months[i] for i in sorted({s.period for s in sums}, reverse=True)],  # that have runs
-        "kinds": [_kind(kind, now.get(kind, []), before.get(kind, []), factors) for kind in kinds],
+        "kinds": shown,
         "note": note,
         "chart": months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
     }
@@ -71,16 +81,6 @@ def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
         if s.time_s is not None:
             found.setdefault(kind_of(s.source), []).append(s)
     return found
-
-
-def _kind(kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], factors: Factors) -> MonthKind:
-    source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
-    answers = []
-    if now:
-        answers = [_spent("Spent", now, source, factors), Answer(question="Saved", note="is being worked out …")]
-    if before:
-        answers.append(_spent("The month before", before, source, factors))
-    return MonthKind(kind=kind, source=source, answers=answers)
 
 
 def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:

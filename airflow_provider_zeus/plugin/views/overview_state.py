@@ -12,7 +12,7 @@ from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.plugin.text import run_notes
 from airflow_provider_zeus.plugin.views.models import JobState, RunRow, Trend
-from airflow_provider_zeus.units import cost_text
+from airflow_provider_zeus.units import cost_text, counted
 
 NEWEST = 12  # trials read
 RECENT = 3  # runs: exploration among them makes a job "exploring"; fewer settle nothing
@@ -128,7 +128,7 @@ def drifted(belief: Belief, trials: Sequence[Trial]) -> JobState | None:
     after = [run for run in runs_of(trials) if run[-1].number >= change.since]
     if len(after) > 2 * RECENT:
         return None
-    runs = "1 run" if len(after) == 1 else f"{len(after)} runs"
+    runs = counted(len(after), "run")
     slower = "more" if change.jump >= 0 else "fewer"
     why = f"The data changed {runs} ago, at trial {change.since}: runs need {slower} epochs than before."
     return JobState(name="drifted", why=f"{why} Older runs only show which batch sizes are better.")

@@ -141,14 +141,43 @@ class RunPart:
     @property
     def progress(self) -> Progress | None:
         """How far the attempt that trains now is."""
-        return _progress(self.running[-1], self.job) if self.running else None
+        if not self.running:
+            return None
+        trial = self.running[-1]
+        seen, bound = trial.observation, trial.planned.bound_epochs
+        most = min((float(b) for b in (self.job.max_epochs, bound) if b is not None), default=None)
+        if seen.epochs is None:
+            done = "no epoch has been reported yet"
+        else:
+            given_up = ", then it is given up" if bound is not None and most == bound else ""
+            of = "" if most is None else f" of at most {words.epochs(most).text}{given_up}"
+            done = f"epoch {words.epochs(seen.epochs).text}{of}"
+        parts = filter(None, (f"batch size {trial.batch_size}", done, words.metric(trial)))
+        return Progress(text=f"Running: {', '.join(parts)}.", epochs=seen.epochs, max_epochs=most)
 
     @property
     def headline(self) -> list[Answer]:
-        """What it cost, and what it saved."""
-        factors = self.prices.at_the_time(t.observation for t in self.trials)
-        saved = [] if self.ended is None else [headline.of_run(self.ended, self.row.source, factors)]
-        return [_cost(self.row, self.trials, factors), *saved]
+        """What it cost so far, and what it saved; what energy and time are converted to is as incomplete as they."""
+        row, seen = self.row, [t.observation for t in self.trials]
+        factors, source, count = self.prices.at_the_time(seen), row.source, seen[-1].device_count or 1
+        energy_j = None if row.energy.text == UNKNOWN else math.fsum(o.energy_j or 0.0 for o in seen)
+        time_s = None if row.time.text == UNKNOWN else math.fsum(o.time_s or 0.0 for o in seen)
+        shown = (row.time if energy_j is None else row.energy).text
+        energy = row.energy
+        if energy_j is not None:
+            energy = words.energy(energy_j).model_copy(update={"exact": row.energy.exact})
+        made = (("Money", factors.money(energy_j, time_s, count)), ("CO₂e", factors.carbon(energy_j)))
+        converted = [(name, figure) for name, figure in made if figure is not None]
+        for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
+            figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
+        clock = source if source.kind == words.SIMULATED else Source()  # simulated time is no clock's
+        figures = [
+            _figure_tile("Energy", energy, "", source),
+            _figure_tile("Time", row.time, "training, validation included", clock),
+            *(_figure_tile(name, figure, "", source) for name, figure in converted),
+        ]
+        saved = [] if self.ended is None else [headline.of_run(self.ended, source, factors)]
+        return [Answer(question=headline.COST, figures=figures), *saved]
 
     @property
     def verdict(self) -> Verdict:
@@ -168,10 +197,21 @@ class RunPart:
     @property
     def notes(self) -> list[str]:
         """What a reader must know beside the figures."""
+        trials, seen, waiting = self.trials, [t.observation for t in self.trials], self.waiting
         untaught = run_notes.untaught_run(self.row.run_type, self.job.learn_from)
-        wait = "" if self.wait is None else self.wait.text(min(t.opened_at for t in self.trials))
-        said = run_notes.bypassed(self.trials), self.shared, untaught, run_notes.deadline(self.trials), wait
-        return [*filter(None, said), *_notes(self.trials, self.waiting)]
+        wait = "" if self.wait is None else self.wait.text(min(t.opened_at for t in trials))
+        notes = [run_notes.bypassed(trials), self.shared, untaught, run_notes.deadline(trials), wait]
+        if (count := max(o.device_count or 1 for o in seen)) > 1:
+            notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
+        if idle := [o.gpu_busy for o in seen if o.gpu_busy is not None and o.gpu_busy < 0.5]:
+            notes.append(
+                f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "
+                "what looks cheap here is waiting. The task's log says how much of it was for data."
+            )
+        if waiting:
+            what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
+            notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus reap”.")
+        return [*filter(None, notes)]
 
     @property
     def facts(self) -> list[str]:
@@ -249,59 +289,6 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> Table | None:
         numeric=[False, False, True, True, True, True, False, False, False],
         rows=rows,
     )
-
-
-def _progress(trial: Trial, job: ZeusJob) -> Progress:
-    seen, bound = trial.observation, trial.planned.bound_epochs
-    most = min((float(b) for b in (job.max_epochs, bound) if b is not None), default=None)
-    if seen.epochs is None:
-        done = "no epoch has been reported yet"
-    else:
-        given_up = ", then it is given up" if bound is not None and most == bound else ""
-        of = "" if most is None else f" of at most {words.epochs(most).text}{given_up}"
-        done = f"epoch {words.epochs(seen.epochs).text}{of}"
-    parts = filter(None, (f"batch size {trial.batch_size}", done, words.metric(trial)))
-    return Progress(text=f"Running: {', '.join(parts)}.", epochs=seen.epochs, max_epochs=most)
-
-
-def _notes(trials: Sequence[Trial], waiting: int) -> list[str]:
-    """What a reader must know beside the figures. ``waiting``: attempts whose cost is not yet stored."""
-    notes = []
-    count = max((t.observation.device_count or 1 for t in trials), default=1)
-    if count > 1:
-        notes.append(f"Energy is that of all {count} GPUs together; that of each GPU is shown below.")
-    idle = [busy for t in trials if (busy := t.observation.gpu_busy) is not None and busy < 0.5]
-    if idle:
-        notes.append(
-            f"The GPU worked {words.share(min(idle)).text} of the time. A GPU that waits draws less power: part of "
-            "what looks cheap here is waiting. The task's log says how much of it was for data."
-        )
-    if waiting:
-        what = "The cost of one attempt is" if waiting == 1 else f"The costs of {waiting} attempts are"
-        notes.append(f"{what} not yet stored in the log: the job's next run stores it, or “airflow zeus reap”.")
-    return notes
-
-
-def _cost(row: RunRow, trials: Sequence[Trial], factors: Factors) -> Answer:
-    """What the run cost so far: energy, time and what they are converted to, each as incomplete as its figures."""
-    source, known = row.source, {}
-    for name, figure in (("energy_j", row.energy), ("time_s", row.time)):
-        each = (getattr(t.observation, name) or 0.0 for t in trials)
-        known[name] = None if figure.text == UNKNOWN else math.fsum(each)
-    energy_j, count = known["energy_j"], trials[-1].observation.device_count or 1
-    shown = (row.time if energy_j is None else row.energy).text
-    energy = row.energy if energy_j is None else words.energy(energy_j).model_copy(update={"exact": row.energy.exact})
-    made = (("Money", factors.money(energy_j, known["time_s"], count)), ("CO₂e", factors.carbon(energy_j)))
-    converted = [(name, figure) for name, figure in made if figure is not None]
-    for figure in (*([] if energy_j is None else [energy]), *(f for _, f in converted if f.value is not None)):
-        figure.text = f"{'≥ ' * shown.startswith('≥ ')}{figure.text}{' so far' * shown.endswith(' so far')}"
-    clock = source if source.kind == words.SIMULATED else Source()  # simulated time is no clock's
-    figures = [
-        _figure_tile("Energy", energy, "", source),
-        _figure_tile("Time", row.time, "training, validation included", clock),
-        *(_figure_tile(name, figure, "", source) for name, figure in converted),
-    ]
-    return Answer(question=headline.COST, figures=figures)
 
 
 def _figure_tile(name: str, figure: Figure, note: str, source: Source) -> Tile:
