@@ -131,19 +131,6 @@ def test_no_cell_is_a_formula(store: Store, zeus: Zeus) -> None:  # noqa: F811
 
 
 FORMULAS = ["=1+1", "+1", "-1", "@sum", "\uff1d1", "\uff20a", " =1", "x;=cmd|A0", "x; \uff0b1", "a|=b", "'=1", "x;'=1"]
-    "=1+1",
-    "+1",
-    "-1",
-    "@sum",
-    "\uff1d1",
-    "\uff20a",
-    " =1",
-    "x;=cmd|' /C calc'!A0",
-    "x; \uff0b1",
-    "a|=b",
-    "'=1",
-    "x;'=1",
-]
 
 
 @pytest.mark.parametrize("text", FORMULAS)
