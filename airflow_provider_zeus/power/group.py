@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.device import Device, LimitRange
-from airflow_provider_zeus.power.limits.record import same_w
+from airflow_provider_zeus.power.limits.sidecar_server import same_w
 
 
 class DeviceGroup(Device):
@@ -111,10 +111,10 @@ class DeviceGroup(Device):
                             changed.set_limit_w(found_w)
                 raise
 
-    def restore_record(self) -> dict[str, Any] | None:
+    def restore_record(self) -> list[dict[str, Any]] | None:
         """The records of all GPUs: each gets its own limit back."""
         records = [part.restore_record() for part in self._parts]
-        return None if None in records else {"kind": "several", "of": records}
+        return None if None in records else [one for each in records for one in each or ()]
 
     # ------------------------------------------------------------------ around a training
     def on_step(self, samples: int) -> None:

@@ -22,8 +22,6 @@ from airflow_provider_zeus.training.plan_progress import PlanProgress
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_NO_MEMORY = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
-
 
 def train(run: PlanProgress, fn: Callable[[], T]) -> T:
     """Call ``fn`` once per attempt and return the value of the attempt whose model is kept.
@@ -214,7 +212,8 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted."""
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return True
-    return isinstance(error, Exception) and _NO_MEMORY.search(error_text(error)) is not None
+    no_memory = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
+    return isinstance(error, Exception) and no_memory.search(error_text(error)) is not None
 
 
 def error_text(error: BaseException) -> str:

@@ -46,7 +46,7 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import PurePath
 from typing import Any, NoReturn
@@ -214,7 +214,7 @@ class Limit:
         range_w = self._read_once()
         present_w = self.limit_w = self._nvml.limit_w(self.uuid)
         record = self.record
-        if record is not None and not is_one_of(present_w, record["set_w"]):
+        if record is not None and not any(same_w(present_w, set_w) for set_w in record["set_w"]):
             record = None  # set by another process: this is the limit found from now on
         found_w = record["found_w"] if record else present_w
         if found_w >= range_w[1] + SAME_W:
@@ -572,16 +572,16 @@ def read_record(text: bytes) -> dict[str, Any]:
 def to_give_back(record: dict[str, Any], present_w: float) -> tuple[float | None, str]:
     """The limit [W] to set so that the one found is in force, None where none is to be set; what that does, as text."""
     found_w = record["found_w"]
-    if is_one_of(present_w, [found_w]):
+    if same_w(present_w, found_w):
         return None, f"the limit is {found_w:g} W as it was found"
-    if not is_one_of(present_w, record["set_w"]):
+    if not any(same_w(present_w, set_w) for set_w in record["set_w"]):
         return None, f"the limit is {present_w:g} W, which was not set by us: left alone"
     return found_w, f"restored {found_w:g} W from {present_w:g} W"
 
 
-def is_one_of(limit_w: float, limits_w: Iterable[float]) -> bool:
-    """Whether a limit [W] equals one of the others to a driver that rounds."""
-    return any(abs(limit_w - other_w) < SAME_W for other_w in limits_w)
+def same_w(one_w: float, other_w: float) -> bool:
+    """Whether two limits [W] are equal to a driver that rounds."""
+    return abs(one_w - other_w) < SAME_W
 
 
 def boot_id() -> str:

@@ -18,7 +18,6 @@ from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.untrusted_files import read_plain, write_whole
 
 SCHEMA = 1
-_MOST_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +51,9 @@ class RehearsalResult:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read what :meth:`write` wrote; None where there is no such file, or another text."""
+        most_bytes = 2**16
         try:
-            return decode(cls, parse(read_plain(os.fspath(path), _MOST_BYTES).decode(), SCHEMA))
+            return decode(cls, parse(read_plain(os.fspath(path), most_bytes).decode(), SCHEMA))
         except (OSError, ValueError, TypeError, RecursionError):
             return None
 

@@ -204,7 +204,7 @@ def test_the_library_is_initialised_once(card: Gpu, nvml: FakeNvml) -> None:
 
 
 def test_the_restore_record_is_plain_json(card: Gpu) -> None:
-    record = NvmlDevice().restore_record()
+    (record,) = NvmlDevice().restore_record()
     assert record == json.loads(json.dumps(record))
     assert (record["kind"], record["uuid"]) == ("nvml", card.uuid.decode())
 
