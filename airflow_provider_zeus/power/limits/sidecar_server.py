@@ -52,9 +52,7 @@ from pathlib import PurePath
 from typing import Any, NoReturn
 
 MOST_BYTES = 16 * 1024  # of a request, and of a record
-MOST_CLIENTS, MOST_ACCEPTED = 64, 16  # at once, and in one turn
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
-END_S = 5.0  # for giving everything back at the end
 SAME_W = 0.5  # drivers round
 
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 7, 13, 15
@@ -407,7 +405,7 @@ class Sidecar:
             self._turn()
         for client in list(self._clients):
             self._drop(client)
-        end_s = time.monotonic() + END_S
+        end_s = time.monotonic() + 5.0
         while any(gpu.must_restore for gpu in self._gpus.values()) and time.monotonic() < end_s:
             self._turn()
         return 1 if any(gpu.must_restore for gpu in self._gpus.values()) else 0
@@ -458,13 +456,13 @@ class Sidecar:
 
     def _accept(self) -> None:
         """Accept new clients; where there are too many, drop the greediest of those that hold no GPU."""
-        for _ in range(MOST_ACCEPTED):
+        for _ in range(16):  # in one turn
             try:
                 connection, _address = self._listener.accept()
             except OSError:  # there are no more, or the client has left again
                 return
             self._clients.append(Client(connection))
-            if len(self._clients) <= MOST_CLIENTS:
+            if len(self._clients) <= 64:  # the most at once
                 continue
             holders = [gpu.holder for gpu in self._gpus.values()]
             of_user = Counter(client.uid for client in self._clients)

@@ -58,10 +58,6 @@ class RehearsalResult:
             return None
 
 
-SCHEMA = 1
-MOST_BYTES = 2**24
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The attempts of one decision, and what the job's earlier runs measured about power."""
@@ -139,8 +135,9 @@ class Plan:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read the plan in a file. Raises JobSpecError: unreadable, not a plan of this version, above 16 MiB."""
+        most_bytes = 2**24
         try:
-            text = read_plain(os.path.realpath(path), MOST_BYTES).decode()  # a ConfigMap's files are links
+            text = read_plain(os.path.realpath(path), most_bytes).decode()  # a ConfigMap's files are links
         except (OSError, ValueError) as error:
             problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
             raise JobSpecError.of("plan", str(path)[:200], problem, "give the path of a plan") from error
