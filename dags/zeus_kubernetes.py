@@ -1,6 +1,6 @@
 """Example: a training in a Kubernetes pod without Airflow; ``ZeusTrial`` asks before it and reports after it.
 
-The image holds the script and ``airflow-provider-zeus`` (``pip install --no-deps``). The script
+The image holds the script, ``airflow-provider-zeus`` (``pip install --no-deps``) and ``nvidia-ml-py``. The script
 passes its function to ``ZeusRun.from_env().train(train)`` and builds model and optimizer inside it: each attempt is a
 new call. What the cluster has to have is in docs/how-to/kubernetes.md.
 

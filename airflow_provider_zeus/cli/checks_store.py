@@ -18,7 +18,7 @@ def versions(airflow: str | None = None) -> Finding:
     airflow = airflow or version("apache-airflow-core")
     minor = tuple(int(part) for part in airflow.split(".")[:2])
     installed = []
-    for package in ("airflow-provider-zeus", "torch"):
+    for package in ("airflow-provider-zeus", "torch", "nvidia-ml-py"):
         try:
             installed.append(f"{package} {version(package)}")
         except PackageNotFoundError:

@@ -105,9 +105,7 @@ def metric(outcome: Outcome) -> Finding:
     if found is None:
         return undecided("metric", f"it ended before its first report of {target.metric}")
     if doubt := target.doubt(found):
-        finish = "report it in the unit of the target, or change the target"
-        sure = target.higher_is_better and target.value is not None and found >= target.value
-        return (error if sure else warning)("metric", doubt, finish)
+        return error("metric", doubt, "report it in the unit of the target, or change the target")
     if target.value is not None and target.reached(found):
         what = f"{target.metric} {found:g} reaches the target ({target} {target.value:g}) after its first steps"
         return warning("metric", what, "if that is not meant, set a target that only a trained model reaches")

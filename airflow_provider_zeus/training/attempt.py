@@ -6,10 +6,10 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
@@ -91,8 +91,10 @@ class LiveAttempt:
         self._outcome: tuple[State, str] | None = None
         self._metric: float | None = None
         self._metrics: list[float] = []  # by epoch
+        self._infinite = False  # the newest metric, which no JSON can hold
         self._target_value: float | None = None
         self._in_epoch = False
+        self.reported_names: set[str] = set()  # metrics, since epochs() began an epoch
         self._adoptable = False  # steps began the present epoch before epochs() did
         self._looked = False  # a first batch was looked at before that, and not trained on
         self._previous_good = False  # the model of an earlier run reaches the target on this slice
@@ -145,9 +147,11 @@ class LiveAttempt:
             return None
         if self._in_epoch and self._adoptable:
             self._adoptable = False
+            self.reported_names.clear()
             return done
         if self._in_epoch:
             raise self._unreported_epoch(target, done)
+        self.reported_names.clear()
         self._begin_epoch()
         return done
 
@@ -192,13 +196,17 @@ class LiveAttempt:
         self._meter.end_training()
         self._data_wait.add(waited_s, looped_s, self._meter.gpu_busy)
 
-    def report(self, target: Target, metric: float) -> None:
-        """End an epoch with this metric.
+    def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
+        """Take metrics of an epoch; the target's metric ends it.
 
-        Raises AttemptOver when a bound or ``max_epochs`` is passed; JobSpecError where it had samples and no batch.
+        Raises AttemptOver when a bound or ``max_epochs`` is passed; JobSpecError where it had samples and no batch;
+        ReportError: see :meth:`.ZeusRun.report`.
         """
         raise_again(self.interrupt)
         self._check_batches()
+        metric = self._picked(target, metrics)
+        if metric is None:
+            return
         if self.no_data:  # the metric is not a result of training
             self._end_epoch()
             return
@@ -310,6 +318,18 @@ class LiveAttempt:
         self._meter.start_epoch()
         self._refresh()
 
+    def _picked(self, target: Target, metrics: Mapping[str, Any]) -> float | None:
+        """The target's metric of a report; NaN where nothing was trained; None where other metrics came alone."""
+        if twice := sorted(self.reported_names.intersection(metrics)):
+            raise ReportError(
+                f"run.report({twice[0]}=...) came twice in one epoch. Call it once at the end of each epoch, inside "
+                "`for epoch in run.epochs():`, not for each batch and not in a loop of your own."
+            )
+        self.reported_names.update(metrics)
+        if self.untrained:
+            return math.nan
+        return target.pick(metrics) if target.metric in metrics or not metrics else None
+
     def _end_epoch(self) -> None:
         if not self._in_epoch:
             problem = "run.report() ends an epoch, and none has begun. Call it once in `for _ in run.epochs()`."
@@ -325,15 +345,17 @@ class LiveAttempt:
         """Keep the metric of an epoch; the first one that is in another unit than the target is warned of."""
         if self._metric is None and (doubt := target.doubt(metric)):
             log.warning("Zeus: %s. Report it in the unit of the target, or change the target.", doubt)
-        self._metric, self._target_value = metric, target.value
+        self._infinite = math.isinf(metric)
+        self._metric, self._target_value = None if self._infinite else metric, target.value
         if self._meter.epochs_done and len(self._metrics) < MOST_EPOCHS and math.isfinite(metric):  # without data: NaN
             self._metrics.append(metric)
         self._refresh()
 
     def _unreported_epoch(self, target: Target, epoch: int) -> ReportError:
+        others = f" (only {', '.join(sorted(self.reported_names))} came)" if self.reported_names else ""
         return ReportError(
-            f"epoch {epoch} ended without run.report({target.metric}=...). Call it once per epoch; "
-            f"when you validate less often, report the last value again."
+            f"epoch {epoch} ended without run.report({target.metric}=...){others}. Call it once per epoch; "
+            "when you validate less often, report the last value again."
         )
 
     def _leave_pass(self, number: int, samples: int) -> None:
@@ -362,6 +384,8 @@ class LiveAttempt:
             target_value=self._target_value,
             epoch_metrics=tuple(self._metrics) or None,
         )
+        if self._infinite:
+            seen = replace(seen, reasons={**seen.reasons, "metric": "it was infinite in the newest epoch"})
         if self._bypassed:
             seen = replace(seen, reasons={**seen.reasons, BATCH_SIZE: self._bypassed})
         if self._limits is not None and self._limits.why_not_set:

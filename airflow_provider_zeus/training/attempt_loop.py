@@ -9,14 +9,15 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.size_bounds import MOST_RETURNED
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.attempt import LiveAttempt
-from airflow_provider_zeus.training.interrupts import raise_again, swallowing_except
+from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled, raise_again, swallowing_except
 from airflow_provider_zeus.training.plan_progress import PlanProgress
 
 log = logging.getLogger(__name__)
@@ -102,8 +103,9 @@ def _run_attempt(run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]) -> t
         return False, None
     live.leave()
     if not live.epochs_done and not live.no_data and not live.not_needed:  # neither quality nor epochs are known
+        others = f"; it reported {', '.join(sorted(live.reported_names))}" if live.reported_names else ""
         unreported = ReportError(
-            f"the training function returned without one run.report({run.job.parsed_target.metric}=...). "
+            f"the training function returned without one run.report({run.job.parsed_target.metric}=...){others}. "
             "Call it at the end of each epoch, inside `for epoch in run.epochs():`."
         )
         if not _next_follows(run, live, unreported):
@@ -121,11 +123,12 @@ def _next_follows(run: PlanProgress, live: LiveAttempt, error: BaseException) ->
         if error is not run.killed:
             raise run.killed from error
         return False
-    if live.interrupt is not None and (error is live.interrupt or isinstance(error, Exception)):
-        if error is not live.interrupt:
+    if live.interrupt is not None:
+        follows = next_may_follow(live.interrupt, error)
+        if error is not live.interrupt and follows:
             log.error("Zeus: this attempt was given up, and on its way out the function raised.", exc_info=error)
         _end_given_up(run, live)
-        return True
+        return follows
     no_memory, index = out_of_memory(error), live.number - run.plan.first_attempt
     run.end(State.FAILED, error_text(error), out_of_memory=no_memory and index == 0)
     if run.ranks.several:  # the other processes wait for this one and cannot follow it
@@ -185,45 +188,88 @@ def may_be_due_to_batch_size(error: BaseException) -> bool:
     """
     if isinstance(error, SystemExit):
         return bool(error.code)
+    return isinstance(error, Exception) and not steers_airflow(error)
+
+
+def steers_airflow(error: BaseException) -> bool:
+    """Whether an exception ends or steers the task: of Airflow, from the keyboard, or one that kills the training."""
     names = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "airflow"}
-    steer_airflow = (  # by name: Airflow is not imported where a training runs without it
+    steer = (  # by name: Airflow is not imported where a training runs without it
         "AirflowSkipException",
         "AirflowFailException",
         "AirflowRescheduleException",
+        "AirflowTaskTerminated",
+        "AirflowTaskTimeout",
         "DagRunTriggerException",
         "DownstreamTasksSkipped",
+        "TaskAwaitingInput",
         "TaskDeferred",
     )
-    return isinstance(error, Exception) and names.isdisjoint(steer_airflow)
+    return isinstance(error, KeyboardInterrupt | TrainingKilled) or not names.isdisjoint(steer)
 
 
-def drop_frames(error: BaseException | None) -> None:
-    """Drop the tracebacks of an exception and of those that caused it: their frames hold the model in memory."""
+def next_may_follow(over: AttemptOver, error: BaseException) -> bool:
+    """Whether the next attempt follows one that was over when ``error`` left the function.
+
+    It does where ``error`` is an ``Exception``, an exit, a cancelled task of asyncio, or has to do with ``over``: is
+    it, holds it in a group, or was raised while it was handled. What ends or steers the task wins, in a group too.
+    """
+    if any(steers_airflow(each) for each in related(error, causes=False)):
+        return False
+    ways_out = isinstance(error, Exception | SystemExit) or type(error).__name__ == "CancelledError"
+    return ways_out or any(each is over for each in related(error))
+
+
+def related(error: BaseException, *, causes: bool = True) -> Iterator[BaseException]:
+    """An exception, those in its group, and with ``causes`` those that each was raised from or after; each once."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        earlier = error.__cause__ or error.__context__
+    left = [error]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        earlier = (each.__cause__, each.__context__) if causes else ()
+        left += [e for e in earlier if e is not None]
+        left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        yield each
+
+
+def drop_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an exception and of those behind it: their frames hold the model in memory."""
+    for each in list(related(error)):
         for name in ("__traceback__", "__cause__", "__context__"):
-            BaseException.__setattr__(error, name, None)  # an exception may be frozen
-        error = earlier
+            BaseException.__setattr__(each, name, None)  # an exception may be frozen
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted."""
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-        return True
-    no_memory = re.compile(r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED", re.IGNORECASE)
-    return isinstance(error, Exception) and no_memory.search(error_text(error)) is not None
+    """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted, in a group too."""
+    no_memory = re.compile(
+        r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|\bCaught \w*MemoryError",
+        re.IGNORECASE,
+    )  # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
+    for each in related(error, causes=False):
+        if isinstance(each, MemoryError) or "OutOfMemory" in type(each).__name__:
+            return True
+        if isinstance(each, Exception) and no_memory.search(_text(each)):
+            return True
+    return False
 
 
 def error_text(error: BaseException) -> str:
-    """Kind and text of an error, even if its ``__str__`` fails, and its remedy if known; at most 500 characters."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "its text cannot be read"
+    """Kind and text of an error, even if its ``__str__`` fails, and its remedy if known; at most 500 characters.
+
+    What Airflow's log would mask is masked (:func:`.airflow_compat.masked`), before the text is cut.
+    """
     remedy = missing_extra(error)
-    return f"{type(error).__name__}: {text}{f'. {remedy}' if remedy else ''}"[:500]
+    return masked(f"{type(error).__name__}: {_text(error)}{f'. {remedy}' if remedy else ''}")[:500]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "its text cannot be read"
 
 
 def missing_extra(error: BaseException) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +75,7 @@ class DistributedAttempt(LiveAttempt):
         if done >= self._max_epochs:
             self._give_up(State.EXHAUSTED, self._exhausted)
         self._check_bound(at_end_of_epoch=True)
+        self.reported_names.clear()
         if adopted:
             self._adoptable = False
         else:
@@ -89,10 +90,13 @@ class DistributedAttempt(LiveAttempt):
         """Count one optimizer step: ``samples`` in this process, as many in each of the others."""
         super().step(samples * self._ranks.size)
 
-    def report(self, target: Target, metric: float) -> None:
+    def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End an epoch. What follows is decided in :meth:`next_epoch`."""
         raise_again(self.interrupt)
         self._check_batches()
+        metric = self._picked(target, metrics)
+        if metric is None:
+            return
         reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
         self._end_epoch()
         self.reached = self.reached or reached

@@ -13,7 +13,7 @@ import importlib.util
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -185,11 +185,11 @@ class RehearsedAttempt(LiveAttempt):
         self._watch.told()
         self._stepped()
 
-    def report(self, target: Target, metric: float) -> None:
+    def report(self, target: Target, metrics: Mapping[str, Any]) -> None:
         """End the epoch."""
-        super().report(target, metric)
+        super().report(target, metrics)
         self._write()
-        if self._rehearsal.to_report:
+        if self._rehearsal.to_report and self.epochs_done:
             self._left = True
             raise RehearsalOver("the report has come")
 

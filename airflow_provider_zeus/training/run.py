@@ -234,13 +234,14 @@ class ZeusRun:
     def report(self, **metrics: float) -> None:
         """End an epoch with its metrics; gives the attempt up when its bound or ``max_epochs`` is passed.
 
-        Raises ReportError: the target's metric is missing or not a finite number, no target value was set, or no epoch
-        has begun since the last report.
+        Other metrics than the target's may come in reports of their own. Raises ReportError: a metric comes twice in an
+        epoch; the target's metric is no number, or in another unit than the target; no target value was set; no epoch
+        has begun.
         """
         live = self._progress.present
         raise_again(live.interrupt)
         self._progress.trackers.look()
-        live.report(self._target, math.nan if live.untrained else self._target.pick(metrics))
+        live.report(self._target, metrics)
 
     def set_target(self, value: float) -> None:
         """Give the target ``"<metric> <= runtime"`` its value, before the first report of each attempt.

@@ -74,7 +74,7 @@ class Shell:
         ours = [Requirement(word) for word in words[2:] if not word.startswith("-")]
         for requirement in ours:
             known = PROJECT["optional-dependencies"] if requirement.name == PROJECT["name"] else ()
-            assert requirement.name == PROJECT["name"], requirement
+            assert requirement.name in (PROJECT["name"], "nvidia-ml-py"), requirement
             assert requirement.extras <= set(known), f"no such extra: {requirement}"
         self.not_run.append(f"{' '.join(words)}: needs a package index; its names and extras exist")
         return ""

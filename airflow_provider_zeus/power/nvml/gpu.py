@@ -123,7 +123,7 @@ class NvmlDevice(Device):
             self.missing["gpu_busy"] = self._not_ours
             return None
         rates = self._ask("nvmlDeviceGetUtilizationRates")
-        return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value[0]), per=100)
+        return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
 
     def restore_record(self) -> list[dict[str, Any]] | None:
         """The GPU, and the helper that sets its limit, if any."""

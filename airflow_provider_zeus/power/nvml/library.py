@@ -1,23 +1,16 @@
-"""NVML in this process: initialised once, and again after a fork; its errors as texts, never raised."""
+"""NVML in this process, by ``pynvml``: initialised once, and again after a fork; its errors as texts, never raised."""
 
 from __future__ import annotations
 
 import os
 import threading
-from ctypes import Array, byref, c_uint, c_ulonglong, c_void_p
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from airflow_provider_zeus.power.limits.sidecar_server import INSUFFICIENT_SIZE, Nvml, NvmlError
+from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NVML_ERRORS
 
-_WRITES = {  # function -> what it writes behind its arguments; all others one unsigned int
-    "nvmlDeviceGetHandleByIndex_v2": (c_void_p,),
-    "nvmlDeviceGetHandleByUUID": (c_void_p,),
-    "nvmlDeviceGetTotalEnergyConsumption": (c_ulonglong,),
-    "nvmlDeviceGetPowerManagementLimitConstraints": (c_uint, c_uint),
-    "nvmlDeviceGetMigMode": (c_uint, c_uint),
-    "nvmlDeviceGetUtilizationRates": (c_uint * 2,),
-    "nvmlDeviceSetPowerManagementLimit": (),
-}
+NOT_NVML = -1  # code of a problem that is none of NVML's errors
+_NO_LIBRARY = 12
 
 
 class NvmlAnswer(NamedTuple):
@@ -29,47 +22,56 @@ class NvmlAnswer(NamedTuple):
 
 
 def ask(function: str, *arguments: Any) -> NvmlAnswer:
-    """Call a function of NVML by its C name; never raises.
-
-    The value is a number or a handle, a tuple where the function writes several numbers, a text for names, and the
-    number of processes for a list of them.
-    """
-    global _nvml
+    """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem."""
+    called = "nvmlInit"
+    texts = ("nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlSystemGetDriverVersion")
     try:
-        if _nvml is None or _nvml[0] != os.getpid():
-            with _lock:
-                _nvml = os.getpid(), Nvml()
-        return NvmlAnswer(_read(_nvml[1], function, arguments))
-    except NvmlError as error:
-        return NvmlAnswer(None, error.code, str(error))
-    except OSError:
-        remedy = "install the NVIDIA driver, in a container give it the GPU (--gpus)"
-        return NvmlAnswer(None, 12, f"nvmlInit: libnvidia-ml.so.1 was not found; {remedy}")
-    except Exception as error:  # of a binding that does not fit its driver
-        return NvmlAnswer(None, -1, f"{function}: {error!r}")
+        binding, called = _initialised(), function
+        call = getattr(binding, function, None)
+        value = call(*arguments) if call is not None else b""
+        if isinstance(value, bytes) or (function in texts and not isinstance(value, str)):
+            return NvmlAnswer(None, FUNCTION_NOT_FOUND if call is None else NOT_NVML, _wrong_binding(function))
+        return NvmlAnswer(value)
+    except ModuleNotFoundError:
+        return NvmlAnswer(None, NOT_NVML, "the Python package nvidia-ml-py is not installed; install it")
+    except Exception as error:  # NVMLError, and any error of a binding that does not fit its driver
+        code = getattr(error, "value", NOT_NVML)
+        if code == _NO_LIBRARY:
+            remedy = "install the NVIDIA driver, in a container give it the GPU (--gpus)"
+            return NvmlAnswer(None, code, f"{called}: libnvidia-ml.so.1 was not found; {remedy}")
+        known = isinstance(code, int) and code != NOT_NVML
+        text = NVML_ERRORS.get(code, f"error {code}") if known else repr(error)
+        return NvmlAnswer(None, code if known else NOT_NVML, f"{called}: {text}")
 
 
-def _read(nvml: Nvml, function: str, arguments: tuple[Any, ...]) -> Any:
-    if function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlSystemGetDriverVersion"):
-        return nvml.text(function, *arguments)
-    if function.startswith("nvmlDeviceGetComputeRunningProcesses"):
-        count = c_uint(0)  # room for none: it answers how many there are
+def _wrong_binding(function: str) -> str:
+    """Other packages bring a module of this name: their texts are bytes, and they lack the newer calls."""
+    for package in ("pynvml", "nvidia-ml-py3", "nvidia-ml-py2", "nvidia-ml-py"):
         try:
-            nvml.call(function, *arguments, byref(count), None)
-        except NvmlError as error:
-            if error.code != INSUFFICIENT_SIZE:
-                raise
-        return count.value
-    given = [each.encode() if isinstance(each, str) else each for each in arguments]
-    written = nvml.call(function, *given, writes=_WRITES.get(function, (c_uint,)))
-    values = [tuple(each) if isinstance(each, Array) else getattr(each, "value", each) for each in written]
-    if written and isinstance(written[0], c_void_p):  # a handle goes into other calls as it is
-        return written[0]
-    return values[0] if len(values) == 1 else tuple(values)
+            found = f"{package} {version(package)}"
+        except PackageNotFoundError:
+            continue
+        remedy = f"pip uninstall {package}, then " if package != "nvidia-ml-py" else ""
+        return (
+            f"{function}: the module pynvml is of {found}, which answers otherwise; {remedy}pip install -U nvidia-ml-py"
+        )
+    return f"{function}: the module pynvml is not of nvidia-ml-py; install that package, without any other pynvml"
 
 
 _lock = threading.Lock()
-_nvml: tuple[int, Nvml] | None = None  # the process that initialised it, and the binding
+_ready_in: int | None = None  # pid
+
+
+def _initialised() -> Any:
+    """The binding, initialised in this process. Raises ModuleNotFoundError, NVMLError."""
+    global _ready_in
+    import pynvml  # type: ignore[import-untyped]
+
+    if _ready_in != os.getpid():
+        with _lock:
+            pynvml.nvmlInit()  # never shut down: other code of this process may have handles
+            _ready_in = os.getpid()
+    return pynvml
 
 
 def _after_fork() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.limits.gpu_lock import ALONE, GpuLock
 from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NOT_SUPPORTED
-from airflow_provider_zeus.power.nvml.library import ask
+from airflow_provider_zeus.power.nvml.library import NOT_NVML, ask
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +60,10 @@ def find_gpus(count: int | None = None) -> list[Gpu]:
 
 def all_gpus() -> list[Gpu]:
     """Every GPU of this host in the driver's order. Raises DeviceError with the driver's answer: they are not known."""
-    count = ask("nvmlDeviceGetCount_v2")
+    count = ask("nvmlDeviceGetCount")
     if count.problem:
         raise DeviceError(count.problem)
-    return [_gpu("nvmlDeviceGetHandleByIndex_v2", index) for index in range(count.value)]
+    return [_gpu("nvmlDeviceGetHandleByIndex", index) for index in range(count.value)]
 
 
 def chosen_by_cuda(uuids: Sequence[str | None], visible: str | None) -> list[int | str]:
@@ -114,6 +114,8 @@ def _gpu(function: str, key: int | str) -> Gpu:
     if handle.problem:
         return Gpu(problem=handle.problem)
     uuid, name = ask("nvmlDeviceGetUUID", handle.value), ask("nvmlDeviceGetName", handle.value)
+    if uuid.code == NOT_NVML:  # of a wrong binding, of which nothing can be trusted
+        return Gpu(problem=uuid.problem)
     gpu = Gpu(handle.value, uuid.value)
     return gpu if name.problem else gpu._replace(model=name.value)
 
@@ -177,7 +179,7 @@ def why_shared(gpu: Gpu, processes: int = 1) -> str:
     if running.problem:
         return f"whether other processes use the GPU is not known ({running.problem}): {ALONE}"
     ours = processes if processes > 1 else int(torch_cuda() is not None)
-    others = running.value - ours
+    others = len(running.value) - ours
     if others > 0:
         return f"{others} other process{'es use' if others > 1 else ' uses'} the GPU: {ALONE}"
     return ""

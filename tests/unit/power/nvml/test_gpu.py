@@ -15,6 +15,7 @@ import pytest
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.device import LimitRange
 from airflow_provider_zeus.power.meter import Span, edge
+from airflow_provider_zeus.power.nvml import library
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from tests.fake_nvml import FakeNvml, Gpu
 
@@ -201,6 +202,34 @@ def test_the_library_is_initialised_once(card: Gpu, nvml: FakeNvml) -> None:
     for _ in range(3):
         NvmlDevice()
     assert nvml.calls()["nvmlInit"] == 1
+
+
+def test_a_missing_binding_is_named(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "nvidia-ml-py is not installed" in library.ask("nvmlDeviceGetCount").problem
+
+
+class OtherBinding:
+    """As pynvml 11.4.1 and nvidia-ml-py3: texts are bytes, and newer calls are not there."""
+
+    nvmlInit = staticmethod(lambda: None)
+    nvmlDeviceGetCount = staticmethod(lambda: 1)
+    nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)
+    nvmlDeviceGetUUID = staticmethod(lambda handle: b"GPU-1")
+    nvmlDeviceGetName = staticmethod(lambda handle: b"Tesla V100")
+
+
+def test_a_wrong_binding_is_named_and_nothing_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", OtherBinding)
+    monkeypatch.setattr(library, "_ready_in", None)
+    monkeypatch.setattr(library, "version", {"pynvml": "11.4.1"}.__getitem__)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetTotalEnergyConsumption"):
+        answer = library.ask(function, 0)
+        assert answer.value is None
+        assert "of pynvml 11.4.1, which answers otherwise; pip uninstall pynvml, then pip install" in answer.problem
+    with pytest.raises(DeviceError, match="pynvml"):
+        NvmlDevice().max_power_w  # noqa: B018
 
 
 def test_the_restore_record_is_plain_json(card: Gpu) -> None:
