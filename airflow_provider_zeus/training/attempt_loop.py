@@ -244,14 +244,12 @@ def drop_frames(error: BaseException) -> None:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an exception of Python, torch, CUDA, JAX or TensorFlow says that memory is exhausted, in a group too."""
-    no_memory = re.compile(
-        r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|\bCaught \w*MemoryError",
-        re.IGNORECASE,
-    )  # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
+    # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins memory
+    words = r"out of memory|can't allocate memory|RESOURCE_EXHAUSTED|STATUS_ALLOC_FAILED|\bCaught \w*MemoryError"
     for each in related(error, causes=False):
         if isinstance(each, MemoryError) or "OutOfMemory" in type(each).__name__:
             return True
-        if isinstance(each, Exception) and no_memory.search(_text(each)):
+        if isinstance(each, Exception) and re.search(words, _text(each), re.IGNORECASE):
             return True
     return False
 

@@ -55,7 +55,7 @@ MOST_BYTES = 16 * 1024  # of a request, and of a record
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
 SAME_W = 0.5  # drivers round
 
-INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 7, 13, 15
+INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 13, 15
 NVML_ERRORS = {
     1: "NVML is not initialised",
     INVALID_ARGUMENT: "invalid argument",
@@ -63,6 +63,7 @@ NVML_ERRORS = {
     NO_PERMISSION: "no permission",
     6: "not found",
     9: "the NVIDIA driver is not loaded; load it (nvidia-smi must work), in a container give it the GPU (--gpus)",
+    12: "libnvidia-ml.so.1 was not found; install the NVIDIA driver, in a container give it the GPU (--gpus)",
     FUNCTION_NOT_FOUND: "the driver is too old to know this call; update it",
     GPU_IS_LOST: "the GPU is lost; look at dmesg, reset it or reboot the host",
     16: "the GPU must be reset",

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NVML_ERRORS
 
 NOT_NVML = -1  # code of a problem that is none of NVML's errors
-_NO_LIBRARY = 12
 
 
 class NvmlAnswer(NamedTuple):
@@ -36,9 +35,6 @@ def ask(function: str, *arguments: Any) -> NvmlAnswer:
         return NvmlAnswer(None, NOT_NVML, "the Python package nvidia-ml-py is not installed; install it")
     except Exception as error:  # NVMLError, and any error of a binding that does not fit its driver
         code = getattr(error, "value", NOT_NVML)
-        if code == _NO_LIBRARY:
-            remedy = "install the NVIDIA driver, in a container give it the GPU (--gpus)"
-            return NvmlAnswer(None, code, f"{called}: libnvidia-ml.so.1 was not found; {remedy}")
         known = isinstance(code, int) and code != NOT_NVML
         text = NVML_ERRORS.get(code, f"error {code}") if known else repr(error)
         return NvmlAnswer(None, code if known else NOT_NVML, f"{called}: {text}")
