@@ -440,7 +440,8 @@ def test_a_cached_belief_is_that_of_the_whole_log() -> None:
         whole = as_dataset(trials, job)
         assert cache.with_belief("a", whole).folded == whole.belief()
     assert cache.with_belief("b", as_dataset(log[:1], job)).folded == as_dataset(log[:1], job).belief()
-    assert cache.with_belief("a", as_dataset(log, job)).folded == as_dataset(log, job).belief(), "dropped for b, learned again"
+    again = cache.with_belief("a", as_dataset(log, job))
+    assert again.folded == as_dataset(log, job).belief(), "dropped for b, learned again"
 
 
 def test_a_choice_that_may_lose_is_not_recommended_and_one_size_is_called_what_runs() -> None:
