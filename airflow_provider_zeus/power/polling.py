@@ -68,13 +68,13 @@ def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
 
 
 EVERY_S = 0.1
-STALLED_S = 3.0  # over a longer gap between two readings the energy is unknown
 
 
 class PolledEnergy:
     """Trapezoidal integral of power readings. A thread starts at the first reading and ends with the object.
 
     :param power_mw: reads the power [mW].
+    :param stalled_s: over a longer gap between two readings the energy is unknown [s].
     :param clock: monotonic [s].
     """
 
@@ -83,7 +83,7 @@ class PolledEnergy:
         power_mw: Callable[[], NvmlAnswer],
         *,
         every_s: float = EVERY_S,
-        stalled_s: float = STALLED_S,
+        stalled_s: float = 3.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock
