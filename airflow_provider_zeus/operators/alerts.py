@@ -20,6 +20,7 @@ from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.model.trial import ProfileSample, Trial
 from airflow_provider_zeus.operators.notifiers import Named, notifiers_of, send
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
@@ -28,7 +29,6 @@ from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
 from airflow_provider_zeus.store.base import Store, VariablePort
-from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 LOOK_S = 12.0  # limit of a look, sending included; Airflow ends a task's process 20 s after its state

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.reports.alert_book import Record
-from airflow_provider_zeus.store.patience import bounded
 
 OPTION = "[zeus] notifiers"
 _FORM = 'give a list as [{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": {}}]'

@@ -20,13 +20,12 @@ from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.deadline import finish_by_s
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
-from airflow_provider_zeus.operators.hour_prices import HourPrices, own_signals, read_signal
 from airflow_provider_zeus.operators.mapped import warn_of_sharing
 from airflow_provider_zeus.operators.metrics import send_budgets, send_run
 from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import runs_left
-from airflow_provider_zeus.operators.signal_series import followed
 from airflow_provider_zeus.operators.xcoms import COST, DECISION
+from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
@@ -34,10 +33,11 @@ from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.private_files import make_folder
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.signals.follow import Followed
+from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol.plan import Plan

@@ -15,16 +15,18 @@ from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
-from airflow_provider_zeus.operators.hour_prices import PRICED_S, HourPrices
 from airflow_provider_zeus.operators.run_rows import RunRows, planned_of
 from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.signals.hours import HourPrices
 from airflow_provider_zeus.store.base import Store, VariablePort
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
 from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.sender import ENDED_AT_S
 from airflow_provider_zeus.training.signals import AttemptOver
 
 RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
+PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt
 BEGIN_S = 1.0  # limit for the beginning of an attempt
 STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
 
@@ -102,11 +104,13 @@ class ResultReporter:
 
     def _priced(self, line: ResultLine) -> ResultLine:
         """The end with the prices of its hours; asks no signal while the task is being stopped."""
-        if self._prices is None:
+        if self._prices is None or line.observation is None:
             return line
         begun_s = time.monotonic()
         try:
-            return self._prices.priced(line, 0.0 if self.stopped else min(PRICED_S, self._left_s / 4))
+            most_s = 0.0 if self.stopped else min(PRICED_S, self._left_s / 4)
+            seen = self._prices.priced(line.observation, line.notes.get(ENDED_AT_S), most_s)
+            return replace(line, observation=seen)
         except BaseException:  # raised by a signal handler
             self.hurry()
             raise

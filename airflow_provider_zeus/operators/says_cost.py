@@ -61,7 +61,7 @@ class SaysCost:
 def saving_in_time(reporter: ResultReporter, opened: Callable[[], Store]) -> RunSaving | None:
     """What a run that has ended saved; None where that is not known, or takes more than :data:`SAVING_S` seconds."""
     from airflow_provider_zeus.operators.figures import saving_of
-    from airflow_provider_zeus.store.patience import bounded
+    from airflow_provider_zeus.patience import bounded
 
     try:
         return None if reporter.stopped else bounded(lambda: saving_of(opened(), reporter.first), SAVING_S)

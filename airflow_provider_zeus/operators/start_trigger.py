@@ -9,10 +9,10 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_zeus.operators.start_time import planned
+from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.signals.reading import planned_start
 from airflow_provider_zeus.signals.start import Start
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.patience import bounded
 
 REPLAN_S = 900.0  # between two looks at the forecast
 LOG_S = 8.0  # limit of opening the trial log
@@ -64,7 +64,7 @@ class ZeusStartTrigger(BaseTrigger):
             keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), LOG_S)
         except Exception:  # then the service is asked, and nothing is kept
             keeper = None
-        return planned(self.signal, time.time(), self.latest_s, self.duration_s, keeper)
+        return planned_start(self.signal, time.time(), self.latest_s, self.duration_s, keeper)
 
     async def _replan(self, until_s: float) -> None:
         """Move the start where the forecast has changed; not from ``until_s`` on."""

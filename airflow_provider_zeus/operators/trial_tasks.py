@@ -16,7 +16,6 @@ from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
-from airflow_provider_zeus.operators.hour_prices import HourPrices, own_signals, read_signal
 from airflow_provider_zeus.operators.metrics import send_run
 from airflow_provider_zeus.operators.recurrence import (
     ask_request,
@@ -28,10 +27,11 @@ from airflow_provider_zeus.operators.recurrence import (
     say_shared,
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
-from airflow_provider_zeus.operators.signal_series import followed
 from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import DEVICE
+from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
+from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store

@@ -16,11 +16,11 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.deadline import finish_by_s, of_another_time
 from airflow_provider_zeus.operators.schedule import interval_s
-from airflow_provider_zeus.operators.start_time import planned
+from airflow_provider_zeus.patience import bounded
+from airflow_provider_zeus.signals.reading import planned_start
 from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.units import time_text
 
 USUAL = 8  # newest runs that say how long a run takes
@@ -78,7 +78,7 @@ def wait_of(
             return Wait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
         usual_s, most_s = took
         latest_s = _latest(job, context, most_s)
-        start, unit = planned(signal, now_s, latest_s, usual_s, store)
+        start, unit = planned_start(signal, now_s, latest_s, usual_s, store)
     except SignalError as error:
         return Wait(signal=signal, why=f"It starts at once. {error}")
     except Exception as error:  # of the store, or of what the DAG gives

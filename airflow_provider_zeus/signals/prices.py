@@ -16,7 +16,6 @@ log = logging.getLogger(__name__)
 
 S_PER_H = 3600.0
 OPTIONS = ("price_per_kwh", "price_per_gpu_hour", "pue", "g_co2e_per_kwh")
-MOST_CURRENCY = 12  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +132,7 @@ class Prices:
 def read(option: Callable[[str], str]) -> dict[str, Any]:
     """The fields of :class:`Prices`, option by option; one out of range is ignored with a warning that names it."""
     found: dict[str, Any] = {name: _number(name, option(name)) for name in OPTIONS}
-    return {**found, "currency": option("currency").strip()[:MOST_CURRENCY]}
+    return {**found, "currency": option("currency").strip()[:12]}
 
 
 def of_airflow(name: str) -> str:

@@ -13,9 +13,10 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.operators import deadline, start_time, start_trigger, waiting
+from airflow_provider_zeus.operators import deadline, start_trigger, waiting
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
 from airflow_provider_zeus.operators.waiting import Wait, durations
+from airflow_provider_zeus.signals import reading
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.start import WAITS, Start
 from tests.strategies import make_trial
@@ -58,7 +59,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return behind.series
 
     monkeypatch.setattr(waiting, "open_store", opened)
-    monkeypatch.setattr(start_time, "signal_series", read)
+    monkeypatch.setattr(reading, "signal_series", read)
     return behind
 
 
@@ -125,7 +126,7 @@ def test_a_plan_that_fails_is_the_signal_s_fault_and_not_the_log_s(
     def plan_start(*_: Any, **__: Any) -> Start:
         raise JobSpecError.of("series", "over 40000 steps", "too long", "ask for a shorter span")
 
-    monkeypatch.setattr(start_time, "plan_start", plan_start)
+    monkeypatch.setattr(reading, "plan_start", plan_start)
     found = wait()
     assert found is not None
     assert found.why.startswith("It starts at once. Signal 'carbon': JobSpecError")
@@ -133,8 +134,8 @@ def test_a_plan_that_fails_is_the_signal_s_fault_and_not_the_log_s(
 
 def test_a_plan_that_takes_long_is_not_waited_for(world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
-    monkeypatch.setattr(start_time, "plan_start", lambda *_, **__: over.wait(60))
-    monkeypatch.setattr(start_time, "ALL_S", 0.1)
+    monkeypatch.setattr(reading, "plan_start", lambda *_, **__: over.wait(60))
+    monkeypatch.setattr(reading, "ALL_S", 0.1)
     try:
         found = wait()
         assert not over.is_set()
@@ -230,7 +231,7 @@ def fired(monkeypatch: pytest.MonkeyPatch, plans: Any, start_s: float, latest_s:
             raise found
         return Start(found, WAITS, 300.0, 100.0), "g/kWh"
 
-    monkeypatch.setattr(start_trigger, "planned", planned)
+    monkeypatch.setattr(start_trigger, "planned_start", planned)
     monkeypatch.setattr(start_trigger, "time", SimpleNamespace(time=clock.time))
     monkeypatch.setattr(start_trigger.asyncio, "sleep", clock.sleep)
     trigger = ZeusStartTrigger(start_s, latest_s, 1800.0, "carbon", "zeus_default")
