@@ -26,7 +26,7 @@ from airflow_provider_zeus.reports import alerts
 from airflow_provider_zeus.reports.alert_book import AlertBook, Record
 from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE, Event
 from airflow_provider_zeus.reports.budget_figures import trials_of_periods
-from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
 from airflow_provider_zeus.store.base import Store, VariablePort
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -116,7 +116,7 @@ class RunAlerts:
             trials, profiles = bounded(lambda: self._in_log(self._read), READ_S)
         except (StoreError, TimeoutError):
             return [away], (STORE,)
-        prices = Prices(**read(of_airflow))
+        prices = in_force()
         found = alerts.events(trials, profiles=profiles, prices=prices, now_s=time.time())
         return (found if self.stored else [*found, away]), KINDS
 

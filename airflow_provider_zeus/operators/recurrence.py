@@ -34,7 +34,7 @@ from airflow_provider_zeus.private_files import make_folder
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
-from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
 from airflow_provider_zeus.store.open import open_store
@@ -276,7 +276,7 @@ def allowances(job: ZeusJob) -> list[Allowance]:
     """The job's budgets in the present periods; one that cannot be converted is logged with the remedy and left out."""
     if not job.budget:
         return []
-    prices, now_s = Prices(**read(of_airflow)), time.time()
+    prices, now_s = in_force(), time.time()
     found = [prices.allowance(budget, now_s) for budget in job.budgets]
     for problem in found:
         if isinstance(problem, str):

@@ -81,9 +81,9 @@ def log_closing(reporter: ResultReporter, saving: RunSaving | None) -> None:
 def figures_of(reporter: ResultReporter, saving: RunSaving | None) -> dict[str, Any]:
     """The figures of a run that has ended."""
     from airflow_provider_zeus.operators.figures import figures
-    from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+    from airflow_provider_zeus.signals.prices import in_force
 
-    return figures(reporter.cost_xcom(), reporter.drawn, Prices(**read(of_airflow)), saving)
+    return figures(reporter.cost_xcom(), reporter.drawn, in_force(), saving)
 
 
 def _lineage_is_on() -> bool:

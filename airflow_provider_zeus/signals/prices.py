@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -15,7 +16,6 @@ from airflow_provider_zeus.units import J_PER_KWH, counted
 log = logging.getLogger(__name__)
 
 S_PER_H = 3600.0
-OPTIONS = ("price_per_kwh", "price_per_gpu_hour", "pue", "g_co2e_per_kwh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,7 @@ class Prices:
     @property
     def priced(self) -> bool:
         """Whether money is known."""
-        return not self.unpriced and self._has_price
-
-    @property
-    def _has_price(self) -> bool:
-        return self.price_per_kwh is not None or self.price_per_gpu_hour is not None
+        return not self.unpriced and (self.price_per_kwh is not None or self.price_per_gpu_hour is not None)
 
     @property
     def g_per_j(self) -> float:
@@ -49,6 +45,19 @@ class Prices:
         """Price of a joule, and of a second of so many GPUs; 0 where it is not set."""
         per_j = (self.price_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
         return per_j, (self.price_per_gpu_hour or 0.0) * gpus / S_PER_H
+
+    def money_of(self, energy_j: float | None, gpu_s: float | None) -> float | None:
+        """What energy [J] and the time of all GPUs [s] cost; None: no price is set, or a figure is not known."""
+        if not self.priced or (energy_j is None and self.price_per_kwh is not None):
+            return None
+        if gpu_s is None and self.price_per_gpu_hour is not None:
+            return None
+        per_j, per_s = self.per_j_and_s(1)
+        return math.fsum(((energy_j or 0.0) * per_j, (gpu_s or 0.0) * per_s))
+
+    def co2e_g_of(self, energy_j: float | None) -> float | None:
+        """Grams of CO2e of energy [J]; None: no intensity is set, or the energy is not known."""
+        return None if energy_j is None or self.g_co2e_per_kwh is None else energy_j * self.g_per_j
 
     def at_the_time(self, seen: Iterable[Observation]) -> Self:
         """The factors of attempts whose hours were priced when they ended: means over their energy.
@@ -131,8 +140,17 @@ class Prices:
 
 def read(option: Callable[[str], str]) -> dict[str, Any]:
     """The fields of :class:`Prices`, option by option; one out of range is ignored with a warning that names it."""
-    found: dict[str, Any] = {name: _number(name, option(name)) for name in OPTIONS}
-    return {**found, "currency": option("currency").strip()[:12]}
+    found: dict[str, Any] = {"currency": option("currency").strip()[:12]}
+    for name, least in {"price_per_kwh": 0.0, "price_per_gpu_hour": 0.0, "pue": 1.0, "g_co2e_per_kwh": 0.0}.items():
+        text, value = option(name), math.nan
+        with suppress(ValueError):
+            value = float(text)
+        found[name] = value if least <= value < math.inf else None
+        if found[name] is None and text.strip():
+            log.warning(
+                "[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.", name, text, least
+            )
+    return found
 
 
 def of_airflow(name: str) -> str:
@@ -140,6 +158,11 @@ def of_airflow(name: str) -> str:
     from airflow.sdk import conf
 
     return str(conf.get("zeus", name, fallback="") or "")
+
+
+def in_force() -> Prices:
+    """The prices of Airflow's configuration."""
+    return Prices(**read(of_airflow))
 
 
 def _or(value: float | None, other: float | None) -> float:
@@ -164,17 +187,3 @@ def _others(sources: Set[str], others: int, of: int | None = None) -> str:
     if sources == {""}:
         return "a part of the energy"
     return f"{others} of {of} attempts" if of else counted(others, "attempt")
-
-
-def _number(name: str, text: str) -> float | None:
-    if not text.strip():
-        return None
-    least = 1.0 if name == "pue" else 0.0
-    try:
-        value = float(text)
-        if least <= value < math.inf:
-            return value
-    except ValueError:
-        pass
-    log.warning("[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.", name, text, least)
-    return None

@@ -1,7 +1,6 @@
 """Data routes of the page of all jobs about a calendar month. Only the api-server loads them."""
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
-import random
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -13,8 +12,8 @@ from airflow_provider_zeus.plugin.api import auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.views import months_view, overview_view, prices
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthSaved
-from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, month_of, saved_between
-from airflow_provider_zeus.store.base import PeriodSum, Store
+from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of, saved_between
+from airflow_provider_zeus.store.base import Store
 
 router = APIRouter(prefix="/api/months")
 
@@ -87,4 +86,4 @@ def _of_job(store: Store, dag_id: str, job_id: str, bounds: Sequence[float]) -> 
     if job is None:
         return "no run of it can be read here"
     dataset, profiles = reading.learned(store, dag_id, job, trials)
-    return saved_between(dataset, profiles, bounds[0], bounds[-1], random.Random(f"{dag_id} {job_id}"))
+    return saved_between((dag_id, job_id), dataset, profiles, bounds[0], bounds[-1])

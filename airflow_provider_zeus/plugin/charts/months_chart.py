@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, base, number, plain, scale
 from airflow_provider_zeus.plugin.views.models import Chart, Table
-from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.reports.months import PeriodSum
 from airflow_provider_zeus.units import energy_text, time_text
 
 JOBS = 7  # with a colour of their own; the others are one more

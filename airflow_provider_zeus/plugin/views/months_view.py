@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
@@ -13,16 +12,20 @@ from airflow_provider_zeus.plugin.text.saved_text import amount_tile
 from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthKind, MonthSaved
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
+from airflow_provider_zeus.reports.month_report import month_title
 from airflow_provider_zeus.reports.months import (
     TIME_ALONE,
+    PeriodSum,
     SavedDraws,
     SavedSum,
+    Spent,
     added,
+    by_kind,
     co2e_g_saved,
     kind_of,
     money_saved,
+    silent_text,
 )
-from airflow_provider_zeus.store.base import PeriodSum, silent_text
 from airflow_provider_zeus.units import counted
 
 MONTHS = 13  # of the chart: a year, and the same month of the year before
@@ -32,24 +35,19 @@ NOTHING = "Not known: no job's default has run and can be compared."
 WAITS = "is being worked out …"
 
 
-def title(month: str) -> str:
-    """ "November 2026" of "2026-11"."""
-    return f"{date.fromisoformat(f'{month}-01'):%B %Y}"
-
-
 def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> MonthAnswer:
     """The newest of ``months``, the one before, and the chart of all.
 
     :param sums: of the jobs that the reader may see; ``period`` is an index of ``months``.
     """
     last = len(months) - 1
-    now = _by_kind([s for s in sums if s.period == last])
-    before = _by_kind([s for s in sums if s.period == last - 1])
+    now = by_kind([s for s in sums if s.period == last])
+    before = by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
     charted = kinds[0] if kinds else None
     return MonthAnswer(
         month=months[-1],
-        title=title(months[-1]),
+        title=month_title(months[-1]),
         months=[months[i] for i in sorted({s.period for s in sums}, reverse=True)],
         kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), factors) for kind in kinds],
         note=_note(sums, last),
@@ -66,15 +64,6 @@ def _note(sums: Sequence[PeriodSum], last: int) -> str:
     return " ".join(lines) if any(s.period >= last - 1 for s in sums) else NO_RUN
 
 
-def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
-    """Sums by kind of source; those of trials that reported nothing are left out."""
-    found: dict[str, list[PeriodSum]] = {}
-    for s in sums:
-        if s.time_s is not None:
-            found.setdefault(kind_of(s.source), []).append(s)
-    return found
-
-
 def _kind(kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], factors: Factors) -> MonthKind:
     source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
     answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
@@ -84,37 +73,24 @@ def _kind(kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], fact
 
 
 def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
-    jobs, runs = len({s.job_id for s in sums}), sum(s.runs for s in sums)
-    about = f"{counted(runs, 'run')} of {counted(jobs, 'job')}"
-    time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
-    energies = [s.energy_j for s in sums if s.energy_j is not None]
-    energy_j = sum(energies) if energies else None
-    factors = at_the_time(factors, sums)
-    per_j, per_s = factors.per_j_and_s(1)
-    is_priced = energy_j is not None or not per_j
+    spent = Spent.of(sums)
+    factors = factors.at_the_time(spent.drawn)
+    money = factors.money_of(spent.energy_j, spent.gpu_s)
+    unpriced = Figure(exact=factors.unpriced) if factors.unpriced else None
+    emits = spent.energy_j is not None and factors.g_co2e_per_kwh is not None
     shown: list[tuple[str, Figure | None]] = [
-        ("Energy", None if energy_j is None else words.energy(energy_j)),
-        ("Time", words.duration(time_s)),
-        ("Money", _paid(factors, (energy_j or 0.0) * per_j + gpu_s * per_s) if is_priced else None),
-        ("CO₂e", None if energy_j is None or factors.g_co2e_per_kwh is None else factors.emitted(energy_j)),
+        ("Energy", None if spent.energy_j is None else words.energy(spent.energy_j)),
+        ("Time", words.duration(spent.time_s)),
+        ("Money", unpriced if money is None else factors.paid(money)),
+        ("CO₂e", factors.emitted(spent.energy_j or 0.0) if emits else None),
     ]
     tiles = [
         Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact, source=source)
         for name, figure in shown
         if figure is not None
     ]
+    about = f"{counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
     return Answer(question=question, about=about, figures=tiles)
-
-
-def at_the_time(factors: Factors, sums: Sequence[PeriodSum]) -> Factors:
-    """The factors of what was priced by its hours; what was not counts with those that are set."""
-    return factors.at_the_time(attempt for s in sums for attempt in s.drawn())
-
-
-def _paid(factors: Factors, value: float) -> Figure | None:
-    if factors.unpriced:
-        return Figure(exact=factors.unpriced)
-    return factors.paid(value) if factors.priced else None
 
 
 def month_saved(
@@ -125,7 +101,7 @@ def month_saved(
     :param sums: of the month, for the badges.
     :param jobs: in all.
     """
-    kinds = _by_kind(sums)
+    kinds = by_kind(sums)
     known = [each for each in found if not isinstance(each, str)]
     answers = {
         total.kind: _saved(
