@@ -15,9 +15,7 @@ from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
 from airflow_provider_zeus.operators.launcher_args import processes_of, submits_to_slurm
-from airflow_provider_zeus.operators.mapped import job_part
-from airflow_provider_zeus.operators.says_cost import SaysCost
-from airflow_provider_zeus.operators.starts_later import StartsLater
+from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, job_part
 from airflow_provider_zeus.training.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ _BASIC_VARIABLES = re.compile(
 )
 
 
-class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
+class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
     """Runs a command with a batch size from the store, and reports to the store what it cost.
 
     The command finds its plan by ``ZeusRun.from_env()``. With ``run.train(fn)`` it runs both attempts of a recurrence
@@ -124,8 +122,7 @@ class ZeusCommandOperator(SaysCost, StartsLater, BaseOperator):
             return supervise(recurrence, command, environ, cwd)
         finally:
             recurrence.close_device()
-            saving = recurrence.push_cost(context)
-            self.say_cost(context, recurrence.reporter, recurrence.opened, saving)
+            self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
 
     def started_as(self, context: Mapping[str, Any]) -> tuple[list[str], dict[str, str], str | None]:
         """Arguments, environment and working directory of the command. Raises JobSpecError."""

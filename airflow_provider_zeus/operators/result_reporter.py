@@ -162,16 +162,6 @@ class ResultReporter:
         return place
 
     @property
-    def first(self) -> Trial:
-        """Trial of the plan's first attempt."""
-        return self._first
-
-    @property
-    def drawn(self) -> list[Observation]:
-        """What the attempts that have ended observed."""
-        return [end.observation for end, _ in self._ends if end.observation is not None]
-
-    @property
     def kept_end(self) -> ResultLine | None:
         """The end of the attempt whose model is kept; None where there is none, or none yet."""
         return next((end for end, _ in self._ends if (end.start_id, end.attempt) == self._kept), None)
@@ -189,11 +179,6 @@ class ResultReporter:
             )
             for line, _ in self._ends
         ]
-
-    @property
-    def told_store(self) -> Store | None:
-        """The store, where it has taken every end; None where it has not, or while the task is being stopped."""
-        return None if self.stopped or any(place for _, place in self._ends) else self._rows.store
 
     def cost_xcom(self) -> dict[str, Any]:
         """Value of XCom ``zeus_cost``: cost of this run and of each attempt, as plain JSON.

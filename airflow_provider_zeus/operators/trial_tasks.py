@@ -16,18 +16,16 @@ from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import log_remarks
 from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
-from airflow_provider_zeus.operators.metrics import send_run
+from airflow_provider_zeus.operators.mixins import DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.operators.recurrence import (
     ask_request,
     ask_watched,
     decision_xcom,
     plan_of,
-    push,
     say_budgets,
     say_shared,
 )
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
-from airflow_provider_zeus.operators.xcoms import COST, DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import DEVICE
 from airflow_provider_zeus.signals.hours import HourPrices, own_signals, read_signal
@@ -93,7 +91,7 @@ class Training:
     trains: str | None  # task id of the operator that trains
     result_key: str
     conn_id: str
-    say_cost: Callable[..., None]  # :meth:`.SaysCost.say_cost` of the teardown task
+    report: Callable[..., None]  # :meth:`.ReportsCost.report_cost` of the teardown task
 
     def pull(self, task_id: str | None, key: str) -> Any:
         """Pull an XCom of the same instance of a mapped group."""
@@ -109,7 +107,7 @@ class Training:
         return {str(getattr(state, "value", state)) for state in states.values()}
 
 
-def report_cost(training: Training, *, decides_the_run: bool) -> None:
+def report_training(training: Training, *, decides_the_run: bool) -> None:
     """Collect the result and report to the store what the training cost.
 
     :param decides_the_run: whether Airflow takes this task's state for the run's. Only then it raises BelowTargetError,
@@ -183,10 +181,8 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
         _warn_of_no_result(training, reason, folder, value)
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
-    push(training.context, COST, reporter.cost_xcom())
-    saving = send_run(reporter.ended, reporter.told_store)
     log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
-    training.say_cost(training.context, reporter, reopen, saving)
+    training.report(training.context, reporter, reopen)
     return reporter.kept_end, plan.job
 
 

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class PlannedWait:
     """Until when a task waits [s since the epoch], and why. ``until_s`` is None where it starts at once."""
 
     signal: str
@@ -60,9 +60,9 @@ class Wait:
         }
 
 
-def wait_of(
+def planned_wait(
     job: ZeusJob, context: Mapping[str, Any], *, job_id: str, conn_id: str, now_s: float | None = None
-) -> Wait | None:
+) -> PlannedWait | None:
     """Whether a task waits, and until when; None for a job that never does, and for backfills and tests.
 
     Raises nothing: any fault of a signal, or of the log, means to start at once.
@@ -75,19 +75,21 @@ def wait_of(
         store, trials = bounded(lambda: _opened(conn_id, job_id), LOG_S)
         took = durations(trials)
         if took is None:
-            return Wait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
+            return PlannedWait(signal=signal, why="It starts at once: no run has shown yet how long it takes.")
         usual_s, most_s = took
         latest_s = _latest(job, context, most_s)
         start, unit = planned_start(signal, now_s, latest_s, usual_s, store)
     except SignalError as error:
-        return Wait(signal=signal, why=f"It starts at once. {error}")
+        return PlannedWait(signal=signal, why=f"It starts at once. {error}")
     except Exception as error:  # of the store, or of what the DAG gives
-        return Wait(signal=signal, why=f"It starts at once: the trial log cannot be read ({type(error).__name__}).")
+        return PlannedWait(
+            signal=signal, why=f"It starts at once: the trial log cannot be read ({type(error).__name__})."
+        )
     why, until_s, share = f"It starts at once: {_WHY.get(start.reason, start.reason)}.", None, None
     if start.reason == WAITS:
         share = start.saving / abs(start.mean_at_once) if start.mean_at_once else None
         why, until_s = _sentence(signal, start, unit, usual_s, share), start.at_s
-    return Wait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
+    return PlannedWait(signal=signal, why=why, until_s=until_s, latest_s=latest_s, duration_s=usual_s, saves=share)
 
 
 def _opened(conn_id: str, job_id: str) -> tuple[Store, list[Trial]]:

@@ -37,6 +37,13 @@ class Prices:
         return not self.unpriced and (self.price_per_kwh is not None or self.price_per_gpu_hour is not None)
 
     @property
+    def paid_by(self) -> str:
+        """Who says what energy and time cost."""
+        energy = None if self.price_per_kwh is None else self.price_from or "[zeus] price_per_kwh"
+        time = None if self.price_per_gpu_hour is None else "[zeus] price_per_gpu_hour"
+        return "; ".join(filter(None, (time, energy)))
+
+    @property
     def g_per_j(self) -> float:
         """Grams of CO2e of a joule; 0 where it is not set."""
         return (self.g_co2e_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH

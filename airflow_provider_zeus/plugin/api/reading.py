@@ -12,7 +12,7 @@ from airflow_provider_zeus.airflow_compat import DagModel, DagTag, XComModel, cr
 from airflow_provider_zeus.errors import SignalError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Origin, ProfileSample, Trial, TrialKey
-from airflow_provider_zeus.operators.xcoms import WAIT
+from airflow_provider_zeus.operators.mixins import WAIT
 from airflow_provider_zeus.plugin.api.caches import BeliefCache
 from airflow_provider_zeus.plugin.text.waits import Wait
 from airflow_provider_zeus.plugin.views.overview_view import DagAbout

@@ -2,7 +2,6 @@
 
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
-import random
 from collections.abc import Collection
 from functools import partial
 
@@ -10,7 +9,7 @@ from fastapi import APIRouter, Response  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.model.cost import weights_of
-from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import ProfileSample, Trial, TrialKey
 from airflow_provider_zeus.plugin.api import auth, reading, responses
 from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.charts import metric_chart, run_curve, run_gpus
@@ -19,7 +18,7 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.waits import waiting
 from airflow_provider_zeus.plugin.views import prices, run_view
 from airflow_provider_zeus.plugin.views.run_models import RunAnswer, RunCharts
-from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
+from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick, last_measured
 from airflow_provider_zeus.store.base import Store
 
 _yardsticks: LruCache[Yardstick] = LruCache(4)  # of 1,000 runs: 33 MB each
@@ -119,17 +118,17 @@ def saving_of(
     store: Store | None, own: list[Trial], live: dict[str, object], pending: Collection[TrialKey] = ()
 ) -> RunSaving | None:
     """What one task of a run saved; None while that is not known. All runs of a job share one fit."""
-    measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
-    if store is None or not measured or any(t.state is State.RUNNING or t.key in pending for t in own):
+    last = last_measured(own)
+    if store is None or last is None or any(t.key in pending for t in own):
         return None
-    last, job = measured[-1], run_view.job_of(own, live)
+    job = run_view.job_of(own, live)
     dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where
     assert where is not None
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
 
     def made() -> Yardstick:
         log, _ = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
-        return Yardstick.of(log, where, rng=random.Random(0), profiles=_profile(store, last))
+        return Yardstick.of(log, where, profiles=_profile(store, last))
 
     key = (store.identity, version, dag_id, job_id, where, json.dumps(job.to_dict(), sort_keys=True))
     return (made() if version is None else _yardsticks.get(key, made)).saving(own)

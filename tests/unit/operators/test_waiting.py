@@ -15,7 +15,7 @@ from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.operators import deadline, start_trigger, waiting
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
-from airflow_provider_zeus.operators.waiting import Wait, durations
+from airflow_provider_zeus.operators.waiting import PlannedWait, durations
 from airflow_provider_zeus.signals import reading
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.signals.start import WAITS, Start
@@ -63,11 +63,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return behind
 
 
-def wait(run_type: str = "scheduled", now_s: float = NOW_S, **fields: Any) -> Wait | None:
+def wait(run_type: str = "scheduled", now_s: float = NOW_S, **fields: Any) -> PlannedWait | None:
     job = job_of(32, default=32, **{"start_within": "8 h", "start_signal": "carbon", **fields})
     dag_run = SimpleNamespace(run_type=run_type, run_after=datetime.fromtimestamp(NOW_S, UTC))
     context = {"dag_run": dag_run, "dag": SimpleNamespace(timezone=UTC)}
-    return waiting.wait_of(job, context, job_id="d.train", conn_id="zeus_default", now_s=now_s)
+    return waiting.planned_wait(job, context, job_id="d.train", conn_id="zeus_default", now_s=now_s)
 
 
 def test_it_waits_for_the_cheapest_hour_and_says_until_when_and_why(world: SimpleNamespace) -> None:
