@@ -18,9 +18,8 @@ from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.next_decision import NextDecision
+from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
 from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import energy_text, time_text

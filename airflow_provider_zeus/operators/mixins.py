@@ -60,7 +60,7 @@ def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most
 class ReportsCost:
     """An operator that reports what its run cost: XCom, metrics, its log, OpenLineage, the events of its outlets."""
 
-    outlets: Sequence[Any]
+    outlets: list[Any]
     _extra: Mapping[str, Any] | None = None  # the figures of this run, once it has ended
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:

@@ -18,12 +18,11 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
 from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
-from airflow_provider_zeus.operators.deadline import finish_by_s
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.metrics import send_budgets
 from airflow_provider_zeus.operators.mixins import DECISION, push
 from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
-from airflow_provider_zeus.operators.schedule import runs_left
+from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here

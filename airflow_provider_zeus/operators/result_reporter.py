@@ -15,8 +15,7 @@ from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
-from airflow_provider_zeus.operators.run_rows import RunRows, planned_of
-from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
+from airflow_provider_zeus.operators.result_writer import QueuedLine, ResultWriter, StoreThread, planned_of
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.signals.hours import HourPrices
 from airflow_provider_zeus.store.base import Store, VariablePort
@@ -61,7 +60,7 @@ class ResultReporter:
     ) -> None:
         self._prices = prices
         self._port, self._first, self._state_dir = port, first, state_dir
-        self._rows = RunRows(store, first, lease_s=lease_s, reopen=reopen)
+        self._rows = ResultWriter(store, first, lease_s=lease_s, reopen=reopen)
         self._thread = StoreThread(self._take)
         self._left_s = left_s
         self.stopped = False  # whether the task is being stopped

@@ -14,8 +14,7 @@ from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.deadline import parse
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.operators.deadline import finish_by_s, of_another_time
-from airflow_provider_zeus.operators.schedule import interval_s
+from airflow_provider_zeus.operators.schedule import finish_by_s, interval_s, of_another_time
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.signals.reading import planned_start
 from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start

@@ -20,9 +20,8 @@ from airflow_provider_zeus.model.trial import LIMIT, Origin, ProfileSample, Stat
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline
 from airflow_provider_zeus.reports.budget_figures import budget_figures
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.dataset import Dataset, as_dataset, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.runs import recurrences
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import costs_as, time_text
 

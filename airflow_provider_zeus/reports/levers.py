@@ -18,8 +18,8 @@ from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, at_full_power, recosted
+from airflow_provider_zeus.reports.dataset import RunTrials
 from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, LimitProfiles
-from airflow_provider_zeus.reports.runs import RunTrials
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimates
 
 if TYPE_CHECKING:

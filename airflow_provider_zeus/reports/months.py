@@ -16,9 +16,8 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import IMPORTED, Observation, ProfileSample
 from airflow_provider_zeus.reports.baseline import Baseline
-from airflow_provider_zeus.reports.dataset import Dataset
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.runs import ENERGY, TIME, recurrences, total
 from airflow_provider_zeus.reports.slice_epochs import estimates
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import J_PER_KWH, counted

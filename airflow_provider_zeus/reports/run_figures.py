@@ -17,10 +17,9 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, Where
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.months import SIMULATED, kind_of
-from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
 from airflow_provider_zeus.signals.prices import Prices
 
 NEWEST = 100  # trials of a job that its saving, its belief and the names of its devices are read from

@@ -16,12 +16,10 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where
-from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, Saved, less
-from airflow_provider_zeus.reports.best_fixed import BestFixed, fixed
-from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.baseline import OURS, ROUNDING, THEIRS, Baseline, BestFixed, Saved, fixed, less
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, recurrences
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
-from airflow_provider_zeus.reports.next_decision import NextDecision
-from airflow_provider_zeus.reports.runs import ENERGY, TIME, RunTrials, recurrences
+from airflow_provider_zeus.reports.next_run import NextDecision
 from airflow_provider_zeus.reports.slice_epochs import estimates
 
 if TYPE_CHECKING:

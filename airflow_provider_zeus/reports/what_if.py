@@ -18,7 +18,7 @@ from airflow_provider_zeus.optimizer.posterior import posteriors
 from airflow_provider_zeus.optimizer.thompson.arms import epoch_costs, run_variance
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.reports.limit_profiles import RATE_SD, SAME_W, LimitProfiles
-from airflow_provider_zeus.reports.next_decision import NextDecision, settled
+from airflow_provider_zeus.reports.next_run import NextDecision, settled
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
 
 if TYPE_CHECKING:

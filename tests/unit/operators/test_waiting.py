@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.operators import deadline, start_trigger, waiting
+from airflow_provider_zeus.operators import schedule, start_trigger, waiting
 from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
 from airflow_provider_zeus.operators.waiting import PlannedWait, durations
 from airflow_provider_zeus.signals import reading
@@ -159,7 +159,7 @@ def test_backfills_tests_and_jobs_that_never_wait_do_not(
 ) -> None:
     assert wait(run_type="backfill") is None
     assert wait(start_within=None) is None
-    monkeypatch.setattr(deadline, "is_test_run", lambda: True)
+    monkeypatch.setattr(schedule, "is_test_run", lambda: True)
     assert wait() is None
 
 

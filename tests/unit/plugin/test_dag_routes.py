@@ -25,7 +25,7 @@ from airflow_provider_zeus.plugin.api import reading
 from airflow_provider_zeus.plugin.views import dag_view
 from airflow_provider_zeus.reports import budget_figures
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.renamed import candidates, looks_like
+from airflow_provider_zeus.reports.job_remarks import candidates, looks_like
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.reading import signal_series
 from airflow_provider_zeus.signals.series import Series, Step, Unit

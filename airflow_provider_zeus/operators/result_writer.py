@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.trial import (
@@ -20,6 +21,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.rules import lost_to
 from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.sender import folded
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between two tries to open the store
 
@@ -38,7 +40,7 @@ class _Unsent:
     points: tuple[PowerPoint, ...] = ()
 
 
-class RunRows:
+class ResultWriter:
     """Writes the result lines of a run to its rows. An attempt's row that could not be opened is opened later.
 
     :param store: None where it could not be asked; then ``reopen`` is tried from time to time, and the first row is
@@ -175,3 +177,61 @@ def planned_of(first: Trial, line: ResultLine) -> PlannedAttempt:
     planned = first.decision.in_order
     position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
     return planned[max(0, min(position, len(planned) - 1))]
+
+
+@dataclass(slots=True)
+class QueuedLine:
+    """A line in the queue. Once it is ``done``, ``error`` says why the store did not take it."""
+
+    line: ResultLine
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+class StoreThread:
+    """Calls ``take`` for one line after the other, in order.
+
+    A heartbeat that waits is merged into the next line of its attempt, so at most one waits per attempt, however long
+    the store is away. The thread is a daemon and ends when the queue is empty: it keeps no process alive. Where no
+    thread can be started, the caller's thread calls ``take``.
+    """
+
+    def __init__(self, take: Callable[[ResultLine], None]) -> None:
+        self._take = take
+        self._lock = threading.Lock()  # never held during a call of ``take``
+        self._queue: list[QueuedLine] = []
+        self._thread: threading.Thread | None = None
+
+    def put(self, line: ResultLine) -> QueuedLine:
+        """Queue a line; returns at once."""
+        queued = QueuedLine(line)
+        with self._lock:
+            last = self._queue[-1] if self._queue else None
+            merged = folded([last.line, line]) if last else []
+            if len(merged) == 1:
+                queued.line = merged[0]
+                self._queue[-1] = queued
+            else:
+                self._queue.append(queued)
+            if self._thread is not None and self._thread.is_alive():
+                return queued
+            thread = self._thread = threading.Thread(target=self._run, name="zeus-store", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._run()
+        return queued
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._thread = None
+                    return
+                queued = self._queue.pop(0)
+            try:
+                self._take(queued.line)
+            except Exception as error:
+                queued.error = error.with_traceback(None)  # its frames hold the line, a cycle
+            finally:
+                queued.done.set()
