@@ -31,10 +31,8 @@ from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
 from airflow_provider_zeus.store.base import Store, VariablePort
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-LOOK_S = 12.0  # limit of a look, sending included; Airflow ends a task's process 20 s after its state
-READ_S = 6.0  # limit of reading the log, of all of a look
-CLAIM_S = 2.0  # limit of asking the log which task sends an event
-SEND_S = 5.0  # limit of one notifier
+# Limits of reading the log, of asking it which task sends an event, of one notifier.
+READ_S, CLAIM_S, SEND_S = 6.0, 2.0, 5.0
 
 T = TypeVar("T")
 
@@ -105,7 +103,7 @@ class RunAlerts:
                 self._keep_and_send(*found())
 
         try:
-            bounded(look, LOOK_S)
+            bounded(look, 12.0)  # sending included; Airflow ends a task's process 20 s after its state
         except Exception:
             log.warning("Zeus could not look for events of %s.", visible(self.trial.job_id), exc_info=True)
 

@@ -21,12 +21,6 @@ from airflow_provider_zeus.training.ranks import Ranks
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_AIRFLOW_VARIABLES = re.compile("_+AIRFLOW|AIRFLOW__|AIRFLOW_(CONN|VAR)_", re.IGNORECASE)
-_BASIC_VARIABLES = re.compile(
-    "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|"
-    "NVIDIA_VISIBLE_DEVICES|ZEUS_[A-Z_]+"
-)
-
 
 class ZeusCommandOperator(ReportsCost, StartsLater, BaseOperator):
     """Runs a command with a batch size from the store, and reports to the store what it cost.
@@ -175,5 +169,10 @@ def check_divisible(command: Sequence[str], job: ZeusJob) -> None:
 def inherited(environ: Mapping[str, str], inherit_env: bool | None) -> dict[str, str]:
     """Return the variables of a worker that a command gets; see ``inherit_env`` of :class:`ZeusCommandOperator`."""
     if inherit_env is None:
-        return {name: value for name, value in environ.items() if not _AIRFLOW_VARIABLES.match(name)}
-    return {name: value for name, value in environ.items() if inherit_env or _BASIC_VARIABLES.fullmatch(name)}
+        of_airflow = re.compile("_+AIRFLOW|AIRFLOW__|AIRFLOW_(CONN|VAR)_", re.IGNORECASE)
+        return {name: value for name, value in environ.items() if not of_airflow.match(name)}
+    basic = re.compile(
+        "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|"
+        "NVIDIA_VISIBLE_DEVICES|ZEUS_[A-Z_]+"
+    )
+    return {name: value for name, value in environ.items() if inherit_env or basic.fullmatch(name)}

@@ -10,15 +10,6 @@ import os
 import shlex
 from collections.abc import Collection, Sequence
 
-_TORCHRUN = {"--nproc-per-node": "1", "--nnodes": "1"}
-_LAUNCHERS = {  # words of the command -> options whose product is the number of processes, with their defaults
-    ("torchrun",): _TORCHRUN,
-    ("-m", "torch.distributed.run"): _TORCHRUN,
-    ("-m", "torch.distributed.launch"): _TORCHRUN,
-    ("accelerate", "launch"): {"--num-processes": ""},  # of all hosts; its default is in a file
-}
-_BEGINS_SCRIPT = ("--", "-m", "--module")
-
 
 def submits_to_slurm(command: Sequence[str]) -> bool:
     """Whether a command is ``sbatch``, so that the training runs on hosts that Slurm chooses."""
@@ -38,7 +29,14 @@ def processes_of(command: Sequence[str], gpus: int | None) -> int | None:
         except ValueError:  # uses more of the shell's grammar
             return None
     names = [os.path.basename(word) for word in words]
-    for launcher, options in _LAUNCHERS.items():
+    torchrun = {"--nproc-per-node": "1", "--nnodes": "1"}
+    launchers = {  # words of the command -> options whose product is the number of processes, with their defaults
+        ("torchrun",): torchrun,
+        ("-m", "torch.distributed.run"): torchrun,
+        ("-m", "torch.distributed.launch"): torchrun,
+        ("accelerate", "launch"): {"--num-processes": ""},  # of all hosts; its default is in a file
+    }
+    for launcher, options in launchers.items():
         size = len(launcher)
         found = [i for i in range(len(names)) if tuple(names[i : i + size]) == launcher]
         if len(found) == 1:
@@ -64,7 +62,7 @@ def _before_script(words: Sequence[str], options: Collection[str]) -> Sequence[s
         before = word
         if bare and is_value:
             continue
-        if word in _BEGINS_SCRIPT or word.endswith(".py"):
+        if word in ("--", "-m", "--module") or word.endswith(".py"):
             return words[:i]
         if not word.startswith("-"):
             if sure and not bare and "$" not in word:

@@ -7,15 +7,13 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.reports.alert_book import Record
-
-OPTION = "[zeus] notifiers"
-_FORM = 'give a list as [{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": {}}]'
 
 log = logging.getLogger(__name__)
 
@@ -48,28 +46,31 @@ def notifiers_of(own: Sequence[Callable[[Any], Any]]) -> list[Named]:
 
 def configured(text: str) -> list[Named]:
     """The notifiers that the option names; nothing is imported yet. Raises JobSpecError."""
+
+    def wrong(value: object, problem: str) -> JobSpecError:
+        form = '[{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "kwargs": {}}]'
+        return JobSpecError.of("[zeus] notifiers", value, problem, f"give a list as {form}")
+
+    def made(module: str, name: str, kwargs: Mapping[str, Any]) -> Callable[[Any], Any]:
+        notifier: Callable[[Any], Any] = getattr(import_module(module), name)(**kwargs)
+        return notifier
+
     if not text.strip():
         return []
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise JobSpecError.of(OPTION, "...", f"no JSON ({error})", _FORM) from None  # kwargs may hold a password
+        raise wrong("...", f"no JSON ({error})") from None  # kwargs may hold a password
     if not isinstance(entries, list):
-        raise JobSpecError.of(OPTION, "...", "no list", _FORM)
-    return [_entry(entry) for entry in entries]
-
-
-def _entry(entry: Any) -> Named:
-    path, kwargs = (entry.get("classpath"), entry.get("kwargs", {})) if isinstance(entry, Mapping) else (None, None)
-    if not isinstance(path, str) or "." not in path.strip(".") or not isinstance(kwargs, Mapping):
-        raise JobSpecError.of(OPTION, path, "an entry without classpath, or whose kwargs are no object", _FORM)
-    module, _, name = path.rpartition(".")
-
-    def make() -> Callable[[Any], Any]:
-        made: Callable[[Any], Any] = getattr(import_module(module), name)(**kwargs)
-        return made
-
-    return Named(name, make)
+        raise wrong("...", "no list")
+    found = []
+    for entry in entries:
+        path, kwargs = (entry.get("classpath"), entry.get("kwargs", {})) if isinstance(entry, Mapping) else (None, None)
+        if not isinstance(path, str) or "." not in path.strip(".") or not isinstance(kwargs, Mapping):
+            raise wrong(path, "an entry without classpath, or whose kwargs are no object")
+        module, _, name = path.rpartition(".")
+        found.append(Named(name, partial(made, module, name, kwargs)))
+    return found
 
 
 def send(named: Named, context: Mapping[str, Any], record: Record, job_id: str, most_s: float) -> str:

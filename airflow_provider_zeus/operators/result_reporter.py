@@ -12,7 +12,6 @@ from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.result_writer import QueuedLine, ResultWriter, StoreThread, planned_of
@@ -186,14 +185,27 @@ class ResultReporter:
         figures are of different sources, or their costs of different units.
         """
         job, kept = self._first.job, self.kept_end
-        attempts = [
-            {
+        bases: set[tuple[bool, str | None]] = set()  # what makes costs comparable: seconds or joules, and whose
+        attempts: list[dict[str, Any]] = []
+        for line, place in self._ends:
+            seen = line.observation or Observation()
+            weights, figures = weights_of(job, seen), seen.to_dict()
+            bases.add((weights.time_alone, seen.energy_source if weights.eta > 0 else None))
+            for name in ("out_of_memory", "start_id", "returned"):
+                figures.pop(name, None)
+            attempt = {
                 "phase": planned_of(self._first, line).phase.value,
                 "kept": line is kept,
-                **_attempt_xcom(job, line, place),
+                "attempt": line.attempt,
+                "batch_size": line.batch_size,
+                "state": line.state.value if line.state else None,
+                "reason": line.reason,
+                "cost": observed_cost(seen, weights),
+                "untold": place,
+                **figures,
+                "notes": dict(line.notes),
             }
-            for line, place in self._ends
-        ]
+            attempts.append(attempt)
         totals: dict[str, float | None] = {}
         for name in ("energy_j", "time_s", "cost"):
             values = [a[name] for a in attempts]
@@ -201,7 +213,7 @@ class ResultReporter:
         sources = {a["energy_source"] for a in attempts}
         if len(sources) > 1:
             totals["energy_j"] = None
-        if len({_basis(job, line.observation or Observation()) for line, _ in self._ends}) > 1:
+        if len(bases) > 1:
             totals["cost"] = None
         return {
             "job_id": self._first.job_id,
@@ -218,23 +230,3 @@ class ResultReporter:
 def stops_the_task(error: BaseException | None) -> bool:
     """Whether an exception that is being handled stops the task: a time limit, ``on_kill``, an interrupt."""
     return error is not None and not isinstance(error, Exception | AttemptOver | GeneratorExit)
-
-
-def _basis(job: ZeusJob, o: Observation) -> tuple[bool, str | None]:
-    """What makes costs comparable: their unit (seconds, or joules), and where energy counts its source."""
-    weights = weights_of(job, o)
-    return weights.time_alone, o.energy_source if weights.eta > 0 else None
-
-
-def _attempt_xcom(job: ZeusJob, line: ResultLine, untold: str | None) -> dict[str, Any]:
-    o = line.observation or Observation()
-    return {
-        "attempt": line.attempt,
-        "batch_size": line.batch_size,
-        "state": line.state.value if line.state else None,
-        "reason": line.reason,
-        "cost": observed_cost(o, weights_of(job, o)),
-        "untold": untold,
-        **{name: value for name, value in o.to_dict().items() if name not in ("out_of_memory", "start_id", "returned")},
-        "notes": dict(line.notes),
-    }

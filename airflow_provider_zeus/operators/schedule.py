@@ -1,4 +1,4 @@
-"""How many runs the schedule of a DAG still has."""
+"""What the schedule of a DAG says of a run: how many follow it, when the next one begins, and when it has to end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.model.deadline import deadline_of
 from airflow_provider_zeus.model.job import ZeusJob
 
-MOST = 100  # runs that are counted: no policy looks further ahead
-
 log = logging.getLogger(__name__)
 
 
-def runs_left(context: Mapping[str, Any]) -> int | None:
-    """Scheduled runs after this one until the task's ``end_date``, :data:`MOST` at most. Raises nothing.
+def runs_left(context: Mapping[str, Any], most: int = 100) -> int | None:
+    """Scheduled runs after this one until the task's ``end_date``, ``most`` at most: no policy looks further ahead.
 
-    None where the task and its DAG have no ``end_date``, or the schedule is neither one cron expression nor one
-    interval.
+    Raises nothing. None where the task and its DAG have no ``end_date``, or the schedule is neither one cron expression
+    nor one interval.
     """
     end, timetable = getattr(context["task"], "end_date", None), getattr(context.get("dag"), "timetable", None)
     if end is None or timetable is None:
@@ -31,7 +29,7 @@ def runs_left(context: Mapping[str, Any]) -> int | None:
     try:
         after = context.get("data_interval_end" if hasattr(timetable, "interval") else "data_interval_start")
         dates = _dates(timetable, after or context["dag_run"].run_after)
-        return None if dates is None else sum(1 for _ in takewhile(lambda date: date <= end, islice(dates, MOST)))
+        return None if dates is None else sum(1 for _ in takewhile(lambda date: date <= end, islice(dates, most)))
     except Exception:  # of a timetable that somebody else has written
         log.warning("Zeus could not count the runs until %s and takes them for many.", end, exc_info=True)
         return None

@@ -15,7 +15,6 @@ from airflow_provider_zeus.signals.start import Start
 from airflow_provider_zeus.store.open import open_store
 
 REPLAN_S = 900.0  # between two looks at the forecast
-LOG_S = 8.0  # limit of opening the trial log
 FIRST_S = 60.0  # it does not fire before: Airflow fails tasks whose wait ends while they still defer
 
 
@@ -61,7 +60,7 @@ class ZeusStartTrigger(BaseTrigger):
 
     def _planned(self) -> tuple[Start, str]:
         try:
-            keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), LOG_S)
+            keeper = bounded(lambda: open_store(self.zeus_conn_id, create=False), 8.0)
         except Exception:  # then the service is asked, and nothing is kept
             keeper = None
         return planned_start(self.signal, time.time(), self.latest_s, self.duration_s, keeper)

@@ -17,8 +17,6 @@ from airflow_provider_zeus.operators.mixins import DECISION, HANDED_OVER, PLAN, 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-LEASE_S = 24 * 3600.0
-
 
 class ZeusTrial:
     """Context manager around one operator that trains somewhere else: Kubernetes, Docker, Slurm, a queue::
@@ -49,7 +47,7 @@ class ZeusTrial:
         job: ZeusJob | Mapping[str, Any],
         *,
         task_id: str = "zeus",
-        lease_s: float = LEASE_S,
+        lease_s: float = 24 * 3600.0,
         result_path: str | None = None,
         result_key: str = "zeus",
         job_id_by: str | None = None,

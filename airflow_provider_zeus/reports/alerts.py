@@ -31,8 +31,6 @@ KINDS = (FAILING, DRIFTED, LOST, BUDGET, LIMITS, STORE, DEADLINE, NO_DATA)
 
 NEWEST = 300  # trials that the events are read from; those of the budgets are all of their periods
 LOST_RUNS = 10  # newest runs whose sum is compared with the default
-DRIFT_RUNS = 6  # runs after which a change of the data is no news any more
-_MOST_REASON = 200  # characters of a text from a training
 
 Run = Sequence[Trial]  # the trials of one scheduled run, by number
 
@@ -190,7 +188,7 @@ def _limit(ended: Sequence[Run]) -> Event | None:
 
 def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
     changes = log.belief().changes if len(ended) >= 3 else ()  # nothing is surprising before
-    if not changes or len([run for run in ended if run[-1].number >= changes[-1].since]) > DRIFT_RUNS:
+    if not changes or len([run for run in ended if run[-1].number >= changes[-1].since]) > 6:
         return None
     since, more = changes[-1].since, "more" if changes[-1].jump >= 0 else "fewer"
     shown_by = next((run[0].origin for run in ended if run[-1].number >= since), None)
@@ -272,7 +270,7 @@ def _since(first: Trial, runs: Sequence[Run]) -> str:
 
 
 def _because(reason: str | None) -> str:
-    return f": {visible(truncated(reason, _MOST_REASON)).rstrip('. ')}" if reason else ""
+    return f": {visible(truncated(reason, 200)).rstrip('. ')}" if reason else ""
 
 
 def _event(kind: str, first: Trial, text: str, remedy: str, figures: Mapping[str, float | str]) -> Event:

@@ -22,9 +22,6 @@ from airflow_provider_zeus.reports.slice_epochs import RunId
 BYPASSED = "that did not use its batch size, as far as can be told"
 UNKNOWN_STATE = "in a state or phase that this version does not know"
 FOREIGN = "on another device or by another energy source, for joules and seconds"
-_STATES, _PHASES = frozenset(State), frozenset(Phase)
-# Profiling at limits below the chosen one draws less than the same samples there; a price of the hour may be below 0.
-_SIGNED = {"metric", "target_value", "excess_j", "excess_s", "price_per_kwh", "price_at_once"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
         return trials
     rows = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
     once = list({t.number: t for t in rows}.values())
-    readable = [t for t in once if t.state in _STATES and t.planned.phase in _PHASES]
+    readable = [t for t in once if t.state in frozenset(State) and t.planned.phase in frozenset(Phase)]
     known = [replace(t, observation=_finite(t.observation)) for t in readable]
     trained = [t for t in known if t.state is not State.NO_DATA]
     used = [t for t in trained if t.observation.bypassed is None]
@@ -119,19 +116,19 @@ def as_dataset(trials: Iterable[Trial] | Dataset, job: ZeusJob, where: Where | N
 
 def _finite(o: Observation) -> Observation:
     """The observation with every figure missing that is not finite, or is below 0 where it cannot be."""
+    # Profiling below the chosen limit draws less than the same samples there; a price of the hour may be below 0.
+    signed = {"metric", "target_value", "excess_j", "excess_s", "price_per_kwh", "price_at_once"}
     gone = {
         f.name: None
         for f in fields(o)
         if isinstance(value := getattr(o, f.name), int | float)
-        and not (math.isfinite(value) and (value >= 0 or f.name in _SIGNED))
+        and not (math.isfinite(value) and (value >= 0 or f.name in signed))
     }
     return replace(o, **gone) if gone else o  # type: ignore[arg-type]
 
 
 ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
 RUNNING = "of a run that has not ended"
-ELSEWHERE = "of a run that another device or energy source measured"
-NO_TIME = "of a run whose attempts reported no time"
 DIED = "that failed before they reported anything: what they spent is not known"
 
 
@@ -220,9 +217,9 @@ def recurrences(log: Dataset) -> tuple[list[RunTrials], dict[str, int]]:
         if any(t.state is State.RUNNING for t in group):
             why, gone = RUNNING, len(group)
         elif not (measured or idle) or any(t.observation.time_s is None for t in measured):
-            why, gone = NO_TIME, len(group)
+            why, gone = "of a run whose attempts reported no time", len(group)
         elif any(t.observation.where != log.where for t in measured):
-            why, gone = ELSEWHERE, len(group)
+            why, gone = "of a run that another device or energy source measured", len(group)
         else:
             found.append(RunTrials((*measured, *idle)))
         if gone:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 BATCH_SIZE, LIMIT, SKIPPING = "Batch size", "Power limit", "Runs not needed"
-NOT_PROFILED = "what an attempt would have drawn at full power was not profiled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,8 @@ def levers(
     draws = base.draws(runs, weights)
     idle = np.array([run.not_needed for run in runs], dtype=bool)
     names = (BATCH_SIZE, LIMIT, SKIPPING) if idle.any() else (BATCH_SIZE, LIMIT)
-    why = OURS if None in spent else NOT_PROFILED if full is None else base.why_not or (None if runs else "no run yet")
+    not_profiled = "what an attempt would have drawn at full power was not profiled"
+    why = OURS if None in spent else not_profiled if full is None else base.why_not or (None if runs else "no run yet")
     if why is None and draws is None:
         why = THEIRS
     if why is not None or full is None or draws is None:

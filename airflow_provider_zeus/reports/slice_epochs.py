@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import Paths
 
 DRAWS = 1000
-MISS, REACH = 0.1, 1.9  # prior counts of complete runs that missed their target, and that reached it
-BOTH_MISS, ONE_MISSES = 3.0, 1.0  # prior counts of slices that every size misses, of those that another one missed
 
 RunId = tuple[str, ...]  # of a scheduled run of one task and map index
 
@@ -150,8 +148,10 @@ def _misses(
     runs = (r for item in slices for r in item.runs if r.batch_size in able)
     complete = [r.reached for r in runs if r.reached or r.missed(most)]
     misses = len(complete) - sum(complete)
-    anywhere = rng.beta(MISS + misses, REACH + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
-    there = np.maximum(anywhere, rng.beta(BOTH_MISS, ONE_MISSES, DRAWS))
+    miss, reach = 0.1, 1.9  # prior counts of complete runs that missed their target, and that reached it
+    anywhere = rng.beta(miss + misses, reach + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
+    both_miss, one_misses = 3.0, 1.0  # prior counts of slices that every size misses, of those that another one missed
+    there = np.maximum(anywhere, rng.beta(both_miss, one_misses, DRAWS))
     missed: NDArray[np.bool_] = rng.random((DRAWS, len(slices))) < np.where(skipped, there[:, None], anywhere[:, None])
     return missed
 

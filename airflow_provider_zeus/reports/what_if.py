@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 NO_ENERGY = "no energy was measured at this batch size on this device"
 NO_TIME = "no time was measured at this batch size on this device"
-NO_LIMIT = "no power limit was measured at this batch size on this device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +201,8 @@ def _forecast(log: Dataset, job: ZeusJob, profiled: LimitProfiles, decided: Next
     limit_w, limit_source = best.get(b), "profile"
     if limit_w is None:
         limit_w = log.newest_limit_w(b)
-        limit_source = NO_LIMIT if limit_w is None else "observed"
+        no_limit = "no power limit was measured at this batch size on this device"
+        limit_source = no_limit if limit_w is None else "observed"
     return Forecast(
         eta=weights.eta,
         unit="s" if weights.time_alone else "J",
