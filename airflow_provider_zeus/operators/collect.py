@@ -225,17 +225,16 @@ def _within_limits(starts: Sequence[Start]) -> list[Start]:
             samples_left -= len(line.profile)
             points_left -= len(line.points)
             room -= len(replace(line, profile=(), points=()).to_json())
-            lines.append(line if room >= 0 else _sums_of(line))
+            if room < 0:  # beyond the last limit a line keeps its sums alone
+                seen = line.observation
+                if seen is not None:
+                    model, source = (text and truncated(text, 100) for text in (seen.device_model, seen.energy_source))
+                    seen = replace(seen, reasons={}, gpu_uuid=None, gpu_energy_j=None)
+                    seen = replace(seen, device_model=model, energy_source=source)
+                line = replace(line, reason=line.reason and truncated(line.reason, 100), observation=seen, notes={})
+            lines.append(line)
         kept.append(lines)
     return kept
-
-
-def _sums_of(line: ResultLine) -> ResultLine:
-    seen = line.observation
-    if seen is not None:
-        model, source = (text and truncated(text, 100) for text in (seen.device_model, seen.energy_source))
-        seen = replace(seen, reasons={}, gpu_uuid=None, gpu_energy_j=None, device_model=model, energy_source=source)
-    return replace(line, reason=line.reason and truncated(line.reason, 100), observation=seen, notes={})
 
 
 def _end_without_cost(plan: Plan, start_id: str, reason: str) -> ResultLine:

@@ -78,20 +78,19 @@ class AlertBook:
         :param kinds: that were looked at; events of other kinds stay as they are.
         """
         now = {event.name[:_MOST_NAME]: event for event in events}
-        records = [self._looked_at(r, now.get(r.name), now_s) if r.kind in kinds else r for r in self.records]
+        records = []
+        for r in self.records:
+            event = now.get(r.name)
+            if r.kind in kinds and r.ended_s is None and event is None:
+                r = replace(r, ended_s=now_s)
+            elif r.kind in kinds and r.ended_s is None and event is not None:
+                r = replace(r, sentence=truncated(event.sentence, _MOST_SENTENCE), figures=dict(event.figures))
+            records.append(r)
         known = {r.name for r in records if r.ended_s is None}
         records += [_begun(e, dag_id, run_id, now_s) for name, e in now.items() if name not in known]
         ended = [r for r in records if r.ended_s is not None]
         gone = ended[: max(len(records) - MOST, 0)]
         return replace(self, records=tuple(r for r in records if r not in gone))
-
-    @staticmethod
-    def _looked_at(record: Record, event: Event | None, now_s: float) -> Record:
-        if record.ended_s is not None:
-            return record
-        if event is None:
-            return replace(record, ended_s=now_s)
-        return replace(record, sentence=truncated(event.sentence, _MOST_SENTENCE), figures=dict(event.figures))
 
     def due(self, notifiers: Collection[str]) -> list[Record]:
         """Open events that one of these notifiers has not taken yet, without silenced kinds."""

@@ -60,7 +60,7 @@ def events(
     if not trials:
         return []
     job = trials[-1].job
-    teaching = _teaching(trials[-NEWEST:], job)
+    teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
     ended = runs_that_ended(teaching)
     log = as_dataset(trials[-NEWEST:], job).of_target()
     found = [
@@ -72,11 +72,6 @@ def events(
         _deadline(teaching),
     ]
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
-
-
-def _teaching(trials: Sequence[Trial], job: ZeusJob) -> list[Trial]:
-    """The trials whose type of run teaches."""
-    return [t for t in trials if t.origin.run_type in job.learn_from]
 
 
 def runs_that_ended(trials: Sequence[Trial]) -> list[Run]:
@@ -167,7 +162,7 @@ def _no_data(ended: Sequence[Run]) -> Event | None:
     first = empty[-1][0]
     which = "The newest run" if len(empty) == 1 else f"Each of the newest {len(empty)} runs"
     text = f"{which} had no data{_since(first, empty)}: no batch came, and nothing was trained."
-    return _event(NO_DATA, first, text, "See whether the data of this slice have come.", {"runs": len(empty)})
+    return _event(NO_DATA, first, text, "Check whether the data of this slice has arrived.", {"runs": len(empty)})
 
 
 def _limit(ended: Sequence[Run]) -> Event | None:
@@ -193,13 +188,14 @@ def _drifted(log: Dataset, ended: Sequence[Run]) -> Event | None:
     since, more = changes[-1].since, "more" if changes[-1].jump >= 0 else "fewer"
     shown_by = next((run[0].origin for run in ended if run[-1].number >= since), None)
     text = f"The data changed at trial {since}: runs need {more} epochs than the earlier ones showed."
-    remedy = "Nothing has to be done: older runs count less from here on. See whether the data are as expected."
+    remedy = "Nothing has to be done: older runs count less from here on. Check whether the data looks as expected."
     return Event(kind=DRIFTED, name=DRIFTED, since=since, origin=shown_by, sentence=text, remedy=remedy)
 
 
 def _lost(log: Dataset, profiles: Sequence[ProfileSample], prices: Prices) -> Event | None:
     """The loss of the newest runs: in money where that is known, else in the cost of the job."""
-    runs = [run for run in recurrences(log)[0] if _teaching(run.trials, log.job)][-LOST_RUNS:]
+    ended = recurrences(log)[0]
+    runs = [run for run in ended if any(t.origin.run_type in log.job.learn_from for t in run.trials)][-LOST_RUNS:]
     if len(runs) < LOST_RUNS:
         return None
     base = Baseline.of(log, LimitProfiles.of(profiles), random.Random(0))

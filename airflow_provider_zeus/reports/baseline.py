@@ -18,9 +18,9 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, State
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT, Belief
 from airflow_provider_zeus.optimizer.thompson.arms import run_variance
-from airflow_provider_zeus.reports.dataset import Dataset, RunTrials, total
+from airflow_provider_zeus.reports.dataset import Dataset, RunId, RunTrials, total
 from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles
-from airflow_provider_zeus.reports.slice_epochs import DRAWS, RunId, SliceEpochs, estimates, slice_epochs
+from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimates, slice_epochs
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector

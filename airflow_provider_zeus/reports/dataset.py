@@ -17,7 +17,8 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, State, Trial, Where
 from airflow_provider_zeus.optimizer.belief import Belief, prior
 from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
-from airflow_provider_zeus.reports.slice_epochs import RunId
+
+RunId = tuple[str, ...]  # of a scheduled run of one task and map index
 
 BYPASSED = "that did not use its batch size, as far as can be told"
 UNKNOWN_STATE = "in a state or phase that this version does not know"
