@@ -1,4 +1,4 @@
-"""The rows of one run in the store: opened, renewed and closed by its result lines, from one thread."""
+"""Writes the result lines of one run to the rows of its trials in the store, by a thread that may hang."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from airflow_provider_zeus.store.base import Report, Store
 from airflow_provider_zeus.store.rules import lost_to
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.sender import folded
-
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between two tries to open the store
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ class ResultWriter:
     ) -> None:
         self._store, self._first, self._lease_s = store, first, lease_s
         self._reopen, self._clock = reopen, clock
-        self._reopen_at_s, self._pause_s = clock(), _FIRST_PAUSE_S
+        self._reopen_at_s, self._pause_s = clock(), 1.0  # between two tries to open the store
         # plan's attempt number -> key of the row that was written for it
         self._keys = {first.key.attempt: first.key} if first.number else {}
         # by (start id, attempt), as the next one
@@ -112,7 +110,7 @@ class ResultWriter:
             if self._reopen is None or not (at_once or self._clock() >= self._reopen_at_s):
                 raise StoreError("The store could not be opened a moment ago.")
             self._reopen_at_s = self._clock() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._pause_s = min(2 * self._pause_s, 60.0)
             self._store = self._reopen()
             log.info("Zeus has reached its store.")
         return self._store

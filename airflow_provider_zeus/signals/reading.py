@@ -58,7 +58,7 @@ class Keeper(Protocol):
         """Keep a series; None: there was no answer."""
 
 
-class OnlyKept:
+class ReadOnlyKeeper:
     """A :class:`Keeper` for pages and commands: no service is asked, and nothing is changed.
 
     :param kept: gives the series that the trial log keeps under a name. Raises StoreError.

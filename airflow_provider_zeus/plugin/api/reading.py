@@ -17,7 +17,7 @@ from airflow_provider_zeus.plugin.api.caches import BeliefCache
 from airflow_provider_zeus.plugin.text.waits import Wait
 from airflow_provider_zeus.plugin.views.overview_view import DagAbout
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
-from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, OnlyKept, signal_series
+from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, ReadOnlyKeeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 from airflow_provider_zeus.signals.start import DAY_S
 from airflow_provider_zeus.store.base import Store
@@ -116,7 +116,7 @@ def kept_signals(store: Store, job: ZeusJob, now_s: float) -> dict[str, Series]:
     found: dict[str, Series] = {}
     for signal in filter(None, dict.fromkeys((PRICE, CARBON, job.start_signal, job.follow))):
         try:
-            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, OnlyKept(store.kept_signal))
+            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, ReadOnlyKeeper(store.kept_signal))
         except SignalError:
             continue
         if series.unit.goal not in {known.unit.goal for known in found.values()}:

@@ -8,7 +8,7 @@ from http.client import BadStatusLine
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.signals.reading import KEPT_S, OnlyKept, kept_series
+from airflow_provider_zeus.signals.reading import KEPT_S, ReadOnlyKeeper, kept_series
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.store.base import FRESH_S, RETRY_S
 from airflow_provider_zeus.store.variables.store import VariableStore
@@ -158,10 +158,10 @@ def ask() -> Series:
 def test_what_is_kept_is_read_and_nothing_is_changed() -> None:
     store = VariableStore(DictPort(), now=Clock())
     with pytest.raises(FileNotFoundError):
-        kept_series(OnlyKept(store.kept_signal), "s", ask)
+        kept_series(ReadOnlyKeeper(store.kept_signal), "s", ask)
     assert store.signal("s") == (None, True), "another caller is still to ask"
     store.keep_signal("s", SERIES.to_json())
-    assert kept_series(OnlyKept(store.kept_signal), "s", ask) == SERIES
+    assert kept_series(ReadOnlyKeeper(store.kept_signal), "s", ask) == SERIES
 
 
 def test_a_log_that_cannot_be_read_keeps_nothing() -> None:
@@ -169,4 +169,4 @@ def test_a_log_that_cannot_be_read_keeps_nothing() -> None:
         raise StoreError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        kept_series(OnlyKept(broken), "s", ask)
+        kept_series(ReadOnlyKeeper(broken), "s", ask)
