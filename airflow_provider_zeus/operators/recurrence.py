@@ -23,10 +23,9 @@ from airflow_provider_zeus.operators.metrics import send_budgets
 from airflow_provider_zeus.operators.mixins import DECISION, push
 from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
-from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.gpu_lock import held_here
-from airflow_provider_zeus.power.none import NoneDevice
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.private_files import make_folder
 from airflow_provider_zeus.signals.follow import Followed
