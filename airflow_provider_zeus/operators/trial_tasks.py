@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,9 +177,7 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     known = {start[0].start_id for start in starts}
     value = training.pull(training.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, training.result_key) if start[0].start_id not in known]
-    reason = None if starts else _why_not_run(training)
-    if not starts:
-        _warn_of_no_result(training, reason, folder, value)
+    reason = None if starts else _why_no_result(training, folder, value)
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
     log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
@@ -186,11 +185,14 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     return reporter.kept_end, plan.job
 
 
-def _warn_of_no_result(training: Training, reason: str | None, folder: str | None, value: Any) -> None:
-    """Log that a training left no result, and the remedy. ``reason``: why it did not run; None: it did."""
-    if reason is not None:
-        log.warning("Zeus: task %s left no result: %s. Its trial counts as failed.", training.trains, reason)
-        return
+def _why_no_result(training: Training, folder: str | None, value: Any) -> str | None:
+    """Log that a training left no result, and the remedy. Returns why it did not run; None where it did."""
+    known = {"skipped": "the training was skipped", "upstream_failed": "the training did not run: what it needs failed"}
+    with suppress(Exception):  # of Airflow's API: the reason is then less exact, nothing else
+        reason = next((known[state] for state in training.states() if state in known), None)
+        if reason is not None:
+            log.warning("Zeus: task %s left no result: %s. Its trial counts as failed.", training.trains, reason)
+            return reason
     if folder is not None:
         found, remedy = f"there is none in {visible(folder)}", "mount the folder of result_path where it trains"
     else:
@@ -201,13 +203,4 @@ def _warn_of_no_result(training: Training, reason: str | None, folder: str | Non
         'training runs under ZeusRun.from_env() and gets trial.env, and %s (docs/operators.md, "Any operator").',
         *(training.trains, found, remedy),
     )
-
-
-def _why_not_run(training: Training) -> str | None:
-    """Why Airflow did not run the training; None where it did, or where its API does not answer."""
-    try:
-        states = training.states()
-    except Exception:  # the reason is then less exact, nothing else
-        return None
-    known = {"skipped": "the training was skipped", "upstream_failed": "the training did not run: what it needs failed"}
-    return next((known[state] for state in states if state in known), None)
+    return None

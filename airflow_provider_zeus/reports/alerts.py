@@ -61,7 +61,10 @@ def events(
         return []
     job = trials[-1].job
     teaching = [t for t in trials[-NEWEST:] if t.origin.run_type in job.learn_from]
-    ended = runs_that_ended(teaching)
+    runs: dict[tuple[str, ...], list[Trial]] = {}
+    for trial in teaching:
+        runs.setdefault(trial.recurrence, []).append(trial)
+    ended = [run for run in runs.values() if all(t.state is not State.RUNNING for t in run)]
     log = as_dataset(trials[-NEWEST:], job).of_target()
     found = [
         _failing(ended) or _killed(ended),
@@ -72,14 +75,6 @@ def events(
         _deadline(teaching),
     ]
     return [event for event in found if event is not None] + _budgets(trials, job, prices, now_s)
-
-
-def runs_that_ended(trials: Sequence[Trial]) -> list[Run]:
-    """The trials by scheduled run, oldest run first; a run with an open trial is left out."""
-    runs: dict[tuple[str, ...], list[Trial]] = {}
-    for trial in trials:
-        runs.setdefault(trial.recurrence, []).append(trial)
-    return [run for run in runs.values() if all(t.state is not State.RUNNING for t in run)]
 
 
 def store_away(job: ZeusJob) -> Event:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -37,7 +36,19 @@ class Followed:
         if mean is None or mean <= 0:
             return None
         ahead = forecast(series, series, now_s=now_s, until_s=now_s + AHEAD_S).steps
-        return cls(signal=signal, mean=mean, steps=_coarse(s for s in ahead if s.end_s > now_s))
+        groups: list[list[Step]] = []  # of at least LEAST_STEP_S: a plan is handed over as one variable
+        for step in (s for s in ahead if s.end_s > now_s):
+            is_short = step.end_s - step.start_s < LEAST_STEP_S
+            if is_short and groups and step.start_s < groups[-1][0].start_s + LEAST_STEP_S:
+                groups[-1].append(step)
+            else:
+                groups.append([step])
+        steps = []
+        for group in groups:
+            weighed_s = [(each.value, each.end_s - each.start_s) for each in group]
+            value = math.fsum(v * s for v, s in weighed_s) / math.fsum(s for _, s in weighed_s)
+            steps.append((group[0].start_s, group[-1].end_s, value if len(group) > 1 else group[0].value))
+        return cls(signal=signal, mean=mean, steps=tuple(steps))
 
     def ratio(self, now_s: float) -> float:
         """The present value over the mean, from 0.1 to 10; 1 where the present one is not known.
@@ -48,23 +59,6 @@ class Followed:
         if i < 0 or now_s >= self.steps[i][1] or self.mean <= 0:
             return 1.0
         return min(max(self.steps[i][2] / self.mean, 0.1), 10.0)
-
-
-def _coarse(steps: Iterable[Step]) -> tuple[tuple[float, float, float], ...]:
-    """Steps of at least :data:`LEAST_STEP_S`, shorter ones as their mean: a plan is handed over as one variable."""
-    groups: list[list[Step]] = []
-    for step in steps:
-        is_short = step.end_s - step.start_s < LEAST_STEP_S
-        if is_short and groups and step.start_s < groups[-1][0].start_s + LEAST_STEP_S:
-            groups[-1].append(step)
-        else:
-            groups.append([step])
-    found = []
-    for group in groups:
-        weighed_s = [(step.value, step.end_s - step.start_s) for step in group]
-        mean = math.fsum(value * s for value, s in weighed_s) / math.fsum(s for _, s in weighed_s)
-        found.append((group[0].start_s, group[-1].end_s, mean if len(group) > 1 else group[0].value))
-    return tuple(found)
 
 
 def weighed(weights: Weights, ratio: float) -> Weights:
