@@ -73,26 +73,47 @@ class Prices:
         differ, money is not known of their sum.
         """
         drawn = [o for o in seen if o.energy_j]
-        found: Self = replace(self, **self._carbon_of(drawn))
+        found = self
+        if (carbon := self._mean(drawn, "g_co2e")) is not None:
+            found = replace(found, g_co2e_per_kwh=carbon[0], g_co2e_from=carbon[1])
         priced = [o for o in drawn if o.price_per_kwh is not None]
         if not priced:
             return found
-        currencies, sources = {o.price_currency or "" for o in priced}, {o.price_source or "" for o in priced}
+        currencies = {o.price_currency or "" for o in priced}
         is_set = len(priced) < len(drawn) and self.price_per_kwh is not None
         if self.currency and (is_set or self.price_per_gpu_hour is not None):
             currencies.add(self.currency)
         if len(currencies) > 1:
             named = " and ".join(sorted(c or "(none)" for c in currencies))
             return replace(found, unpriced=f"prices are in {named}, which cannot be added")
-        if len(priced) < len(drawn) and self.price_per_kwh is None:
-            missing = f"the hours of {_others(sources, len(drawn) - len(priced), len(drawn))} were not priced"
+        price = self._mean(drawn, "price")
+        if price is None:
+            others = _others({o.price_source or "" for o in priced}, len(drawn) - len(priced), len(drawn))
+            missing = f"the hours of {others} were not priced"
             return replace(found, unpriced=f"{missing}, and [zeus] price_per_kwh is not set")
-        return replace(
-            found,
-            price_per_kwh=_mean([(o.energy_j, _or(o.price_per_kwh, self.price_per_kwh)) for o in drawn]),
-            price_from=_from(sources, len(drawn) - len(priced), "price_per_kwh"),
-            currency=currencies.pop(),
-        )
+        return replace(found, price_per_kwh=price[0], price_from=price[1], currency=currencies.pop())
+
+    def _mean(self, drawn: Sequence[Observation], of: str) -> tuple[float, str] | None:
+        """(Mean over the energy drawn, who says so: "mean of the hours ... (api.example.org); of 3 attempts ...").
+
+        None where the hours of no attempt are known, or one's are not and nothing is set for it.
+
+        :param of: ``"price"`` or ``"g_co2e"``: what an observation's and these fields' names begin with.
+        """
+        option, other = f"{of}_per_kwh", getattr(self, f"{of}_per_kwh")
+        values = [getattr(o, option) for o in drawn]
+        sources = {getattr(o, f"{of}_source") or "" for o in drawn if getattr(o, option) is not None}
+        unknown = values.count(None)
+        if not sources or (unknown and other is None):
+            return None
+        weighed = [(o.energy_j or 0.0) * (other if v is None else v) for o, v in zip(drawn, values, strict=True)]
+        names = sorted(sources - {""})
+        by = "mean of the hours in which it was drawn"
+        if names:
+            by += f" ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
+        if unknown:
+            by += f"; of {_others(sources, unknown)} [zeus] {option}"
+        return math.fsum(weighed) / math.fsum(o.energy_j or 0.0 for o in drawn), by
 
     def start_saved(self, seen: Iterable[Observation]) -> tuple[float, float]:
         """What waiting for a cheaper start saved of the energy drawn: (money, grams of CO2e); below 0: lost."""
@@ -117,17 +138,6 @@ class Prices:
             price_per_kwh=None if price is None else price + money / kwh,
             g_co2e_per_kwh=None if intensity is None else intensity + grams / kwh,
         )
-
-    def _carbon_of(self, drawn: Sequence[Observation]) -> dict[str, Any]:
-        known = [o for o in drawn if o.g_co2e_per_kwh is not None]
-        if not known:
-            return {}
-        if len(known) < len(drawn) and self.g_co2e_per_kwh is None:
-            return {}
-        return {
-            "g_co2e_per_kwh": _mean([(o.energy_j, _or(o.g_co2e_per_kwh, self.g_co2e_per_kwh)) for o in drawn]),
-            "g_co2e_from": _from({o.g_co2e_source or "" for o in known}, len(drawn) - len(known), "g_co2e_per_kwh"),
-        }
 
     def allowance(self, budget: Budget, now_s: float) -> Allowance | str:
         """The budget in the period of a time [s since the epoch]; where it cannot be converted, why."""
@@ -170,23 +180,6 @@ def of_airflow(name: str) -> str:
 def in_force() -> Prices:
     """The prices of Airflow's configuration."""
     return Prices(**read(of_airflow))
-
-
-def _or(value: float | None, other: float | None) -> float:
-    return value if value is not None else other or 0.0
-
-
-def _mean(drawn: Sequence[tuple[float | None, float]]) -> float:
-    return math.fsum((j or 0.0) * value for j, value in drawn) / math.fsum(j or 0.0 for j, _ in drawn)
-
-
-def _from(sources: Set[str], others: int, option: str) -> str:
-    """Who says so: "mean of the hours it ran in (api.example.org); of 3 attempts [zeus] price_per_kwh"."""
-    names = sorted(sources - {""})
-    by = "mean of the hours in which it was drawn"
-    if names:
-        by += f" ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
-    return f"{by}; of {_others(sources, others)} [zeus] {option}" if others else by
 
 
 def _others(sources: Set[str], others: int, of: int | None = None) -> str:

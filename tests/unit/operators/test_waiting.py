@@ -196,7 +196,7 @@ def test_two_dags_that_share_a_job_and_a_schedule_are_two_runs() -> None:
 
 
 def test_runs_that_train_nothing_hide_no_run_that_did(world: SimpleNamespace) -> None:
-    world.log = [*LOG, *(ran(n, f"r{n}", None, State.NOT_NEEDED) for n in range(4, 4 + waiting.READ[0]))]
+    world.log = [*LOG, *(ran(n, f"r{n}", None, State.NOT_NEEDED) for n in range(4, 4 + 8 * waiting.USUAL))]
     found = wait()
     assert found is not None
     assert found.duration_s == 1802.0
