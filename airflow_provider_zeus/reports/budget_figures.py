@@ -15,6 +15,7 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.signals.prices import Prices
 
+READ = (1_000, 3_000, 10_000)  # newest trials that are read until the periods are in them; the store adds up the last
 USUAL = 8  # newest runs that say what a run takes, and how long after the one before it begins
 Spent = tuple[float | None, float]  # energy [J], time of all devices [s]
 
@@ -45,7 +46,7 @@ def trials_of_periods(read: Callable[[int], list[Trial]], job: ZeusJob, now_s: f
     """
     begin_s = min((budget.span(now_s)[0] for budget in job.budgets), default=now_s)
     trials = list[Trial]()
-    for last in (1_000, 3_000, 10_000):  # the store adds up the last
+    for last in READ:
         trials = read(last)
         whole = 2 * len(trials) <= last or trials[0].number == 1  # damaged ones are left out of those that were read
         if whole or trials[0].opened_at < begin_s:

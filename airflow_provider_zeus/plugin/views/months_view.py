@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.plugin.charts.months_chart import months_chart
 from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.headline import spent_tiles
 from airflow_provider_zeus.plugin.text.saved_text import amount_tile
-from airflow_provider_zeus.plugin.views.models import Answer, Figure, Source, Tile
-from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthKind, MonthSaved
+from airflow_provider_zeus.plugin.views.models import Answer, Source
 from airflow_provider_zeus.plugin.views.prices import Factors, grams_of
 from airflow_provider_zeus.reports.month_report import month_title
 from airflow_provider_zeus.reports.months import (
@@ -28,14 +31,19 @@ from airflow_provider_zeus.reports.months import (
 )
 from airflow_provider_zeus.units import counted
 
-MONTHS = 13  # of the chart: a year, and the same month of the year before
-SPENT, BEFORE, SAVED = "Spent", "The month before", "Saved"
 NO_RUN = "No run began in this month or the one before."
 NOTHING = "Not known: no job's default has run and can be compared."
-WAITS = "is being worked out …"
 
 
-def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> MonthAnswer:
+class MonthKind(BaseModel):
+    """The sums of one kind of source: measured, estimated, simulated, or time alone. They are never added."""
+
+    kind: str
+    source: Source
+    answers: list[Answer]  # what was spent, and the month before
+
+
+def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Factors) -> dict[str, Any]:
     """The newest of ``months``, the one before, and the chart of all.
 
     :param sums: of the jobs that the reader may see; ``period`` is an index of ``months``.
@@ -45,57 +53,42 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
     before = by_kind([s for s in sums if s.period == last - 1])
     kinds = sorted({*now, *before}, key=lambda kind: -sum(s.energy_j or 0.0 for s in now.get(kind, ())))
     charted = kinds[0] if kinds else None
-    return MonthAnswer(
-        month=months[-1],
-        title=month_title(months[-1]),
-        months=[months[i] for i in sorted({s.period for s in sums}, reverse=True)],
-        kinds=[_kind(kind, now.get(kind, []), before.get(kind, []), factors) for kind in kinds],
-        note=_note(sums, last),
-        chart=months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
-    )
-
-
-def _note(sums: Sequence[PeriodSum], last: int) -> str:
-    """What is in no figure of the month and of the one before; where there is no run at all, that."""
-    now, before = (silent_text(s for s in sums if s.period == period) for period in (last, last - 1))
-    lines = [f"In no figure: {now}."] if now else []
-    if before:
-        lines.append(f"In no figure of the month before: {before}.")
-    return " ".join(lines) if any(s.period >= last - 1 for s in sums) else NO_RUN
-
-
-def _kind(kind: str, now: Sequence[PeriodSum], before: Sequence[PeriodSum], factors: Factors) -> MonthKind:
-    source = words.badge(sorted({s.source for s in (*now, *before)}, key=str))
-    answers = [_spent(SPENT, now, source, factors), Answer(question=SAVED, note=WAITS)] if now else []
-    if before:
-        answers.append(_spent(BEFORE, before, source, factors))
-    return MonthKind(kind=kind, source=source, answers=answers)
+    shown = []
+    for kind in kinds:
+        source = words.badge(sorted({s.source for s in (*now.get(kind, ()), *before.get(kind, ()))}, key=str))
+        answers = []
+        if kind in now:
+            answers.append(_spent("Spent", now[kind], source, factors))
+            answers.append(Answer(question="Saved", note="is being worked out …"))
+        if kind in before:
+            answers.append(_spent("The month before", before[kind], source, factors))
+        shown.append(MonthKind(kind=kind, source=source, answers=answers))
+    silent = [silent_text(s for s in sums if s.period == period) for period in (last, last - 1)]
+    which = ("In no figure", "In no figure of the month before")
+    note = " ".join(f"{where}: {text}." for where, text in zip(which, silent, strict=True) if text)
+    note = note if any(s.period >= last - 1 for s in sums) else NO_RUN
+    return {
+        "month": months[-1],
+        "title": month_title(months[-1]),
+        "months": [months[i] for i in sorted({s.period for s in sums}, reverse=True)],  # that have runs
+        "kinds": shown,
+        "note": note,
+        "chart": months_chart([s for s in sums if kind_of(s.source) == charted], months, charted) if charted else None,
+    }
 
 
 def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
     spent = Spent.of(sums)
-    factors = factors.at_the_time(spent.drawn)
-    money = factors.money_of(spent.energy_j, spent.gpu_s)
-    unpriced = Figure(exact=factors.unpriced) if factors.unpriced else None
-    emits = spent.energy_j is not None and factors.g_co2e_per_kwh is not None
-    shown: list[tuple[str, Figure | None]] = [
-        ("Energy", None if spent.energy_j is None else words.energy(spent.energy_j)),
-        ("Time", words.duration(spent.time_s)),
-        ("Money", unpriced if money is None else factors.paid(money)),
-        ("CO₂e", factors.emitted(spent.energy_j or 0.0) if emits else None),
-    ]
-    tiles = [
-        Tile(name=name, figure=figure, note="" if figure.value is not None else figure.exact, source=source)
-        for name, figure in shown
-        if figure is not None
-    ]
+    factors, gpus = factors.at_the_time(spent.drawn), spent.gpu_s / spent.time_s if spent.time_s else 1.0
+    tiles = spent_tiles(spent.energy_j, spent.time_s, source, factors, gpus)
+    known = [tile for tile in tiles if tile.figure.value is not None or (tile.name == "Money" and factors.unpriced)]
     about = f"{counted(spent.runs, 'run')} of {counted(spent.jobs, 'job')}"
-    return Answer(question=question, about=about, figures=tiles)
+    return Answer(question=question, about=about, figures=known)
 
 
 def month_saved(
     found: Sequence[SavedDraws | str], sums: Sequence[PeriodSum], jobs: int, factors: Factors
-) -> MonthSaved:
+) -> dict[str, Any]:
     """What the jobs saved, by kind; of those that were fitted so far.
 
     :param sums: of the month, for the badges.
@@ -115,13 +108,12 @@ def month_saved(
     unknown = len(found) - len(known)
     done = len(found) == jobs
     for kind in kinds if done else ():
-        answers.setdefault(kind, Answer(question=SAVED, note=NOTHING))
+        answers.setdefault(kind, Answer(question="Saved", note=NOTHING))
     left = (
         f"Not known of {counted(unknown, 'job')}: its default has not run, or a figure is missing." if unknown else ""
     )
-    return MonthSaved(
-        answers=answers, done=done, progress=left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
-    )
+    progress = left if done else f"{len(found):,} of {jobs:,} jobs are added up so far."
+    return {"answers": answers, "done": done, "progress": progress}
 
 
 def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:
@@ -147,7 +139,7 @@ def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Ob
         tiles.append(amount_tile("CO₂e", carbon, grams_of, source, baseline=baseline))
     if found.kind == TIME_ALONE:
         tiles = [tile for tile in tiles if tile.figure.value is not None]
-    return Answer(question=SAVED, about=about, figures=tiles)
+    return Answer(question="Saved", about=about, figures=tiles)
 
 
 def _without(saved: Estimate, spent: float | None) -> float | None:
