@@ -49,6 +49,12 @@ def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
     return plain_name(str(value))
 
 
+def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str:
+    """Name of the job of a task instance; ``part``: what :func:`job_part` adds to it."""
+    whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
+    return whole if part is None else f"{whole}.{part}"
+
+
 def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = 3.0) -> None:
     """Push an XCom for users. A push that fails or hangs is logged only: the trial log holds the same figures."""
     try:
@@ -164,7 +170,6 @@ class StartsLater:
         if self.job.get("start_within") is None:
             return
         from airflow_provider_zeus.operators.config import ON, enabled
-        from airflow_provider_zeus.operators.recurrence import job_id_of
         from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
         from airflow_provider_zeus.operators.waiting import planned_wait
 

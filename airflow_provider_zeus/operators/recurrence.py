@@ -20,7 +20,7 @@ from airflow_provider_zeus.operators.asking import ask, default_trial
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.metrics import send_budgets
-from airflow_provider_zeus.operators.mixins import DECISION, push
+from airflow_provider_zeus.operators.mixins import DECISION, job_id_of, push
 from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
 from airflow_provider_zeus.power.device import Device, NoneDevice
@@ -162,12 +162,6 @@ def check_shared_root(config: ZeusConfig) -> None:
             problem = f"cannot be used: {error}"
     remedy = "name a folder that this host and the hosts that train share under one path (docs/how-to/slurm.md)"
     raise JobSpecError.of("[zeus] attempt_root", root, problem, remedy)
-
-
-def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str:
-    """Name of the job of a task instance; the parameters are those of :func:`ask_request`."""
-    whole = job.job_id or f"{ti.dag_id}.{task_id or ti.task_id}"
-    return whole if part is None else f"{whole}.{part}"
 
 
 def ask_request(
