@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.reports.run_figures import RunFigures
     from airflow_provider_zeus.store.base import Store
 
-# Keys of XComs: three for users, two from ZeusTrial's setup task for the training process and for the teardown task.
-DECISION, COST, WAIT = "zeus_decision", "zeus_cost", "zeus_wait"
-PLAN, HANDED_OVER = "zeus_plan", "zeus_trial"
+# Keys of the XComs that the operators push.
+DECISION = "zeus_decision"  # what runs and why, for users
+COST = "zeus_cost"  # what the run cost, for users
+WAIT = "zeus_wait"  # until when the task waits and why, for users
+PLAN = "zeus_plan"  # from ZeusTrial's setup task: the plan, for the training process
+HANDED_OVER = "zeus_trial"  # from ZeusTrial's setup task: the trial and the result folder, for the teardown task
 
 log = logging.getLogger(__name__)
 

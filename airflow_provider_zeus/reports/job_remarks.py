@@ -20,6 +20,7 @@ OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
 TARGET, DEVICE = "target", "device"
 UNIT = "unit"  # one of metric and target is a share, the other one per cent
 EASY = "easy"  # the first report reaches the target, in each of the newest runs
+FEW = 10  # trials of a job that counts as new
 KINDS = (TWO_JOBS, OTHER_TASK, TARGET, DEVICE, UNIT, EASY)
 
 _Task = tuple[str, str, int]  # DAG, task, map index
@@ -166,7 +167,7 @@ def _device(where: Where) -> str:
     return f"{f'{count} × ' if count > 1 else ''}{model} ({source or 'no source of energy'})"
 
 
-def candidates(trials: Sequence[Trial], latest: Iterable[Trial], few: int = 10) -> list[Trial]:
+def candidates(trials: Sequence[Trial], latest: Iterable[Trial]) -> list[Trial]:
     """The newest trial of each job whose history a new job may have lost by a rename; empty for a job with a history.
 
     Such a job has the name of its task, the same batch sizes, default and target, no run since the new job's first
@@ -174,9 +175,8 @@ def candidates(trials: Sequence[Trial], latest: Iterable[Trial], few: int = 10) 
 
     :param trials: the newest of the new job, oldest first.
     :param latest: the newest trial of each job in the log.
-    :param few: trials of a job that counts as new.
     """
-    if not trials or trials[0].number != 1 or len(trials) > few or not _named_by_task(trials[-1]):
+    if not trials or trials[0].number != 1 or len(trials) > FEW or not _named_by_task(trials[-1]):
         return []
     new, since = trials[-1], min(t.opened_at for t in trials)
     found = []
