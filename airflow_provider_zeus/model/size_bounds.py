@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
+from airflow_provider_zeus.model.figures import Text
 from airflow_provider_zeus.model.power_points import thinned
 from airflow_provider_zeus.model.trial import BATCH_SIZE, IMPORTED, LIMIT, Observation, PowerPoint, ProfileSample
+from airflow_provider_zeus.model.wire import rules
 
 MOST_TEXT = 1000  # characters of a text, such as the reason why a training ended
 MOST_RETURNED = 4096  # characters of the JSON that a training function returned
@@ -15,14 +18,6 @@ MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one 
 MOST_EPOCHS = 1000  # whose metric is kept
 _MOST_GPUS = 1000
 _MOST_PHASE = 50  # characters
-_TEXTS = {
-    "device_model": MOST_TEXT,
-    "energy_source": MOST_TEXT,
-    "gpu_uuid": 10_000,  # of all GPUs, joined
-    "price_currency": 12,
-    "price_source": 200,
-    "g_co2e_source": 200,
-}
 _FIELDS = frozenset({*(f.name for f in fields(Observation)), BATCH_SIZE, IMPORTED, LIMIT})
 
 
@@ -35,7 +30,7 @@ def truncated(text: str, most: int = MOST_TEXT) -> str:
 def bounded(seen: Observation) -> Observation:
     """The observation with its texts cut, only reasons of its own fields, and its lists with 1000 values at most."""
     changed: dict[str, Any] = {}
-    for name, most in _TEXTS.items():
+    for name, most in _cut_texts():
         text = getattr(seen, name)
         if text is not None and (short := truncated(text, most)) != text:
             changed[name] = short
@@ -49,6 +44,12 @@ def bounded(seen: Observation) -> Observation:
     if seen.epoch_metrics is not None and len(seen.epoch_metrics) > MOST_EPOCHS:
         changed["epoch_metrics"] = seen.epoch_metrics[:MOST_EPOCHS]
     return replace(seen, **changed) if changed else seen
+
+
+@cache
+def _cut_texts() -> tuple[tuple[str, int], ...]:
+    found = [(name, rule) for name, rule in rules(Observation).items() if isinstance(rule, Text)]
+    return tuple((name, rule.most) for name, rule in found if rule.most and not rule.exact)
 
 
 def newest_samples(samples: Sequence[ProfileSample]) -> tuple[ProfileSample, ...]:

@@ -14,6 +14,7 @@ from typing import Self
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.figures import Name
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import decode, encode, parse
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 class PendingResult:
     """The arguments of a ``tell`` that failed. ``trial``: the row, where the store never got it."""
 
-    job_id: str
+    job_id: Name
     key: TrialKey
     state: State
     report: Report

@@ -78,14 +78,15 @@ def database() -> sa.Engine:
     url = sa.make_url("sqlite:///:memory:")
     migrated = new_engine(url)
     check(migrated, create=True)
-    made = migrated.raw_connection().driver_connection
-    assert isinstance(made, sqlite3.Connection)
-    tables = "\n".join((*made.iterdump(), _NOTES))
-    migrated.dispose()
+    made = migrated.raw_connection()
+    empty = made.driver_connection
+    assert isinstance(empty, sqlite3.Connection)
+    made.detach()  # else its pool may close it
+    empty.executescript(_NOTES)
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", check_same_thread=False)
-        connection.executescript(tables)
+        empty.backup(connection)
         return connection
 
     return new_engine(url, connect)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
+from airflow_provider_zeus.model.figures import Count, StartId
 from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples, truncated
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
 from airflow_provider_zeus.model.wire import decode, encode, parse
@@ -33,9 +34,9 @@ class ResultLine:
     """
 
     kind: Kind
-    start_id: str
-    try_number: int | None = None  # in ``start``: of the task that started the process, where known
-    attempt: int | None = None  # attempt number under the plan's ti_id
+    start_id: StartId
+    try_number: Count | None = None  # in ``start``: of the task that started the process, where known
+    attempt: Count | None = None  # attempt number under the plan's ti_id
     batch_size: int | None = None
     state: State | None = None
     reason: str | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.figures import Name
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, Previous, ProfileSample
 from airflow_provider_zeus.model.wire import decode, encode, parse
@@ -26,8 +27,8 @@ MOST_BYTES = 2**24
 class Plan:
     """The attempts of one decision, and what the job's earlier runs measured about power."""
 
-    job_id: str
-    ti_id: str
+    job_id: Name
+    ti_id: Name
     number: int  # of the trial that runs the first attempt
     first_attempt: int  # attempt number of attempts[0] under ``ti_id``
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from airflow_provider_zeus.model.figures import AnyNumber
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.untrusted_files import read_plain, write_whole
 
@@ -36,7 +37,7 @@ class Seen:
     # of each torch DataLoader's pass with optimizer steps: samples drawn before each of them, since the one before
     short: bool = False  # a pass had no more batches at its second optimizer step: the last one may have any size
     cut: bool = False  # a pass, or the loop, was ended after two steps
-    metric: float | None = None  # as reported
+    metric: AnyNumber | None = None  # as reported
     older: int = 0  # parameters trained that had their weights before the function was called
 
     def write(self, path: Path) -> None:
