@@ -126,7 +126,7 @@ def _rule(hint: Any) -> Figure | Text | None:
     if hint in (int, float):
         return Figure()
     if get_origin(hint) in (Union, UnionType, tuple):
-        return next((rule for part in get_args(hint) if (rule := _rule(part)) is not None), None)
+        return next((found for part in get_args(hint) if (found := _rule(part)) is not None), None)
     return None
 
 
