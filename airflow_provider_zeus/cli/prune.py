@@ -12,8 +12,8 @@ from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import JobSpecError
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.store.base import Store
     from airflow_provider_zeus.store.sql.prune import Pruned
+    from airflow_provider_zeus.store.sql.store import Store
 
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _SAY_EVERY = 2000  # trials between two lines of progress

@@ -7,6 +7,7 @@ import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.hooks.month_report import COLUMNS, DagJob, MonthReport, as_html, as_records, month_report
@@ -15,7 +16,9 @@ from airflow_provider_zeus.printable import cell
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, saved_between
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 NEWEST = 1000  # runs of a job that its savings are estimated from: those of the pages
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields, replace
-from typing import Any, Self
+from functools import cache
+from typing import Any, Self, get_type_hints
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.budget import Budget
-from airflow_provider_zeus.model.job_checks import bad, is_deferred, job_fields
+from airflow_provider_zeus.model.job_checks import JobField, bad, is_deferred
 from airflow_provider_zeus.model.target import Target
 
 
@@ -122,14 +123,14 @@ class ZeusJob:
         for name in ("finish_by", "start_within"):
             object.__setattr__(self, name, deadline.as_text(getattr(self, name)))
         self.check()
-        for name, field in job_fields(type(self)).items():
+        for name, field in _fields().items():
             value = getattr(self, name)
             if field.is_list and isinstance(value, Sequence) and not isinstance(value, str):
                 object.__setattr__(self, name, tuple(value))  # a copy: the caller may change its lists
 
     def check(self, *, rendered: bool = False) -> Self:
         """Check every literal and return self. Raises JobSpecError; with ``rendered`` for a remaining template too."""
-        for name, field in job_fields(type(self)).items():
+        for name, field in _fields().items():
             value = getattr(self, name)
             if not is_deferred(value):
                 field.check(name, value)
@@ -186,7 +187,7 @@ class ZeusJob:
         if not isinstance(spec, Mapping):  # such as a whole job as an XComArg
             problem = "known only when the task runs" if is_deferred(spec) else "neither a ZeusJob nor a dict"
             raise JobSpecError.of("job", spec, problem, "give a ZeusJob or a dict; its fields may be XComArgs")
-        known = job_fields(cls)
+        known = _fields()
         for name in spec:
             if name not in known:
                 raise bad(name, spec[name], "no such field of a job", f"use one of {', '.join(sorted(known))}")
@@ -194,6 +195,12 @@ class ZeusJob:
             if name not in spec:
                 raise bad(name, None, "is missing", "every job needs it")
         return cls(**{name: known[name].read(value) for name, value in spec.items()})
+
+
+@cache
+def _fields() -> dict[str, JobField]:
+    hints = get_type_hints(ZeusJob, include_extras=True)
+    return {f.name: JobField.of(hints[f.name]) for f in fields(ZeusJob)}
 
 
 def notifiers(given: Any) -> tuple[Callable[[Any], Any], ...]:

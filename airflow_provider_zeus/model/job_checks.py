@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, Union, get_args, get_origin
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import deadline
@@ -50,6 +49,15 @@ class JobField:
     kind: type
     is_list: bool
 
+    @classmethod
+    def of(cls, hint: Any) -> Self:
+        """What a type says: one of this module, or such a one and None."""
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        kind, rule = get_args(next(part for part in parts if part is not NoneType))
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        lists = [get_args(each)[0] for each in kinds if get_origin(each) is Sequence]
+        return cls(rule, NoneType in parts, (*lists, *kinds)[0], bool(lists))
+
     def check(self, name: str, value: Any) -> None:
         """Raises JobSpecError that names field, value and remedy."""
         if value is None and self.optional:
@@ -76,19 +84,6 @@ class JobField:
             return self.kind(value)
         except (ValueError, KeyError):
             return value
-
-
-@cache
-def job_fields(cls: Any) -> dict[str, JobField]:
-    """What the types of a job's fields say."""
-    hints, found = get_type_hints(cls, include_extras=True), {}
-    for name in (f.name for f in fields(cls)):
-        parts = get_args(hints[name]) if get_origin(hints[name]) in (Union, UnionType) else (hints[name],)
-        kind, rule = get_args(next(part for part in parts if part is not NoneType))
-        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-        lists = [get_args(each)[0] for each in kinds if get_origin(each) is Sequence]
-        found[name] = JobField(rule, NoneType in parts, (*lists, *kinds)[0], bool(lists))
-    return found
 
 
 def _must(ok: Callable[[Any], object], problem: str, remedy: str) -> Rule:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import JobSpecError, StoreError
@@ -27,9 +27,12 @@ from airflow_provider_zeus.reports.alerts import DEADLINE, KINDS, NEWEST, STORE,
 from airflow_provider_zeus.reports.budget_figures import trials_of_periods
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
 from airflow_provider_zeus.store.alerts import change_book, claimed, keep_taken
-from airflow_provider_zeus.store.base import Store, VariablePort
+from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 LOOK_S = 12.0  # limit of a look, sending included; Airflow ends a task's process 20 s after its state
 READ_S = 6.0  # limit of reading the log, of all of a look

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Observation, State, Trial
@@ -15,7 +15,9 @@ from airflow_provider_zeus.reports.months import SIMULATED, kind_of
 from airflow_provider_zeus.reports.run_metrics import NEWEST
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 MOST_TEXT = 200  # characters of a text among the figures
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Keeper(Protocol):
-    """The part of a :class:`~airflow_provider_zeus.store.base.Store` that keeps series."""
+    """The part of a :class:`~airflow_provider_zeus.store.sql.store.Store` that keeps series."""
 
     def signal(self, name: str) -> tuple[str | None, bool]:
         """The series kept under a name, and whether the caller is to ask the service now."""

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.model.budget import BudgetUse
 from airflow_provider_zeus.model.trial import DeviceInfo, State, Trial
 from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.reports.run_metrics import NEWEST, Metric, budget_metrics, job_metrics, trial_metrics
 from airflow_provider_zeus.reports.run_savings import RunSaving
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.patience import bounded
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 LOG_S = 1.0  # limit of reading the log, and of what is worked out from it
 MOST_TRIALS = 100  # of one run: the newest; a result from another host may have many

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 
 class OnlyKept:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import JobSpecError, StoreError
@@ -35,13 +35,16 @@ from airflow_provider_zeus.private_files import make_folder
 from airflow_provider_zeus.reports.run_savings import RunSaving
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Store
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 PUSH_S = 3.0  # limit of one XCom push
 

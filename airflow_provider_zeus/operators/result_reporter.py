@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
@@ -19,10 +19,13 @@ from airflow_provider_zeus.operators.hour_prices import PRICED_S, HourPrices
 from airflow_provider_zeus.operators.run_rows import RunRows, planned_of
 from airflow_provider_zeus.operators.store_thread import QueuedLine, StoreThread
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.base import Store, VariablePort
+from airflow_provider_zeus.store.base import VariablePort
 from airflow_provider_zeus.store.pending import VARIABLE_S, remember
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.signals import AttemptOver
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 RUN_S = 30.0  # a run waits for its store this long in all: question, beginnings and ends of attempts
 BEGIN_S = 1.0  # limit for the beginning of an attempt

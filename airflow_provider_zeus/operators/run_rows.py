@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.trial import (
@@ -17,9 +18,12 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import Report, Store
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rules import lost_to
 from airflow_provider_zeus.training.protocol.events import ResultLine
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # between two tries to open the store
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow_provider_zeus.operators.result_reporter import ResultReporter
     from airflow_provider_zeus.reports.run_savings import RunSaving
-    from airflow_provider_zeus.store.base import Store
+    from airflow_provider_zeus.store.sql.store import Store
 
 SAVING_S = 1.0  # limit of reading the log and estimating what the run saved
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.deadline import parse
@@ -18,10 +18,12 @@ from airflow_provider_zeus.operators.deadline import finish_by_s, of_another_tim
 from airflow_provider_zeus.operators.schedule import interval_s
 from airflow_provider_zeus.operators.start_time import planned
 from airflow_provider_zeus.signals.start import NOT_WORTH_IT, NOW_IS_BEST, TOO_LATE, WAITS, Start
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.units import time_text
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 USUAL = 8  # newest runs that say how long a run takes
 READ = (8 * USUAL, 1_000)  # newest trials that are read until so many runs are in them; some train nothing

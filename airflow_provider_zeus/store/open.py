@@ -6,15 +6,18 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import ConnectionLookupError, StoreError, UndefinedConnectionError
 from airflow_provider_zeus.private_files import share_with
-from airflow_provider_zeus.store.base import UPGRADE, Store
+from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.connection_url import database_url, is_variable_store, passwords
 from airflow_provider_zeus.store.patience import within
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables, asked_again
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 DEFAULT_CONN_ID = "zeus_default"
 SETTINGS_S = 3.0  # for Airflow's API to return live settings; a task runs without them

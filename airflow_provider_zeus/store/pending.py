@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
@@ -19,11 +19,14 @@ from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import decode, encode, parse
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.base import Report, Store, VariablePort
+from airflow_provider_zeus.store.base import Report, VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.patience import bounded
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.untrusted_files import read_all
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 SCHEMA = 1
 PREFIX = "zeus-untold"

@@ -3,7 +3,7 @@
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Response  # noqa: TID253 - see above
 
@@ -14,7 +14,9 @@ from airflow_provider_zeus.plugin.text import saved_text
 from airflow_provider_zeus.plugin.views import compare_view, costs, overview_view
 from airflow_provider_zeus.plugin.views.compare_models import CompareAnswer, Place
 from airflow_provider_zeus.plugin.views.compare_view import MOST, Column
-from airflow_provider_zeus.store.base import Store
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/compare")
 Names = Annotated[list[str], Query(min_length=1, max_length=MOST)]

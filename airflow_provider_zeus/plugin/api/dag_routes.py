@@ -21,7 +21,7 @@ from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
 from airflow_provider_zeus.plugin.views.dag_models import DagAnswer, DagCharts, WhatIfAnswer
 from airflow_provider_zeus.reports import job_remarks, renamed
 from airflow_provider_zeus.reports.budget_figures import budget_spent, trials_of_periods
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 
 DAY_S = 86400.0  # periods of budgets begin at midnight (UTC)
 

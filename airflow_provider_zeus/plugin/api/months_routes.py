@@ -14,7 +14,8 @@ from airflow_provider_zeus.plugin.api.caches import LruCache
 from airflow_provider_zeus.plugin.views import months_view, overview_view, prices
 from airflow_provider_zeus.plugin.views.month_models import MonthAnswer, MonthSaved
 from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, month_of, saved_between
-from airflow_provider_zeus.store.base import PeriodSum, Store
+from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/months")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.airflow_compat import DagModel, DagTag, XComModel, create_session
 from airflow_provider_zeus.errors import SignalError, StoreError
@@ -22,10 +23,12 @@ from airflow_provider_zeus.plugin.views.overview_view import DagAbout
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 from airflow_provider_zeus.signals.start import DAY_S
-from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
 from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.store.sql.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from airflow_provider_zeus.plugin.text.waits import waiting
 from airflow_provider_zeus.plugin.views import prices, run_view
 from airflow_provider_zeus.plugin.views.run_models import RunAnswer, RunCharts
 from airflow_provider_zeus.reports.run_savings import RunSaving, Yardstick
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 
 _yardsticks: LruCache[Yardstick] = LruCache(4)  # of 1,000 runs: 33 MB each
 

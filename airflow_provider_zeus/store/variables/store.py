@@ -29,7 +29,7 @@ from airflow_provider_zeus.store.sql import measurements
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import transaction
 from airflow_provider_zeus.store.sql.signals import is_due
-from airflow_provider_zeus.store.sql.store import Scope, TrialLog
+from airflow_provider_zeus.store.sql.store import Scope, Store
 from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 
@@ -51,7 +51,7 @@ class _Loaded:
     beats: dict[str, str | None] = field(default_factory=dict)  # of open trials: key of the Variable -> text
 
 
-class VariableStore(TrialLog):
+class VariableStore(Store):
     """The trial log in Variables.
 
     Keeps the newest 500 trials of a job. Raises StoreError when a Variable cannot be read, is damaged, or holds another
@@ -61,17 +61,14 @@ class VariableStore(TrialLog):
     :param now: clock [s since the epoch]; default the host's.
     """
 
+    identity = "Airflow Variables zeus-log:<job>"
+
     def __init__(
         self, port: VariablePort, *, overlap_possible: bool | None = None, now: Callable[[], float] | None = None
     ) -> None:
         super().__init__(now, port.get)
         self._port = port
         self._overlap_possible = overlap_possible
-
-    @property
-    def identity(self) -> str:
-        """Location of the log, for people."""
-        return "Airflow Variables zeus-log:<job>"
 
     def ask(self, request: AskRequest) -> AskAnswer:
         """Open the next trial of a recurrence. Raises StoreError where another recurrence may be running."""

@@ -14,7 +14,8 @@ from airflow_provider_zeus.hooks.month_report import COLUMNS, as_html, as_record
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.reports.months import SavedDraws
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.store.base import PeriodSum, Store
+from airflow_provider_zeus.store.base import PeriodSum
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.cli.conftest import Zeus
 from tests.unit.store.store_kit import report, request
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, Origin, Phase, PlannedAttempt, State, Trial, TrialKey
-from airflow_provider_zeus.store.base import Store
+from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import report, request, seen
 
 JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10)
