@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model.deadline import InTime
-from airflow_provider_zeus.model.figures import (
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.wire import (
     Amount,
     AnyNumber,
     Count,
@@ -33,7 +34,6 @@ from airflow_provider_zeus.model.figures import (
     StartId,
     Watts,
 )
-from airflow_provider_zeus.model.job import ZeusJob
 
 
 class State(StrEnum):

@@ -19,8 +19,7 @@ from airflow_provider_zeus.store.live_settings import read_settings
 from airflow_provider_zeus.store.open import SETTINGS_S, open_store
 from airflow_provider_zeus.store.patience import bounded, retried, within
 from airflow_provider_zeus.store.pending import drain
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from airflow_provider_zeus.store.variables.memory import memory_store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, memory_store
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store

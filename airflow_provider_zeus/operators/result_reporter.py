@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.hour_prices import PRICED_S, HourPrices
 from airflow_provider_zeus.operators.run_rows import RunRows, planned_of

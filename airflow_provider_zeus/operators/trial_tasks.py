@@ -35,8 +35,7 @@ from airflow_provider_zeus.reports.job_remarks import DEVICE
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from airflow_provider_zeus.store.variables.memory import memory_store
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, memory_store
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.figures import Name
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import Name, decode, encode, parse
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Report, VariablePort
 from airflow_provider_zeus.store.live_settings import variable_key

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from airflow_provider_zeus.model.figures import Figure
 from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples
 from airflow_provider_zeus.model.trial import Observation, ProfileSample
-from airflow_provider_zeus.model.wire import rules
+from airflow_provider_zeus.model.wire import Figure, rules
 from airflow_provider_zeus.store.base import Report
 
 _ROUNDING = 1e-6  # share of a sum that a part of it may be below 0

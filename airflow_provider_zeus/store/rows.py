@@ -12,10 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from airflow_provider_zeus.model.figures import Figure
 from airflow_provider_zeus.model.size_bounds import bounded, truncated
 from airflow_provider_zeus.model.trial import Observation, Origin, Phase, PowerPoint, State, Trial
-from airflow_provider_zeus.model.wire import decode, encode, refuse_constant, rules
+from airflow_provider_zeus.model.wire import Figure, decode, encode, refuse_constant, rules
 from airflow_provider_zeus.store.base import Unreadable
 
 _JSON = json.JSONDecoder(parse_constant=refuse_constant)

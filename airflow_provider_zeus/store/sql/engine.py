@@ -19,9 +19,8 @@ from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.patience import pauses
 from airflow_provider_zeus.store.rows import read_json
 from airflow_provider_zeus.store.sql.errors import connected, hidden, is_port, may_pass, no_slot, reached
-from airflow_provider_zeus.store.sql.sqlite_file import watch
+from airflow_provider_zeus.store.sql.sqlite_file import turn, watch
 from airflow_provider_zeus.store.sql.watchdog import CALL_S, watch_all
-from airflow_provider_zeus.store.sql.writer_queue import turn
 
 BUSY_TIMEOUT_S = 30  # for SQLite's lock, which the writers of one host share
 LOCK_S, STATEMENT_S = (
@@ -175,6 +174,13 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
             committing = write
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the last two come from drivers, about a value
         raise explained(error, engine.url, unsure=committing) from None
+
+
+def clock(connection: sa.Connection) -> float:
+    """Seconds since the epoch by the store's clock: the database's on PostgreSQL, this host's on SQLite."""
+    if connection.dialect.name != "postgresql":
+        return time.time()
+    return float(connection.scalar(sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))) or 0)
 
 
 def file_of(url: sa.URL) -> Path | None:

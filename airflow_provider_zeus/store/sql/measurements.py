@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.power_points import thinned
-from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, Trial, TrialKey, Where, summed
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.store.base import Profile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,11 +16,8 @@ from airflow_provider_zeus.store.live_settings import ReadText, read_settings
 from airflow_provider_zeus.store.service import JobLog
 from airflow_provider_zeus.store.sql import checkpoints, measurements, pages, rename, signals
 from airflow_provider_zeus.store.sql import trials as sql_trials
-from airflow_provider_zeus.store.sql.engine import engine_of, forget, read_url, shown, transaction
+from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
-
-_CLOCK = sa.select(sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
-
 
 Scope = Sequence[str] | TrialKey | None  # jobs, or the trial, that a transaction is about; None: every job
 
@@ -259,9 +255,7 @@ class Store(ABC):
         return trials
 
     def _now(self, connection: sa.Connection) -> float:
-        if self._clock is not None:
-            return self._clock()
-        return float(connection.scalar(_CLOCK) or 0) if connection.dialect.name == "postgresql" else time.time()
+        return clock(connection) if self._clock is None else self._clock()
 
     @contextmanager
     def _open_log(self, job_id: str) -> Iterator[JobLog]:

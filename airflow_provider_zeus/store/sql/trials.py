@@ -45,11 +45,6 @@ _COUNTED = sa.select(
     sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
     sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
 ).where(_T.c.job_id == _job)
-_JOBS = sa.select(schema.job.c.job_id).order_by(schema.job.c.job_id)
-_JOBS_OF_DAG = _JOBS.where(
-    sa.exists().where(_T.c.job_id == schema.job.c.job_id, _T.c.dag_id == sa.bindparam("dag")).correlate(schema.job)
-)
-_NUMBERS = sa.select(_T.c.ti_id, _T.c.attempt, _T.c.number).where(_T.c.job_id == _job)
 _ROW_ID = sa.select(_T.c.id).where(_T.c.job_id == _job, _T.c.number == sa.bindparam("nth"))
 _JOB_OF = sa.select(_T.c.job_id).where(*_by_key)
 _ONE = sa.select(_T).where(*_by_key)
@@ -64,7 +59,7 @@ _RUN = (
     .order_by(_T.c.job_id, _T.c.number)
 )
 _in_dag = (_T.c.dag_id == sa.bindparam("dag"), _T.c.job_id == _job)
-NEWEST_RUNS = (
+_newest_runs = (
     sa.select(_T.c.run_id)
     .where(*_in_dag)
     .group_by(_T.c.run_id)
@@ -72,16 +67,7 @@ NEWEST_RUNS = (
     .limit(_last)
     .offset(sa.bindparam("skip"))
 )
-_RUNS = sa.select(*SHOWN).where(*_in_dag, _T.c.run_id.in_(NEWEST_RUNS)).order_by(_T.c.number)
-_ENDS = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number")).group_by(_T.c.dag_id, _T.c.job_id)
-_end = _ENDS.subquery()  # needs only an index
-_LATEST = (
-    sa.select(*SHOWN)
-    .join(
-        _end, sa.and_(_T.c.job_id == _end.c.job_id, _T.c.number > _end.c.number - _last, _T.c.dag_id == _end.c.dag_id)
-    )
-    .order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
-)
+IN_RUNS = (*_in_dag, _T.c.run_id.in_(_newest_runs))
 _R = _T.alias("of_run")
 _BEGAN = sa.select(sa.func.min(_R.c.number)).where(_R.c.job_id == _job)  # number of the first trial of a run
 _RUN_BEGAN = _BEGAN.where(_R.c.dag_id == sa.bindparam("dag"), _R.c.run_id == sa.bindparam("run"))
@@ -152,7 +138,9 @@ def count_job(connection: sa.Connection, job_id: str, *, seq: int, newest: int) 
 
 def job_ids(connection: sa.Connection, dag_id: str | None = None) -> list[str]:
     """Jobs in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
-    return list(connection.scalars(_JOBS) if dag_id is None else connection.scalars(_JOBS_OF_DAG, {"dag": dag_id}))
+    job = schema.job.c.job_id
+    of_dag = sa.exists().where(_T.c.job_id == job, _T.c.dag_id == dag_id).correlate(schema.job)
+    return list(connection.scalars(sa.select(job).where(sa.true() if dag_id is None else of_dag).order_by(job)))
 
 
 def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[int, int]] | None:
@@ -168,7 +156,8 @@ def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[in
 
 def numbers(connection: sa.Connection, job_id: str) -> dict[TrialKey, int]:
     """Number of each trial of a job."""
-    return {TrialKey(ti_id, attempt): n for ti_id, attempt, n in connection.execute(_NUMBERS, {"job": job_id})}
+    found = connection.execute(sa.select(_T.c.ti_id, _T.c.attempt, _T.c.number).where(_T.c.job_id == job_id))
+    return {TrialKey(ti_id, attempt): n for ti_id, attempt, n in found}
 
 
 def row_id(connection: sa.Connection, job_id: str, number: int) -> int | None:
@@ -228,12 +217,17 @@ def of_run(connection: sa.Connection, dag_id: str, run_id: str) -> list[Found]:
 
 def of_runs(connection: sa.Connection, dag_id: str, job_id: str, last: int, skip: int) -> list[Found]:
     """Trials that a job has in the newest ``last`` runs of one DAG behind ``skip`` newer ones, in order of number."""
-    return _found(connection.execute(_RUNS, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
+    statement = sa.select(*SHOWN).where(*IN_RUNS).order_by(_T.c.number)
+    return _found(connection.execute(statement, {"dag": dag_id, "job": job_id, "last": last, "skip": skip}))
 
 
 def latest(connection: sa.Connection, last: int) -> list[Found]:
     """Of every job in every DAG the trials whose numbers are among its ``last`` newest, by DAG, job, number."""
-    return _found(connection.execute(_LATEST, {"last": last}))
+    newest = sa.select(_T.c.dag_id, _T.c.job_id, sa.func.max(_T.c.number).label("number"))
+    end = newest.group_by(_T.c.dag_id, _T.c.job_id).subquery()  # needs only an index
+    near = sa.and_(_T.c.job_id == end.c.job_id, _T.c.number > end.c.number - last, _T.c.dag_id == end.c.dag_id)
+    statement = sa.select(*SHOWN).join(end, near).order_by(_T.c.dag_id, _T.c.job_id, _T.c.number)
+    return _found(connection.execute(statement))
 
 
 def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
@@ -243,7 +237,9 @@ def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
 def left_a_model(
     connection: sa.Connection, job_id: str, origin: Origin, run_types: Sequence[str], most: int, newest_number: int
 ) -> list[Trial]:
-    """The newest ``most`` trials that ``run.previous`` may read (:func:`.rules.serves_as_previous`), newest first.
+    """The newest ``most`` trials that left a model, or kept an earlier one, newest first: ``run.previous`` reads them.
+
+    Of the same map index, of one of these run types, and not of the run itself, which may have been cleared.
 
     The newest :data:`SEARCHED` trials are searched.
     """

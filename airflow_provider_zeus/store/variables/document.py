@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
-from airflow_provider_zeus.model.figures import Count, Name
-from airflow_provider_zeus.model.power_points import thinned
-from airflow_provider_zeus.model.size_bounds import newest_samples
+from airflow_provider_zeus.model.size_bounds import newest_samples, thinned
 from airflow_provider_zeus.model.trial import ProfileSample, Trial, Where, summed_with_marks
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.reported_figures import merged

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.reported_figures import usable

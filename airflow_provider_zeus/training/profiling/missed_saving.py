@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from airflow_provider_zeus.model.cost import HALF_WIDTH
 from airflow_provider_zeus.model.estimate import Estimate, Z
-from airflow_provider_zeus.model.objective import HALF_WIDTH
 from airflow_provider_zeus.training.profiling.search import LimitMeasurement, Search
 
 LEAST_FREE = 3  # degrees of freedom from which on the scatter of the pieces is known

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.objective import HALF_WIDTH, Rate, permitted
+from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights, permitted
 from airflow_provider_zeus.model.trial import ProfileSample
 
 COARSE = 5  # parts into which the coarse walk divides a long grid

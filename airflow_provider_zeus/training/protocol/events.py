@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
-from airflow_provider_zeus.model.figures import Count, StartId
 from airflow_provider_zeus.model.size_bounds import bounded, bounded_points, newest_samples, truncated
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import Count, StartId, decode, encode, parse
 from airflow_provider_zeus.untrusted_files import open_plain
 
 SCHEMA = 1

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.figures import Name
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import PlannedAttempt, Previous, ProfileSample
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import Name, decode, encode, parse
 from airflow_provider_zeus.signals.follow import Followed
 from airflow_provider_zeus.training.protocol.seen import Rehearsal
 from airflow_provider_zeus.untrusted_files import read_plain

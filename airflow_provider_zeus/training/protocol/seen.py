@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from airflow_provider_zeus.model.figures import AnyNumber
-from airflow_provider_zeus.model.wire import decode, encode, parse
+from airflow_provider_zeus.model.wire import AnyNumber, decode, encode, parse
 from airflow_provider_zeus.untrusted_files import read_plain, write_whole
 
 SCHEMA = 1

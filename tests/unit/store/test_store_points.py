@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.model.power_points import MAX_POINTS, thinned
+from airflow_provider_zeus.model.size_bounds import MAX_POINTS, thinned
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.store.base import Report

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.model.power_points import thinned
+from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
