@@ -40,7 +40,6 @@ class Figure:
     low: float = -_MOST
     high: float = _MOST
     least: float = _LEAST  # of a number that is not 0, without its sign
-    otherwise: str = "nothing measures"  # "5 was reported, which ..."
     rounded: bool = False  # a difference of measured values, so rounding may leave a tiny rest
     part_of: str = ""  # field of the sum that it is a part of
     readable: float = 2.0**64  # sums of such numbers are finite
@@ -58,7 +57,9 @@ class Figure:
         if value < self.low == 0:
             return f"{value:g} was reported, which is below 0"
         fits = self.low <= value <= self.high and (value == 0 or abs(value) >= self.least)
-        return "" if fits else f"{value:g} was reported, which {self.otherwise}"
+        return (
+            "" if fits else f"{value:g} was reported, which {'is no share' if self.high == 1 else 'nothing measures'}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,14 @@ Amount = Annotated[float, Figure(low=0)]
 Joules = Annotated[float, Figure(low=0)]
 Seconds = Annotated[float, Figure(low=0)]
 Watts = Annotated[float, Figure(low=0)]
-Share = Annotated[float, Figure(low=0, high=1, least=0, otherwise="is no share")]
+Share = Annotated[float, Figure(low=0, high=1, least=0)]
 RestJ = Annotated[float, Figure(rounded=True, least=0, part_of="energy_j")]
 RestS = Annotated[float, Figure(rounded=True, least=0, part_of="time_s")]
 Difference = Annotated[float, Figure(rounded=True, least=0)]
 AnyNumber = Annotated[  # a loss that diverges may be 1e300
     float, Figure(low=-math.inf, high=math.inf, least=0, readable=sys.float_info.max)
 ]
-Devices = Annotated[int, Figure(low=1, high=10**6 - 1, otherwise="is no count of devices")]
+Devices = Annotated[int, Figure(low=1, high=10**6 - 1)]
 Samples = Annotated[int, Figure(low=0, whole=True)]
 Count = Annotated[int, Figure(readable=2**31 - 1)]  # of what a database holds in 32 bits
 Name = Annotated[str, Text(exact=True)]

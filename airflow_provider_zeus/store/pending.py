@@ -171,23 +171,21 @@ _Place = tuple[str, Callable[[], str | None], Callable[[], None]]  # name, how t
 
 
 def _variables(store: Store, port: VariablePort, job_id: str | None) -> Iterator[_Place]:
-    for key in _keys(store, port, job_id):
-        yield f"Variable {key}", lambda key=key: port.get(key), lambda key=key: port.delete(key)  # type: ignore[misc]
-
-
-def _keys(store: Store, port: VariablePort, job_id: str | None) -> list[str]:
+    """Pending results in Variables. Where those cannot be listed, the keys of the job's newest trials are tried."""
     try:
-        return port.keys(f"{PREFIX}:")
+        keys = port.keys(f"{PREFIX}:")
     except StoreError as error:
         if job_id is None:
             log.warning("Pending results cannot be searched: %s", error)
-            return []
-    try:
-        trials = store.trials(job_id, last=SEARCHED_TRIALS)
-    except StoreError as error:
-        log.warning("Pending results of %s cannot be searched: %s", visible(job_id), error)
-        return []
-    return [pending_key(t.key) for t in trials if t.state.awaits_result]
+            return
+        try:
+            trials = store.trials(job_id, last=SEARCHED_TRIALS)
+        except StoreError as away:
+            log.warning("Pending results of %s cannot be searched: %s", visible(job_id), away)
+            return
+        keys = [pending_key(t.key) for t in trials if t.state.awaits_result]
+    for key in keys:
+        yield f"Variable {key}", partial(port.get, key), partial(port.delete, key)
 
 
 def _files(state_dir: Path | None) -> Iterator[_Place]:

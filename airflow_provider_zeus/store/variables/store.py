@@ -165,6 +165,7 @@ class VariableStore(Store):
             yield connection
             if write:
                 self._save(connection, loaded)
+            connection.rollback()  # the next call finds empty tables
 
     def _job_of(self, key: TrialKey) -> list[str]:
         """The job of a trial; none where no log has it."""
