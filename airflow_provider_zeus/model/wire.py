@@ -57,9 +57,8 @@ class Figure:
         if value < self.low == 0:
             return f"{value:g} was reported, which is below 0"
         fits = self.low <= value <= self.high and (value == 0 or abs(value) >= self.least)
-        return (
-            "" if fits else f"{value:g} was reported, which {'is no share' if self.high == 1 else 'nothing measures'}"
-        )
+        what = "is no share" if self.high == 1 else "nothing measures"
+        return "" if fits else f"{value:g} was reported, which {what}"
 
 
 @dataclass(frozen=True, slots=True)
