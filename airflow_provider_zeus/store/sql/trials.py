@@ -41,11 +41,6 @@ _COUNT = (
     .where(schema.job.c.job_id == _job)
     .values(told_seq=sa.bindparam("seq"), last_number=sa.bindparam("newest"))
 )
-_COUNTED = sa.select(
-    sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
-    sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
-).where(_T.c.job_id == _job)
-_ROW_ID = sa.select(_T.c.id).where(_T.c.job_id == _job, _T.c.number == sa.bindparam("nth"))
 _JOB_OF = sa.select(_T.c.job_id).where(*_by_key)
 _ONE = sa.select(_T).where(*_by_key)
 _LAST_OF_TI = sa.select(sa.func.max(sa.cast(_T.c.attempt, sa.Integer))).where(_T.c.ti_id == sa.bindparam("ti"))
@@ -108,8 +103,6 @@ _LIMITS = (
     .where(_T.c.job_id == _job, _T.c.number > _after, _T.c.gpu_uuid.is_not(None), _T.c.limit_found_w.is_not(None))
     .order_by(_T.c.number)
 )
-_INSERT = sa.insert(_T)
-_DELETE = sa.delete(_T).where(*_by_key)
 _CHANGING = (  # columns that change after a trial was opened
     *("state", "reason", "told_seq", "lease_until", "lease_s", "closed_at", "reasons"),
     *OBSERVED,
@@ -122,7 +115,11 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
     while (row := connection.execute(_LOCK_JOB, {"job": job_id}).one_or_none()) is None:
         connection.execute(_ADD_JOB, {"job": job_id})  # again where the job is renamed meanwhile
     if not (isinstance(row.told_seq, int) and isinstance(row.last_number, int)):  # a damaged row: count again
-        row = connection.execute(_COUNTED, {"job": job_id}).one()
+        of_job = sa.select(
+            sa.func.max(sa.cast(_T.c.told_seq, sa.BigInteger)).label("told_seq"),
+            sa.func.max(sa.cast(_T.c.number, sa.BigInteger)).label("last_number"),
+        ).where(_T.c.job_id == job_id)
+        row = connection.execute(of_job).one()
     return row.told_seq or 0, row.last_number or 0
 
 
@@ -162,7 +159,7 @@ def numbers(connection: sa.Connection, job_id: str) -> dict[TrialKey, int]:
 
 def row_id(connection: sa.Connection, job_id: str, number: int) -> int | None:
     """Identity of a trial's row, which a rename leaves as it is."""
-    return connection.scalar(_ROW_ID, {"job": job_id, "nth": number})
+    return connection.scalar(sa.select(_T.c.id).where(_T.c.job_id == job_id, _T.c.number == number))
 
 
 def job_of(connection: sa.Connection, key: TrialKey) -> str | None:
@@ -277,12 +274,12 @@ def limits(connection: sa.Connection, job_id: str, newest_number: int) -> dict[s
 
 def insert(connection: sa.Connection, trial: Trial) -> None:
     """Write a new row."""
-    connection.execute(_INSERT, to_row(trial))
+    connection.execute(sa.insert(_T), to_row(trial))
 
 
 def delete(connection: sa.Connection, key: TrialKey) -> None:
     """Delete a row and its power points."""
-    connection.execute(_DELETE, {"ti": key.ti_id, "nth": key.attempt})
+    connection.execute(sa.delete(_T).where(_T.c.ti_id == key.ti_id, _T.c.attempt == key.attempt))
 
 
 def update(connection: sa.Connection, trial: Trial) -> None:
