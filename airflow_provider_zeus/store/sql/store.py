@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -19,7 +19,14 @@ from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.engine import clock, engine_of, forget, read_url, shown, transaction
 from airflow_provider_zeus.store.sql.migrate import check
 
-Scope = Sequence[str] | TrialKey | None  # jobs, or the trial, that a transaction is about; None: every job
+
+class Series(NamedTuple):
+    """The series of a price or a carbon intensity that a transaction is about."""
+
+    name: str
+
+
+Scope = Sequence[str] | TrialKey | Series | None  # what a transaction is about: jobs, a trial, a series; None: all jobs
 
 
 class Store(ABC):
@@ -223,21 +230,21 @@ class Store(ABC):
         In each :data:`FRESH_S` one caller is to ask; the others take what is kept. Where it tells nothing (its process
         died, say), another one is to ask after :data:`RETRY_S`.
         """
-        with self._transaction([]) as connection:  # mostly it is fresh: then no lock is needed
+        with self._transaction(Series(name)) as connection:  # mostly it is fresh: then no lock is needed
             found = signals.read(connection, name, self._now(connection))
         if not found[1]:
             return found
-        with self._transaction([], write=True) as connection:
+        with self._transaction(Series(name), write=True) as connection:
             return signals.claim(connection, name, self._now(connection))
 
     def kept_signal(self, name: str) -> str | None:
         """The series kept under a name, for one who asks no service; None: there is none."""
-        with self._transaction([]) as connection:
+        with self._transaction(Series(name)) as connection:
             return signals.read(connection, name, self._now(connection))[0]
 
     def keep_signal(self, name: str, series: str | None) -> None:
         """Keep a series; None: there was no answer, so that a caller asks again after :data:`RETRY_S`."""
-        with self._transaction([], write=True) as connection:
+        with self._transaction(Series(name), write=True) as connection:
             signals.keep(connection, name, series, self._now(connection))
 
     @property
