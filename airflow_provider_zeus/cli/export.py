@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from airflow_provider_zeus.cli.export_rows import Row, csv_of, exact, json_of, rows_of
 from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.model.wire import encode
+from airflow_provider_zeus.reports.export_rows import Row, csv_of, exact, json_of, rows_of
 from airflow_provider_zeus.store.base import trial_label
 from airflow_provider_zeus.store.rows import points_to_lists
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from airflow_provider_zeus.cli.export import rows_of_jobs
-from airflow_provider_zeus.cli.export_rows import COLUMNS, flat
+from airflow_provider_zeus.reports.export_rows import COLUMNS, flat
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from airflow_provider_zeus.cli.figures import cost_of, cost_text, energy_text, number_text, time_text
+from airflow_provider_zeus.cli.figures import cost_text, energy_text, number_text, time_text
 from airflow_provider_zeus.cli.shell import command, known, opened, print_data, show
 from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.reports.export_rows import cost_of
 
 SHOWN = 20
 

@@ -15,8 +15,6 @@ from airflow_provider_zeus.reports.dataset import Dataset
 
 T = TypeVar("T")
 
-MOST_BELIEFS = 32  # jobs
-
 _Version = tuple[int, int | None, TrialKey]  # number, told_seq, key: the log may have been replaced by another one
 _Learned = tuple[tuple[_Version, ...], Belief]  # the trials that a belief was learned from, and the belief
 
@@ -57,7 +55,7 @@ class BeliefCache:
     A belief is valid for the trials it was learned from. Where one of them has changed, it is learned from the start.
     """
 
-    def __init__(self, most: int = MOST_BELIEFS) -> None:
+    def __init__(self, most: int = 32) -> None:
         self._beliefs: LruCache[_Learned] = LruCache(most)
 
     def of(self, name: Hashable, log: Dataset) -> Dataset:

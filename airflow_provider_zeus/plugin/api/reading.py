@@ -18,11 +18,12 @@ from airflow_provider_zeus.operators.only_kept import OnlyKept
 from airflow_provider_zeus.operators.signal_series import CONNECTIONS, signal_series
 from airflow_provider_zeus.operators.xcoms import WAIT
 from airflow_provider_zeus.plugin.api.caches import BeliefCache
-from airflow_provider_zeus.plugin.text.waits import Wait
-from airflow_provider_zeus.plugin.views.overview_view import DagAbout
+from airflow_provider_zeus.plugin.text.run_notes import Wait
+from airflow_provider_zeus.plugin.views.overview_view import DagAbout, Live
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 from airflow_provider_zeus.signals.start import DAY_S
+from airflow_provider_zeus.store.live_settings import SETTINGS, last_change, problem_of, read_settings, variable_key
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
 from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_PENDING = 200  # pending results read for one answer
-MOST_WAITS = 1000  # of one run
 MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
 
 _beliefs = BeliefCache()
@@ -104,7 +104,7 @@ def waits(dag_id: str, run_id: str) -> dict[tuple[str, int], Wait]:
     which = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == WAIT)
     try:
         with create_session() as session:
-            query = sa.select(XComModel.task_id, XComModel.map_index, XComModel.value).where(*which).limit(MOST_WAITS)
+            query = sa.select(XComModel.task_id, XComModel.map_index, XComModel.value).where(*which).limit(1000)
             rows = session.execute(query).all()
     except sa.exc.SQLAlchemyError:
         log.warning("The waits of a run cannot be read.", exc_info=True)
@@ -189,6 +189,26 @@ def _pending_files() -> list[Path]:
 def _file_text(path: Path) -> str:
     """A file's name without its folder: not every reader may see paths of this host."""
     return f"file {path.name} in [zeus] state_dir"
+
+
+def live_settings(job_id: str) -> Live:
+    """Settings of a job with their last change, or the problem why none of them is used. Raises StoreError."""
+    key = variable_key(SETTINGS, job_id)
+    text = AirflowVariables().get(key)
+    if problem := problem_of(text):
+        remedy = f"No live setting is used: Variable {key!r} is no JSON object ({problem}). Correct it or delete it."
+        return {}, {"problem": remedy}
+    return read_settings(lambda _: text, job_id), last_change(text)
+
+
+def live_settings_of(job_ids: Collection[str]) -> dict[str, Live]:
+    """:func:`live_settings` of each job that has a Variable. Lists the Variables once, since most jobs have none."""
+    try:
+        keys = set(AirflowVariables().keys(f"{SETTINGS}:"))
+        return {job: live_settings(job) for job in job_ids if variable_key(SETTINGS, job) in keys}
+    except StoreError as error:
+        log.warning("Live settings cannot be read: %s", error)
+        return {}
 
 
 def heartbeat_s() -> float:

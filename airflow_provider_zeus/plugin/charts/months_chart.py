@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, base, number, plain, scale
+from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
 from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.store.base import PeriodSum
 from airflow_provider_zeus.units import energy_text, time_text
@@ -34,27 +34,33 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
         grid={"left": 64, "right": 24, "top": 30, "bottom": 66},
         legend={"type": "scroll", "bottom": 0},
         xAxis={"type": "category", "data": list(months)},
-        yAxis={"type": "value", "name": f"{what} [{unit}]", "min": 0, "nameLocation": "middle", "nameGap": 44},
+        yAxis=value_axis(f"{what} [{unit}]", 44, min=0),
         series=[
-            {
-                "type": "bar",
-                "name": plain(name),
-                "stack": "all",
-                "barMaxWidth": 64,
-                "itemStyle": {"color": COLOURS[n % len(COLOURS)]},
-                "data": [
+            bars(
+                plain(name),
+                n,
+                [
                     {"value": number(v / size), "tip": plain(f"{name}\n{month}: {text(v)}")}
                     for v, month in zip(row, months, strict=True)
                 ],
-            }
+            )
             for n, (name, row) in enumerate(rows.items())
         ],
     )
+    lines = [
+        [month, text(totals[i]), *(text(row[i]) if row[i] else "–" for row in rows.values())]
+        for i, month in reversed(list(enumerate(months)))
+    ]
     return Chart(
         title=title,
         option=option,
         text=f"{months[-1]}: {text(totals[-1])} in all.",
-        table=_table(title, rows, totals, months, text),
+        table=Table(
+            caption=title,
+            columns=["Month", "All jobs", *rows],
+            numeric=[False, True, *(True for _ in rows)],
+            rows=lines,
+        ),
     )
 
 
@@ -65,18 +71,3 @@ def _largest(of_job: Mapping[str, list[float]]) -> dict[str, list[float]]:
         return {job: of_job[job] for job in ordered}
     rest = [sum(column) for column in zip(*(of_job[job] for job in ordered[JOBS:]), strict=True)]
     return {**{job: of_job[job] for job in ordered[:JOBS]}, OTHERS: rest}
-
-
-def _table(
-    title: str,
-    rows: Mapping[str, Sequence[float]],
-    totals: Sequence[float],
-    months: Sequence[str],
-    text: Callable[[float], str],
-) -> Table:
-    columns = ["Month", "All jobs", *rows]
-    lines = [
-        [month, text(totals[i]), *(text(row[i]) if row[i] else "–" for row in rows.values())]
-        for i, month in reversed(list(enumerate(months)))
-    ]
-    return Table(caption=title, columns=columns, numeric=[False, *[True] * (len(columns) - 1)], rows=lines)

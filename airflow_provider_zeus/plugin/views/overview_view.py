@@ -13,8 +13,7 @@ from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs, overview_state
-from airflow_provider_zeus.plugin.views.models import Figure, Source
-from airflow_provider_zeus.plugin.views.overview_models import Controls, JobRow, JobSaved
+from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.savings import saving
 
@@ -147,6 +146,11 @@ def controls(
         return None
     paused, pinned = bool(live.get("pause_exploration")), live.get("pin_batch_size")
     pinned = pinned if pinned in job.batch_sizes else None
+    spent = "" if audit_cost is None else f", at a cost of about {audit_cost}"
+    audit = (
+        f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
+        "the data are measured, and what the job saved is known better. A run that trains now is not changed."
+    )
     again = f"batch size {pinned}, which stays pinned" if pinned else "the best known batch size"
     return Controls(
         dag_id=newest.origin.dag_id,
@@ -166,7 +170,7 @@ def controls(
         ),
         pin_text="The next run, and each one after it, trains with this batch size until it is unpinned, also "
         "where another one is cheaper. A run that trains now is not changed.",
-        audit_text="" if pinned or _audit_waits(trials, live) else _audit_text(job, audit_cost),
+        audit_text="" if pinned or _audit_waits(trials, live) else audit,
         unpin_text="From the next run on Zeus chooses the batch size again. A run that trains now is not changed."
         + (" Exploration stays paused." if paused else ""),
     )
@@ -178,11 +182,3 @@ def _audit_waits(trials: Sequence[Trial], live: Mapping[str, Any]) -> bool:
     if after is None or min(t.number for t in trials) > after + 1:
         return False
     return not any(t.planned.phase is Phase.AUDIT and t.number > after for t in trials)
-
-
-def _audit_text(job: ZeusJob, cost: str | None) -> str:
-    spent = "" if cost is None else f", at a cost of about {cost}"
-    return (
-        f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
-        "the data are measured, and what the job saved is known better. A run that trains now is not changed."
-    )
