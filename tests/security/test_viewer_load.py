@@ -396,7 +396,7 @@ def test_a_what_if_is_worked_out_once_while_nothing_changes(
 
 
 def test_what_is_kept_is_bounded() -> None:
-    from airflow_provider_zeus.plugin.api.caches import LruCache
+    from airflow_provider_zeus.plugin.api.reading import LruCache
 
     made: list[int] = []
     cache: LruCache[int] = LruCache(3)

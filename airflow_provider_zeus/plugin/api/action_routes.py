@@ -165,7 +165,7 @@ def _controls(trials: list[Trial], *, may_edit: bool) -> Controls:
     newest = trials[-1]
     dag_id, job_id = newest.origin.dag_id, newest.job_id
     live, changed = reading.live_settings(job_id)
-    store, job, cost = reading.open_log(), overview_view.job_of(newest, live), None
+    store, job, cost = reading.open_log(), overview_view.readable_job(newest, live), None
     if may_edit and store is not None and job is not None:  # what a run of the default is expected to cost
         log, profiles = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS))
         table = belief_table(log, job, profiles=profiles)

@@ -13,12 +13,12 @@ from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.plugin.api import action_routes, auth, reading
-from airflow_provider_zeus.plugin.api.caches import LruCache
+from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
 from airflow_provider_zeus.plugin.text.budget_text import budget_answers
 from airflow_provider_zeus.plugin.views import costs, dag_what_if, pages, prices
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
 from airflow_provider_zeus.plugin.views.models import short
 from airflow_provider_zeus.reports import export_rows, job_remarks, renamed
@@ -54,7 +54,7 @@ def dag_costs(user: auth.GetUserDep, dag_id: str, job_id: str | None = None, lim
         return answer | {"left_out": left_out, "note": left_out or "There is no older run."}
     newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
     live, now_s = store.settings(job_id), time.time()
-    job = job_of(trials, live)
+    job = job_today(trials, live)
     spent = trials_of_periods(lambda last: store.trials(job_id, last=last), job, now_s) if job.budget else []
     runs = JobRuns(
         trials=trials,
@@ -200,7 +200,7 @@ def _of_newest(
 
 def _analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis:
     live = store.settings(job_id)
-    job, switched = next_of(job_of(trials, live))
+    job, switched = next_of(job_today(trials, live))
     dataset, profiles = reading.learned(store, dag_id, job, trials)
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices.configured(), time.time())
     return JobAnalysis.of(trials, dataset, profiles, {**live, **spent, **switched})

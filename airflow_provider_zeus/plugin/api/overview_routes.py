@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.plugin.api import auth, reading
-from airflow_provider_zeus.plugin.api.caches import LruCache
+from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.views import months_view, overview_state, overview_view, pages, prices
@@ -56,7 +56,7 @@ def job_saved(dag_id: str, job_id: str, user: auth.GetUserDep) -> Any:
     trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS) if store and job_id in store.jobs(dag_id) else []
     if store is None or not trials:
         raise HTTPException(404, "This DAG has no such job.")
-    job = overview_view.job_of(trials[-1], store.settings(job_id))
+    job = overview_view.readable_job(trials[-1], store.settings(job_id))
     if job is None:
         return overview_view.unreadable()
     dataset, profiles = reading.learned(store, dag_id, job, trials)
@@ -91,7 +91,7 @@ def month_saved(user: auth.GetUserDep, month: str | None = None) -> Any:
         start_s = time.monotonic()
         try:
             trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
-            job = overview_view.job_of(trials[-1], store.settings(job_id)) if trials else None
+            job = overview_view.readable_job(trials[-1], store.settings(job_id)) if trials else None
             if job is None:
                 return "no run of it can be read here"
             dataset, profiles = reading.learned(store, dag_id, job, trials)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, HTTPException, Query  # noqa: TID253 - see above
 
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.api import auth, reading
-from airflow_provider_zeus.plugin.api.caches import LruCache
+from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import saved_text, words
 from airflow_provider_zeus.plugin.text.run_notes import waiting
@@ -66,7 +66,7 @@ def run_charts(user: auth.GetUserDep, dag_id: str, run_id: str, job_id: str, tas
     traces = run_view.RunTraces(
         drawn=[(t, store.points(t.key)) for t in own],
         profile=_profile(store, measured[-1]) if measured else [],
-        job=run_view.job_of(own, store.settings(job_id)),
+        job=run_view.job_of_run(own, store.settings(job_id)),
     )
     return {"note": None} | pages.content("run", traces, slow=True)
 
@@ -112,7 +112,7 @@ def saving_of(
     measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
     if store is None or not measured or any(t.state is State.RUNNING or t.key in pending for t in own):
         return None
-    last, job = measured[-1], run_view.job_of(own, live)
+    last, job = measured[-1], run_view.job_of_run(own, live)
     dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where
     assert where is not None
     version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
@@ -135,7 +135,7 @@ def _column(store: Store, place: Place) -> Column | None:
         every, run_id = [], place.run_id
     own = [t for t in store.recurrence(place.dag_id, run_id) if t.job_id == place.job_id]
     live = store.settings(place.job_id)
-    job = overview_view.job_of(own[-1], live) if own else None
+    job = overview_view.readable_job(own[-1], live) if own else None
     if job is None:
         return None
     if every:

@@ -127,7 +127,7 @@ class JobAnalysis:
         return f"{count} × {model}" if count > 1 else model
 
 
-def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
+def job_today(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
     """The job of the newest trial, with the live settings applied. Raises JobSpecError."""
     return max(trials, key=lambda t: t.number).job.with_settings(live)
 

@@ -18,7 +18,7 @@ from airflow_provider_zeus.plugin.charts.dag_front import front_chart
 from airflow_provider_zeus.plugin.text import headline, run_notes, words
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_of, left_out, run_key
+from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today, left_out, run_key
 from airflow_provider_zeus.plugin.views.models import Alerts, Answer, Chart, RunRow, Table
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.belief_table import belief_table
@@ -54,7 +54,7 @@ class JobRuns:
     @cached_property
     def job(self) -> ZeusJob:
         """The job with its live settings."""
-        return job_of(self.trials, self.live)
+        return job_today(self.trials, self.live)
 
     @property
     def facts(self) -> list[str]:

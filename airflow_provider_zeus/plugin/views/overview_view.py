@@ -53,7 +53,7 @@ def rows(
     ]
 
 
-def job_of(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
+def readable_job(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
     """The job of its newest trial, with the live settings applied; None where a newer version wrote it."""
     try:
         return newest.job.with_settings(live)
@@ -65,7 +65,7 @@ def _row(trials: Sequence[Trial], live: Live, now: float, about: DagAbout) -> Jo
     settings, changed = live
     trials = [t for t in trials if t.planned.phase is not Phase.IMPORTED] or trials  # those were no runs of the job
     newest = trials[-1]
-    job = job_of(newest, settings)
+    job = readable_job(newest, settings)
     found = costs.rows_of(trials, job) if job else []
     ended = [r for r in found if r.state != State.RUNNING.value]
     why = "no run has ended yet" if job else "a newer version of the provider wrote this job"
@@ -141,7 +141,7 @@ def controls(
     :param audit_cost: what a run of the default is expected to cost; None: not known.
     """
     newest = trials[-1]
-    job = job_of(newest, live)
+    job = readable_job(newest, live)
     if job is None:
         return None
     paused, pinned = bool(live.get("pause_exploration")), live.get("pin_batch_size")

@@ -54,7 +54,7 @@ def shared_job(parts: Mapping[PartKey, Sequence[Trial]], key: PartKey) -> str:
     return run_notes.shared_job(t for other, own in parts.items() if other[:2] == key[:2] for t in own)
 
 
-def job_of(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
+def job_of_run(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
     """The job as it was when this run was decided, costed with the present eta."""
     job = trials[-1].job
     return replace(job, eta=live["eta"]) if "eta" in live else job
@@ -89,7 +89,7 @@ class RunPart:
     @cached_property
     def job(self) -> ZeusJob:
         """The job as it was when this run was decided, costed with the present eta."""
-        return job_of(self.trials, self.live)
+        return job_of_run(self.trials, self.live)
 
     @cached_property
     def row(self) -> RunRow:

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
-from airflow_provider_zeus.plugin.api.caches import BeliefCache
+from airflow_provider_zeus.plugin.api.reading import BeliefCache
 from airflow_provider_zeus.plugin.charts.dag_belief import BELIEVED, INTERVAL, OBSERVED, STANDINGS, belief_chart
 from airflow_provider_zeus.plugin.charts.dag_front import CHOSEN, FRONT, PROFILED, RAN, front_chart
 from airflow_provider_zeus.plugin.charts.dag_saved import BAND, EXPLORED, SUM, saved_chart
@@ -52,7 +52,7 @@ def saved(*trials: Trial) -> tuple[Savings, Chart]:
 
 
 def known(*trials: Trial, job: ZeusJob = JOB) -> JobAnalysis:
-    log = BeliefCache().of("log", as_dataset(trials, job))
+    log = BeliefCache().with_belief("log", as_dataset(trials, job))
     return JobAnalysis.of(trials, log, [])
 
 
@@ -201,7 +201,7 @@ def test_the_line_of_what_runs_has_a_limit_that_the_mode_sets(mode: str, limit_w
         ProfileSample(batch_size=32, limit_w=w, samples=100, energy_j=j, time_s=1.0)
         for w, j in ((300.0, 300.0), (150.0, 100.0))
     ]
-    best = JobAnalysis.of(log, BeliefCache().of("log", as_dataset(log, job)), profiles).best
+    best = JobAnalysis.of(log, BeliefCache().with_belief("log", as_dataset(log, job)), profiles).best
     assert best is not None
     assert best.limit_w == limit_w
 
@@ -438,9 +438,10 @@ def test_a_cached_belief_is_that_of_the_whole_log() -> None:
     changed = [*log[:2], replace(log[2], told_seq=99), *log[3:]]  # reported late: learned from the start
     for trials in (log[:3], log[:3], log, changed, log[2:]):
         whole = as_dataset(trials, job)
-        assert cache.of("a", whole).folded == whole.belief()
-    assert cache.of("b", as_dataset(log[:1], job)).folded == as_dataset(log[:1], job).belief()
-    assert cache.of("a", as_dataset(log, job)).folded == as_dataset(log, job).belief(), "dropped for b, learned again"
+        assert cache.with_belief("a", whole).folded == whole.belief()
+    assert cache.with_belief("b", as_dataset(log[:1], job)).folded == as_dataset(log[:1], job).belief()
+    again = cache.with_belief("a", as_dataset(log, job))
+    assert again.folded == as_dataset(log, job).belief(), "dropped for b, learned again"
 
 
 def test_a_choice_that_may_lose_is_not_recommended_and_one_size_is_called_what_runs() -> None:

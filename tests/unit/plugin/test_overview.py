@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_zeus.model.trial import Phase, PlannedAttempt, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.api import auth, overview_routes
-from airflow_provider_zeus.plugin.api.caches import LruCache
+from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.views import costs, overview_state, overview_view
 from airflow_provider_zeus.plugin.views.models import JobSaved
 from airflow_provider_zeus.reports.dataset import as_dataset

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_provider_zeus.plugin.charts.months_chart import JOBS, OTHERS, months_chart
 from airflow_provider_zeus.plugin.views import months_view
-from airflow_provider_zeus.plugin.views.months_view import NO_RUN, NOTHING, at_the_time
+from airflow_provider_zeus.plugin.views.months_view import JOBS, NO_RUN, NOTHING, OTHERS, at_the_time, months_chart
 from airflow_provider_zeus.plugin.views.prices import Factors
 from airflow_provider_zeus.reports.months import SavedDraws
 from airflow_provider_zeus.store.base import PeriodSum
