@@ -6,16 +6,16 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import BelowTargetError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.alerts import RunAlerts
 from airflow_provider_zeus.operators.asking import log_remarks
-from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
+from airflow_provider_zeus.operators.collect import Start, newest_start, report_all, starts_in_folder, starts_in_xcom
 from airflow_provider_zeus.operators.config import OFF, ZeusConfig
 from airflow_provider_zeus.operators.mixins import DECISION, HANDED_OVER, PLAN
 from airflow_provider_zeus.operators.recurrence import (
@@ -178,12 +178,29 @@ def _collect(training: Training) -> tuple[ResultLine | None, ZeusJob]:
     known = {start[0].start_id for start in starts}
     value = training.pull(training.trains, "return_value")
     starts += [start for start in starts_in_xcom(value, training.result_key) if start[0].start_id not in known]
+    starts = _not_told(starts, reopen, first, plan)
     reason = None if starts else _why_no_result(training, folder, value)
     number = None if folder else newest_start(starts)
     report_all(starts, reporter, plan, starts_seen=number, no_start_reason=reason, folder=folder)
     log_remarks(reopen, first, kinds=(DEVICE,))  # which was not known when the batch size was asked for
     training.report(training.context, reporter, reopen)
     return reporter.kept_end, plan.job
+
+
+def _not_told(starts: list[Start], reopen: Callable[[], Store], first: Trial, plan: Plan) -> list[Start]:
+    """The starts that no earlier trial of the run holds: where the setup task is cleared alone, the XCom is an old one."""
+    own = {replace(first.key, attempt=plan.first_attempt + i) for i in range(len(plan.in_order))}
+    try:
+        trials = reopen().recurrence(first.origin.dag_id, first.origin.run_id)
+    except StoreError:
+        return starts
+    told = {t.observation.start_id for t in trials if t.key not in own} - {None}
+    new = [start for start in starts if start[0].start_id not in told]
+    if len(new) < len(starts):
+        log.warning(
+            "Zeus: a result that an earlier trial of this run holds is left out: the training did not run again."
+        )
+    return new
 
 
 def _why_no_result(training: Training, folder: str | None, value: Any) -> str | None:

@@ -300,6 +300,18 @@ def test_clearing_the_training_asks_anew_and_saves_once_more(run_dag: Any, rerun
     assert pod.saves() == [32, 32]
 
 
+def test_clearing_the_setup_task_alone_books_no_training_twice(run_dag: Any, rerun_tasks: Any, pod: Pod) -> None:
+    with DAG("zeus_pod_setup_cleared", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
+        pod.operator(trial)
+    dag_run = run_dag(dag)
+    rerun_tasks(dag, dag_run, ["zeus_tell"])  # which may run again by itself: nothing changes
+    assert [t.state.value for t in log_of("zeus_pod_setup_cleared.train")] == ["converged"]
+    rerun_tasks(dag, dag_run, ["zeus_ask", "zeus_tell"])
+    first, again = log_of("zeus_pod_setup_cleared.train")
+    assert (first.state.value, again.state.value, again.observation.energy_j) == ("converged", "failed", None)
+    assert first.observation.start_id != again.observation.start_id
+
+
 @pytest.mark.parametrize("required", [False, True])
 def test_below_target_fails_the_run_only_where_the_target_is_required(run_dag: Any, pod: Pod, required: bool) -> None:
     name = f"zeus_pod_below_{required}"
