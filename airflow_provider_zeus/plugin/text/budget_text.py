@@ -13,7 +13,6 @@ from airflow_provider_zeus.reports.budget_figures import BudgetFigures, Passed, 
 from airflow_provider_zeus.signals.prices import Prices
 
 BUDGET = "Budget"
-NO_FORECAST = "a forecast needs three runs whose figures are known"
 
 
 def budget_answers(
@@ -51,7 +50,8 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) 
     share, source = used.spent / budget.amount, words.badge([found.source])
     spent = f"{budget.amount_text(used.spent)} ({words.share(share).text})"
     running = f"open runs are expected to take {budget.amount_text(used.committed)}" if used.committed else ""
-    forecast = Figure(exact=NO_FORECAST)
+    no_forecast = "a forecast needs three runs whose figures are known"
+    forecast = Figure(exact=no_forecast)
     if found.forecast is not None:
         exact = "what is spent, and the mean of the newest runs until the period ends"
         forecast = Figure(value=found.forecast, text=f"{budget.amount_text(found.forecast)}", exact=exact)
@@ -74,7 +74,7 @@ def _answer(found: BudgetFigures, job: ZeusJob, until: str, reader: str | None) 
             Tile(
                 name="Forecast",
                 figure=forecast,
-                note=NO_FORECAST if found.forecast is None else "more than the budget" if over else "",
+                note=no_forecast if found.forecast is None else "more than the budget" if over else "",
                 kind="warn" if over else "",
                 source=source,
             ),

@@ -57,10 +57,10 @@ def month_answer(sums: Sequence[PeriodSum], months: Sequence[str], factors: Fact
         source = words.badge(sorted({s.source for s in (*now.get(kind, ()), *before.get(kind, ()))}, key=str))
         answers = []
         if kind in now:
-            answers.append(_spent("Spent", now[kind], source, factors))
+            answers.append(_spent_of_kind("Spent", now[kind], source, factors))
             answers.append(Answer(question="Saved", note="is being worked out …"))
         if kind in before:
-            answers.append(_spent("The month before", before[kind], source, factors))
+            answers.append(_spent_of_kind("The month before", before[kind], source, factors))
         shown.append(MonthKind(kind=kind, source=source, answers=answers))
     silent = [silent_text(s for s in sums if s.period == period) for period in (last, last - 1)]
     which = ("In no figure", "In no figure of the month before")
@@ -85,7 +85,7 @@ def _by_kind(sums: Sequence[PeriodSum]) -> dict[str, list[PeriodSum]]:
     return found
 
 
-def _spent(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
+def _spent_of_kind(question: str, sums: Sequence[PeriodSum], source: Source, factors: Factors) -> Answer:
     jobs, runs = len({s.job_id for s in sums}), sum(s.runs for s in sums)
     about = f"{counted(runs, 'run')} of {counted(jobs, 'job')}"
     time_s, gpu_s = (sum(v or 0.0 for v in each) for each in zip(*((s.time_s, s.gpu_s) for s in sums), strict=True))
@@ -112,7 +112,7 @@ def month_saved(
     kinds = _by_kind(sums)
     known = [each for each in found if not isinstance(each, str)]
     answers = {
-        total.kind: _saved(
+        total.kind: _saved_of_kind(
             total,
             words.badge(sorted({s.source for s in kinds.get(total.kind, ())}, key=str)),
             factors,
@@ -131,7 +131,7 @@ def month_saved(
     return {"answers": answers, "done": done, "progress": progress}
 
 
-def _saved(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:
+def _saved_of_kind(found: SavedSum, source: Source, factors: Factors, drawn: Sequence[Observation]) -> Answer:
     """What the jobs of a kind saved at the prices of a start at once, and what waiting for another saved besides.
 
     :param drawn: by all their attempts in the month.
