@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.plugin.charts.chart_parts import bars, base, number, plain, scale, value_axis
 from airflow_provider_zeus.plugin.text.words import energy, source
 from airflow_provider_zeus.plugin.views.models import LONGEST, Chart, Table
@@ -19,8 +19,13 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
     """
     title = "Energy per GPU"
     several = [(n, t) for n, t in enumerate(trials, 1) if (t.observation.device_count or 1) > 1]
-    known = [(n, t, each_of(t.observation)) for n, t in several]
-    found = [(n, t, each) for n, t, each in known if each]
+    found: list[_Known] = []
+    for n, trial in several:
+        each_j, names = trial.observation.gpu_energy_j or (), (trial.observation.gpu_uuid or "").split(",")
+        if len(set(names)) != len(each_j):
+            names = [f"number {i}" for i in range(1, len(each_j) + 1)]
+        if each_j:
+            found.append((n, trial, dict(zip(names, each_j, strict=True))))
     if not several:
         return None
     if not found:
@@ -65,15 +70,6 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
         note=f"By attempt, {source(of)}.{running}{left_out if gaps else ''}",
         table=_table(title, shown, names, sums),
     )
-
-
-def each_of(seen: Observation) -> dict[str, float]:
-    """Energy by GPU [J], in the training's order of GPUs; empty where it is not known."""
-    each = seen.gpu_energy_j or ()
-    names = (seen.gpu_uuid or "").split(",")
-    if len(set(names)) != len(each):
-        names = [f"number {n}" for n in range(1, len(each) + 1)]
-    return dict(zip(names, each, strict=True))
 
 
 def _attempt(n: int, trial: Trial) -> str:

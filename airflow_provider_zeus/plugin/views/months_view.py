@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -174,7 +174,11 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
     for s in sums:
         months_of = of_job.setdefault(s.job_id, [0.0] * len(months))
         months_of[s.period] += (s.energy_j if energy else s.time_s) or 0.0
-    rows = _largest(of_job)
+    ordered = sorted(of_job, key=lambda job: (-sum(of_job[job]), job))
+    most = len(ordered) if len(ordered) <= JOBS + 1 else JOBS
+    rows = {job: of_job[job] for job in ordered[:most]}
+    if most < len(ordered):
+        rows[OTHERS] = [sum(column) for column in zip(*(of_job[job] for job in ordered[most:]), strict=True)]
     totals = [sum(column) for column in zip(*rows.values(), strict=True)]
     if not any(totals):
         return Chart(title=title, note="Nothing was spent yet.")
@@ -211,12 +215,3 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
             rows=lines,
         ),
     )
-
-
-def _largest(of_job: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    """The jobs that spent most, and the sum of the others."""
-    ordered = sorted(of_job, key=lambda job: (-sum(of_job[job]), job))
-    if len(ordered) <= JOBS + 1:
-        return {job: of_job[job] for job in ordered}
-    rest = [sum(column) for column in zip(*(of_job[job] for job in ordered[JOBS:]), strict=True)]
-    return {**{job: of_job[job] for job in ordered[:JOBS]}, OTHERS: rest}
