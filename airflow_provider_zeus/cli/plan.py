@@ -18,10 +18,9 @@ from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.operators.config import next_of
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
-from airflow_provider_zeus.reports.next_decision import NextDecision
+from airflow_provider_zeus.reports.next_run import NextDecision, Upcoming, upcoming
 from airflow_provider_zeus.reports.savings import saving
-from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
-from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.signals.prices import in_force
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import energy_text, time_text
 
@@ -57,7 +56,7 @@ def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], Zeus
     job, switched = next_of(trials[-1].job.with_settings(live))
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
-    prices = Prices(**read(of_airflow))
+    prices = in_force()
     spent = budget_spent(lambda last: store.trials(job_id, last=last), job, prices, time.time())
     decided = NextDecision.of(log, profiles=profiles, trials=trials, settings={**live, **spent, **switched})
     base = saving(log, job, rng=random.Random(0), profiles=profiles, decided=decided).base

@@ -8,9 +8,8 @@ from typing import Any
 
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.only_kept import OnlyKept
-from airflow_provider_zeus.operators.start_time import planned
 from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
+from airflow_provider_zeus.signals.reading import ReadOnlyKeeper, planned_start
 from airflow_provider_zeus.signals.start import WAITS
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import time_text
@@ -50,7 +49,9 @@ def may_wait(job: ZeusJob, starts: datetime | None, store: Store, job_id: str, *
     elif starts is not None and job.finish_by is None:
         begins_s = max(starts.timestamp(), now_s)
         try:
-            found, _ = planned(signal, begins_s, starts.timestamp() + within_s, took[0], OnlyKept(store))
+            found, _ = planned_start(
+                signal, begins_s, starts.timestamp() + within_s, took[0], ReadOnlyKeeper(store.kept_signal)
+            )
             until = datetime.fromtimestamp(found.at_s, UTC)
             would = f"start at {until:%Y-%m-%d %H:%M} UTC" if found.reason == WAITS else "not wait"
             then = f"as its series stands it would {would}"

@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from airflow_provider_zeus.cli.shell import command, opened, say
-from airflow_provider_zeus.hooks.month_files import write_month
+from airflow_provider_zeus.hooks.zeus import write_month
 from airflow_provider_zeus.reports.months import month_of
 
 

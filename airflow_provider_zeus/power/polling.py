@@ -57,14 +57,24 @@ def _poll(reference: weakref.WeakMethod[Callable[[], object]], stopped: threadin
         del method  # else this thread would keep its object alive while it sleeps
 
 
+def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
+    """Whether a counter, or the draw that is added up, moves: real ones do within 0.1 s, on an idle device too."""
+    first, until_s = read(), time.monotonic() + within_s
+    while read() == first:
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 EVERY_S = 0.1
-STALLED_S = 3.0  # over a longer gap between two readings the energy is unknown
 
 
 class PolledEnergy:
     """Trapezoidal integral of power readings. A thread starts at the first reading and ends with the object.
 
     :param power_mw: reads the power [mW].
+    :param stalled_s: over a longer gap between two readings the energy is unknown [s].
     :param clock: monotonic [s].
     """
 
@@ -73,7 +83,7 @@ class PolledEnergy:
         power_mw: Callable[[], NvmlAnswer],
         *,
         every_s: float = EVERY_S,
-        stalled_s: float = STALLED_S,
+        stalled_s: float = 3.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock

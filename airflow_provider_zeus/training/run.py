@@ -204,7 +204,13 @@ class ZeusRun:
         Outside of ``train()`` the plan's last attempt runs. Raises ReportError at the begin of an epoch when the one
         before reported nothing, and at the begin of a loop after one that ended normally: one run trains one model.
         """
-        self._progress.present.begin_loop()
+        live = self._progress.present
+        raise_again(live.interrupt)
+        if live.over:
+            raise ReportError(
+                "run.epochs(): this attempt's training is over: one run trains one model. Leave the first loop by "
+                "`break` where another follows, or use one task for each model."
+            )
         return iter(self._next_epoch, None)  # no generator: a swallowed interrupt is raised again at the next epoch
 
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:
@@ -303,7 +309,7 @@ class ZeusRun:
         return self._progress.present.start_pass(expected_samples)
 
     def no_batch(self, error: JobSpecError) -> None:
-        """Take it that a pass had samples and no batch; see :meth:`.Listener.no_batch`."""
+        """Note that a pass had samples and no batch; see :meth:`.Listener.no_batch`."""
         self._progress.present.no_batch(error)
 
     def end_pass(self, waited_s: float, looped_s: float) -> None:
