@@ -14,9 +14,8 @@ from pathlib import Path
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.baselines import default, grid_search
-from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.driver import default, grid_search, replay
+from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces
 from benchmarks.cores import on_all_cores

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Log
 from benchmarks.command import add, command, parser_of, positive
 from benchmarks.cores import on_all_cores
 from benchmarks.quality.choosers import BASELINES, DEFAULT, HILL_CLIMBING, PACKAGE, package

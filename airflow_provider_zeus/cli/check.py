@@ -12,7 +12,7 @@ from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_provider_zeus.cli import checks_dag, checks_power, checks_store
+from airflow_provider_zeus.cli import checks_dag, checks_host, doctor
 from airflow_provider_zeus.cli.checks_dag import NotHereError, ZeusTask
 from airflow_provider_zeus.cli.checks_training import of_command, of_training
 from airflow_provider_zeus.cli.finding import Finding, error, lines, ok, show, undecided
@@ -182,7 +182,7 @@ def _of_trial(setup: ZeusAskOperator, dag: Any, job: ZeusJob, stage: Stage) -> I
 
 def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:
     """The Connection of the trial log, as doctor sees it. ``is_worker``: this host should reach it as the tasks do."""
-    for name, examine in (("store", checks_store.store), ("schema", checks_store.schema)):
+    for name, examine in (("store", doctor.store), ("schema", doctor.schema)):
         try:
             yield replace(examine(conn_id), check=f"{name} {conn_id}")
         except UndefinedConnectionError as problem:
@@ -196,7 +196,7 @@ def _of_host(conn_id: str, *, is_worker: bool = True) -> Iterator[Finding]:
 def _of_job(job: ZeusJob) -> Iterator[Finding]:
     """What the job needs of this host: Connections of its signals, a power limit that can be set."""
     for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
-        yield checks_power.signal(signal)
+        yield checks_host.signal(signal)
     if job.mode not in ("optimize", "observe"):
         yield ok("power limit", f"mode={job.mode!r} sets none")
         return
@@ -212,7 +212,7 @@ def _of_job(job: ZeusJob) -> Iterator[Finding]:
                 gpus=job.gpus,
             )
             try:
-                yield checks_power.limits_of(job, device, config.power_socket)
+                yield checks_host.limits_of(job, device, config.power_socket)
             finally:
                 device.close()
         except ZeusError as problem:

@@ -8,16 +8,18 @@ It speaks with Airflow's metadata database, as Airflow's own commands do, so it 
 from __future__ import annotations
 
 import logging
+import ssl
 import sys
 import time
+import urllib.error
+import urllib.request
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from airflow_provider_zeus.cli.servers import not_migrated, not_running, ui_url
-from airflow_provider_zeus.cli.shell import command, os_user, say
+from airflow_provider_zeus.cli.shell import command, not_migrated, os_user, say
 from airflow_provider_zeus.errors import StoreError, ZeusError
 from airflow_provider_zeus.links.zeus import dag_path
 from airflow_provider_zeus.model.trial import State
@@ -230,3 +232,35 @@ def _say_login() -> None:
 def _progress(line: str) -> None:
     say(f"  {line}")
     sys.stdout.flush()
+
+
+# ------------------------------------------------------------------ the Airflow of this host
+def not_running() -> list[str]:
+    """Which servers, of those that a task needs, do not run: by their heartbeats in the database, or by a request."""
+    from airflow_provider_zeus.airflow_compat import get_airflow_health
+
+    health = get_airflow_health()
+    parts = {"scheduler": "scheduler", "dag-processor": "dag_processor"}
+    missing = [name for name, part in parts.items() if (health.get(part) or {}).get("status") != "healthy"]
+    return missing if _answers(f"{ui_url()}/execution/health") else [*missing, f"api-server at {ui_url()}"]
+
+
+def ui_url() -> str:
+    """Address of Airflow's UI, without a slash at its end."""
+    from airflow.sdk import conf
+
+    named: str = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    scheme = "https" if conf.get("api", "ssl_cert", fallback="") else "http"
+    return named or f"{scheme}://127.0.0.1:{conf.get('api', 'port', fallback='') or 8080}"
+
+
+def _answers(url: str) -> bool:
+    """Whether an HTTP server answers there, whatever it says."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a host of one's own is behind no proxy
+    try:
+        with direct.open(url, timeout=30.0):  # the api-server's first answer to a task takes it seconds
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError) as error:
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it does; its certificate is another matter

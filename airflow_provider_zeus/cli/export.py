@@ -1,21 +1,25 @@
-"""``airflow zeus export``: writes every field of every trial as CSV or JSON."""
+"""What is taken out of the trial log: ``airflow zeus export`` and ``report``, and ``read_log()``."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
-from airflow_provider_zeus.cli.export_rows import Row, csv_of, exact, json_of, rows_of
+from airflow_provider_zeus.cli.export_rows import COLUMNS, Row, csv_of, exact, flat, json_of, rows_of
 from airflow_provider_zeus.cli.shell import command, known, opened, say
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.store.base import Store, trial_label
+from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, open_store
 from airflow_provider_zeus.store.rows import points_to_lists
 
 
@@ -72,3 +76,34 @@ def _profiles_of(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
         for (model, count, source), version, samples in store.profiles(job_id):
             where = {"device_model": model, "device_count": count, "energy_source": source}
             yield {"job_id": job_id, **where, "job_version": version, "samples": encode(list(samples))}
+
+
+def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) -> dict[str, list[Any]]:
+    """Return all trials as columns of equal length, oldest first: ``pandas.DataFrame(read_log("my_dag.train"))``.
+
+    The names are those of ``airflow zeus export``, units included. A figure that is not known is None; its reason is in
+    ``reasons``. ``decision`` and ``reasons`` are JSON texts. A trial that cannot be read is left out.
+
+    :param job_id: one job; default: all of them, one after the other.
+    :param zeus_conn_id: Connection of the trial log.
+
+    Raises StoreError: the log cannot be read.
+    """
+    store = open_store(zeus_conn_id, create=False)
+    try:
+        rows = [flat(row) for row, _ in rows_of_jobs(store, store.jobs() if job_id is None else [job_id])]
+    finally:
+        store.close()
+    nested = ("decision", "reasons")
+    return {name: [json.dumps(row[name]) if name in nested else row[name] for row in rows] for name in COLUMNS}
+
+
+@command
+def report(args: Namespace) -> None:
+    """Write the report of a month."""
+    from airflow_provider_zeus.hooks.month_files import write_month
+    from airflow_provider_zeus.reports.months import month_of
+
+    with opened(args) as store:
+        for file in write_month(store, args.month or month_of(time.time()), Path(args.out)):
+            say(str(file))

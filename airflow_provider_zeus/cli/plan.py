@@ -7,21 +7,26 @@ import random
 import time
 from argparse import Namespace
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider_zeus.cli.plan_wait import may_wait
 from airflow_provider_zeus.cli.shell import command, known, opened, print_data, say
+from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.operators.config import next_of
+from airflow_provider_zeus.operators.only_kept import OnlyKept
+from airflow_provider_zeus.operators.start_time import planned
+from airflow_provider_zeus.operators.waiting import durations, trials_for_durations, window
 from airflow_provider_zeus.reports.budget_figures import budget_spent
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.next_decision import NextDecision
 from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.reports.upcoming import Upcoming, upcoming
 from airflow_provider_zeus.signals.prices import Prices, of_airflow, read
+from airflow_provider_zeus.signals.start import WAITS
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import energy_text, time_text
 
@@ -132,3 +137,46 @@ def _as_json(found: Upcoming) -> dict[str, Any]:
         "time_95_s": found.time_95_s,
         "room_s": found.room_s,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MayWait:
+    """A window after the scheduled start. ``until``: the start by the series in the log; None: not known."""
+
+    within_s: float
+    signal: str
+    until: datetime | None
+    text: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``-o json`` has it."""
+        until = None if self.until is None else self.until.isoformat()
+        return {"within_s": self.within_s, "signal": self.signal, "until": until}
+
+
+def may_wait(job: ZeusJob, starts: datetime | None, store: Store, job_id: str, *, now_s: float) -> MayWait | None:
+    """The wait of the next run; None for a job that never waits. No service is asked.
+
+    :param job: as that run has it.
+    :param starts: when the schedule begins it; None: not known.
+    """
+    if job.start_within is None:
+        return None
+    signal, within_s = str(job.start_signal), window(job).total_seconds()
+    most = f"at most {time_text(within_s)} for a cheaper start by {signal}"
+    if job.finish_by is not None:
+        most += ", and no longer than its deadline lets it"
+    until, then = None, "it is planned when the run begins"
+    took = durations(trials_for_durations(store, job_id))
+    if took is None:
+        then = "it starts at once: no run has shown yet how long it takes"
+    elif starts is not None and job.finish_by is None:
+        begins_s = max(starts.timestamp(), now_s)
+        try:
+            found, _ = planned(signal, begins_s, starts.timestamp() + within_s, took[0], OnlyKept(store))
+            until = datetime.fromtimestamp(found.at_s, UTC)
+            would = f"start at {until:%Y-%m-%d %H:%M} UTC" if found.reason == WAITS else "not wait"
+            then = f"as its series stands it would {would}"
+        except SignalError:
+            then = f"no series of these hours is in the log; {then}"
+    return MayWait(within_s=within_s, signal=signal, until=until, text=f"{most}; {then}")

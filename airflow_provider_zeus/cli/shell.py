@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
-from airflow_provider_zeus.cli.servers import MIGRATE, not_migrated
 from airflow_provider_zeus.errors import ConnectionLookupError, JobSpecError, ZeusError
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import Store
+
+MIGRATE = "run 'airflow db migrate' (or 'airflow standalone', which does so)"
 
 
 def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace], None]:
@@ -57,6 +58,22 @@ def _cause(error: ZeusError) -> str:
     """The text of an error; where Airflow has no database yet to look a Connection up in, that."""
     problem = not_migrated() if isinstance(error, ConnectionLookupError) else None
     return f"{problem}: {MIGRATE}." if problem else str(error)
+
+
+def not_migrated() -> str | None:
+    """Why Airflow's metadata database cannot be used yet; None where it can."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from airflow_provider_zeus.airflow_compat import check_migrations
+
+    logging.getLogger(check_migrations.__module__).setLevel(logging.WARNING)  # it logs that it waits
+    try:
+        check_migrations(timeout=1)
+    except TimeoutError:
+        return "Airflow's metadata database lacks the tables of this version of Airflow"
+    except (SQLAlchemyError, OSError) as error:
+        return f"Airflow's metadata database cannot be reached ({type(error).__name__})"
+    return None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from airflow_provider_zeus.cli.shell import command, print_data, say, show
 from airflow_provider_zeus.errors import JobSpecError
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.simulation.log import Log
+    from airflow_provider_zeus.simulation.environment import Log
     from airflow_provider_zeus.simulation.scenario import Scenario
 
 LEGEND = """\
@@ -60,8 +60,7 @@ def simulate(args: Namespace) -> None:
 
 
 def _replay(policy: str, scenario: Scenario, recurrences: int, seed: int) -> Log:
-    from airflow_provider_zeus.simulation.baselines import default, grid_search
-    from airflow_provider_zeus.simulation.driver import replay
+    from airflow_provider_zeus.simulation.driver import default, grid_search, replay
 
     scenario.job()  # raises JobSpecError for an invalid eta
     baselines = {"default": default, "grid_search": grid_search}

@@ -7,8 +7,7 @@ import math
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import PlannedAttempt
 from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.environment import Environment, Run
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Environment, Log, Run
 from airflow_provider_zeus.simulation.scenario import Epoch, Scenario
 
 OURS = POLICIES[0]

@@ -13,7 +13,7 @@ from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.simulation.driver import replay
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks.quality.choosers import always_default, run_cost
 from benchmarks.quality.drifts import SHIFT, Drift

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.job_checks import POLICIES
-from airflow_provider_zeus.simulation.baselines import grid_search
+from airflow_provider_zeus.simulation.driver import grid_search
 from airflow_provider_zeus.simulation.environment import Run
 from airflow_provider_zeus.simulation.scenario import Scenario
 from airflow_provider_zeus.simulation.traces import Traces

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.simulation.rows import CsvRow, rows_of
+from airflow_provider_zeus.simulation.traces import CsvRow, rows_of
 from benchmarks.group_shape import Shape, read_shape
 
 COLUMNS = ("group", "start_time", "end_time", "dataset", "runtime_ratio")

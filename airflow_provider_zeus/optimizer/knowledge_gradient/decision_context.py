@@ -13,20 +13,27 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
-from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import CAUTION, HORIZON, Choice, Predictions
-from airflow_provider_zeus.optimizer.knowledge_gradient.candidates import in_reach, log_factors_after
-from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
-from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
-from airflow_provider_zeus.optimizer.thompson.arms import (
+from airflow_provider_zeus.optimizer.arms import (
     epoch_cost_variance,
     epoch_costs,
     epoch_costs_elsewhere,
     loads,
     profiled_epoch_costs,
 )
-from airflow_provider_zeus.optimizer.thompson.pruning import start_at
+from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
+    CAUTION,
+    HORIZON,
+    Choice,
+    Predictions,
+    in_reach,
+    log_factors_after,
+)
+from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector
+from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
+from airflow_provider_zeus.optimizer.reasons import Why
+from airflow_provider_zeus.optimizer.thompson import start_at
 
 RELIABILITY_RUNS = 5  # newest complete runs whose share of successes counts
 AUDIT_GAP = 5  # recurrences between two audits, at least
@@ -128,12 +135,12 @@ class DecisionContext(NamedTuple):
         :param incumbent: its index.
         """
         fit = frozenset[int]() if self.times is None else self.times.fitting(self.converged)
-        adjective = "cheap" if fit or self.times is None else "fast"
-        known = f"known {'that is fast enough' if fit else 'to reach the target'}"
         costs = dict(zip(self.all_sizes, predictions.log_cost.tolist(), strict=True))
-        if min(costs[b] for b in fit or self.converged) < costs[self.all_sizes[incumbent]]:
-            return f"than which none {known} is surely {adjective}er"
-        return f"the {adjective}est {known}"
+        cheapest = min(costs[b] for b in fit or self.converged) >= costs[self.all_sizes[incumbent]]
+        return (Why.CHEAPEST if cheapest else Why.NONE_SURELY_CHEAPER).of(
+            adjective="cheap" if fit or self.times is None else "fast",
+            known="that is fast enough" if fit else "to reach the target",
+        )
 
     def predictions(self) -> Predictions | None:
         """Predictions for all sizes; None where no EpochCost is known on any device."""

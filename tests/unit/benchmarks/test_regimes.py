@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.simulation.log import Log
+from airflow_provider_zeus.simulation.environment import Log
 from airflow_provider_zeus.simulation.scenario import Scenario
 from benchmarks import regimes
 from benchmarks.learn import job_with, log_of
