@@ -18,9 +18,6 @@ from airflow_provider_zeus.power.limits.record import candidates, is_record
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.untrusted_files import open_plain
 
-_READINGS = 10
-_PAUSE_S = 0.1  # GPUs update their counters every 20 to 100 ms
-
 
 def device(device: Device) -> Finding:
     """The device that ``device="auto"`` finds on this host."""
@@ -44,13 +41,12 @@ def energy(device: Device, pause: Callable[[float], object] = time.sleep) -> Fin
         return warning("energy", "nothing to read", "see device")
     if first_j is None:
         return warning("energy", f"{source} gives no reading", device.missing.get("energy_j", "see the driver's log"))
-    for _ in range(_READINGS):
-        pause(_PAUSE_S)
+    for _ in range(10):
+        pause(0.1)  # GPUs update their counters every 20 to 100 ms
         now_j = device.energy_j()
         if now_j is not None and now_j != first_j:
             return ok("energy", f"{source} works: {now_j - first_j:.3g} J while it was read")
-    waited_s = _READINGS * _PAUSE_S
-    return warning("energy", f"{source} stays at {first_j:g} J for {waited_s:g} s", "check the driver's counter")
+    return warning("energy", f"{source} stays at {first_j:g} J for 1 s", "check the driver's counter")
 
 
 def state(state_dir: Path) -> Finding:
@@ -93,7 +89,6 @@ def orphans(state_dir: Path) -> tuple[list[str], list[str]]:
 
 
 SIDECAR, ZEUSD_SOCKET = "/run/zeus/power.sock", "/run/zeusd/zeusd.sock"  # where they listen by default
-_CAP_SYS_ADMIN = 21
 
 Ask = Callable[[str, list[str]], object]  # [zeus] power_socket, UUIDs; raises DeviceError
 
@@ -117,7 +112,15 @@ def permission(
     problems = {socket: _problem(socket, uuids, ask) for socket in sockets}
     ways = [f"this user itself: {privilege or 'no, neither root nor CAP_SYS_ADMIN'}"]
     ways += [f"{_named(socket)}: {problem or 'yes'}" for socket, problem in problems.items()]
-    finding, remedy = "; ".join(ways), _remedy(problems, privilege)
+    finding, usable = "; ".join(ways), next((socket for socket, problem in problems.items() if not problem), None)
+    remedy = (
+        "start zeus-power-sidecar as root and set [zeus] power_socket, or give the workers CAP_SYS_ADMIN; "
+        "mode='measure' works without"
+    )
+    if usable:
+        remedy = f"set [zeus] power_socket = {usable}"
+    elif privilege:
+        remedy = "leave [zeus] power_socket empty: this user may set limits itself"
     if power_socket:
         if not problems[power_socket]:
             return ok("permission", f"limits are set by {_named(power_socket)}, as [zeus] power_socket says. {finding}")
@@ -168,18 +171,6 @@ def restore(state_dir: Path) -> Finding:
     return warning("restore", finding, "see the log above; run it as the owner of the record")
 
 
-def _remedy(problems: Mapping[str, str], privilege: str) -> str:
-    usable = next((socket for socket, problem in problems.items() if not problem), None)
-    if usable:
-        return f"set [zeus] power_socket = {usable}"
-    if privilege:
-        return "leave [zeus] power_socket empty: this user may set limits itself"
-    return (
-        "start zeus-power-sidecar as root and set [zeus] power_socket, or give the workers CAP_SYS_ADMIN; "
-        "mode='measure' works without"
-    )
-
-
 def _problem(power_socket: str, uuids: list[str], ask: Ask | None) -> str:
     """Why the helper at a socket cannot set limits; empty where it can."""
     path = power_socket.removeprefix(ZEUSD)
@@ -208,4 +199,4 @@ def _privilege(euid: int, status: Path) -> str:
         capabilities = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
     except (OSError, ValueError, IndexError):  # not Linux
         return ""
-    return "CAP_SYS_ADMIN" if capabilities >> _CAP_SYS_ADMIN & 1 else ""
+    return "CAP_SYS_ADMIN" if capabilities >> 21 & 1 else ""

@@ -111,6 +111,7 @@ def get_zeus_cli_commands() -> list[CLICommand]:
 
 
 def _commands() -> tuple[CLICommand, ...]:
+    upgrade = _command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade")
     return (
         _demo(),
         _command(
@@ -205,11 +206,7 @@ def _commands() -> tuple[CLICommand, ...]:
             description="Delete power over time and decisions of old trials. Costs, savings and sums stay. Open trials "
             "and those in the policy's window are not touched.",
         ),
-        GroupCommand(
-            name="db",
-            help="The database of the trial log",
-            subcommands=(_command("upgrade", "Create or migrate the tables of the trial log", "upkeep.upgrade"),),
-        ),
+        GroupCommand(name="db", help="The database of the trial log", subcommands=(upgrade,)),
         _command(
             "uninstall",
             "Say what lies where, and how to take it away",

@@ -1,26 +1,17 @@
-"""``airflow zeus doctor``: checks this host and names remedies. Only ``--restore`` changes anything."""
+"""``airflow zeus doctor``: checks this host and the log and names remedies. Only ``--restore`` changes anything."""
 
 from __future__ import annotations
 
+import platform
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_provider_zeus.cli import checks_host
-from airflow_provider_zeus.cli.finding import Finding, error, ok, show, undecided
+from airflow_provider_zeus.cli.finding import Finding, error, ok, show, undecided, warning
 from airflow_provider_zeus.cli.shell import MIGRATE, command, not_migrated
-from airflow_provider_zeus.errors import ZeusError
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.operators.config import ZeusConfig
-    from airflow_provider_zeus.power.device import Device
-
-import platform
-from importlib.metadata import PackageNotFoundError, version
-
-from airflow_provider_zeus.cli.finding import warning
-from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.errors import StoreError, ZeusError
 from airflow_provider_zeus.store.base import trial_label
 
 
@@ -33,38 +24,53 @@ def doctor(args: Namespace) -> int:
 
 def examine(conn_id: str, *, restore: bool = False) -> Iterator[Finding]:
     """Run the checks one by one and yield their findings."""
+    from airflow_provider_zeus.operators.config import ZeusConfig
+    from airflow_provider_zeus.power.device import Device, default_state_dir
+    from airflow_provider_zeus.power.factory import open_device
+
     yield _safely("versions", versions)
-    config, finding = _config()
-    state_dir = config.state_dir
-    yield finding
-    device, finding = _device(config)
-    yield finding
-    if device is not None:
-        yield _safely("energy", lambda: checks_host.energy(device))
-        yield _safely("permission", lambda: checks_host.permission(device, config.power_socket))
+    try:
+        config = ZeusConfig.read()
+        finding = f"heartbeat every {config.heartbeat_s:g} s; a trial without one for {config.lease_s:g} s is dead"
+        yield ok("configuration", f"[zeus] {finding}")
+    except ZeusError as problem:
+        folder = Path(default_state_dir())
+        config = ZeusConfig(state_dir=folder, heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
+        yield error("configuration", str(problem))
+    state_dir, socket, devices = config.state_dir, config.power_socket, list[Device]()
+
+    def find() -> Finding:
+        devices.append(
+            open_device(
+                "auto",
+                state_dir=state_dir,
+                cpu_watts=config.cpu_watts,
+                read_only=config.power_read_only,
+                power_socket=socket,
+            )
+        )
+        return checks_host.device(devices[0])
+
+    yield _safely("device", find)
+    if devices:
+        yield _safely("energy", lambda: checks_host.energy(devices[0]))
+        yield _safely("permission", lambda: checks_host.permission(devices[0], socket))
     if restore:
         yield _safely("restore", lambda: checks_host.restore(state_dir))
     yield _safely("state_dir", lambda: checks_host.state(state_dir))
-    yield from _with_cause(
-        [
-            _safely("store", lambda: store(conn_id)),
-            _safely("schema", lambda: schema(conn_id)),
-            _safely("trials", lambda: trials(conn_id)),
-            _safely("executor", lambda: executor(conn_id)),
-            _safely("untold costs", lambda: pending(state_dir)),
-        ]
-    )
-
-
-def _with_cause(findings: list[Finding]) -> Iterator[Finding]:
-    """The findings; where they failed since Airflow has no database yet, that is the finding."""
-    problem = not_migrated() if any(f.status == "error" for f in findings) else None
-    if problem is None:
-        yield from findings
-        return
-    yield error("airflow", problem, MIGRATE)
-    for f in findings:
-        yield undecided(f.check, "needs Airflow's metadata database: see airflow") if f.status == "error" else f
+    of_log = [
+        _safely("store", lambda: store(conn_id)),
+        _safely("schema", lambda: schema(conn_id)),
+        _safely("trials", lambda: trials(conn_id)),
+        _safely("executor", lambda: executor(conn_id)),
+        _safely("untold costs", lambda: pending(state_dir)),
+    ]
+    cause = not_migrated() if any(f.status == "error" for f in of_log) else None
+    if cause is not None:  # where they failed since Airflow has no database yet, that is the finding
+        yield error("airflow", cause, MIGRATE)
+        missing = "needs Airflow's metadata database: see airflow"
+        of_log = [undecided(f.check, missing) if f.status == "error" else f for f in of_log]
+    yield from of_log
 
 
 def _safely(check: str, run: Callable[[], Finding]) -> Finding:
@@ -74,43 +80,6 @@ def _safely(check: str, run: Callable[[], Finding]) -> Finding:
         return error(check, str(problem))
     except Exception as problem:  # one failed check does not stop the others
         return error(check, f"the check itself failed: {type(problem).__name__}: {problem}", "report this as a bug")
-
-
-def _config() -> tuple[ZeusConfig, Finding]:
-    from airflow_provider_zeus.operators.config import ZeusConfig
-    from airflow_provider_zeus.power.device import default_state_dir
-
-    try:
-        config = ZeusConfig.read()
-    except ZeusError as problem:
-        state_dir = Path(default_state_dir())
-        default = ZeusConfig(state_dir=state_dir, heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
-        return default, error("configuration", str(problem))
-    finding = f"[zeus] heartbeat every {config.heartbeat_s:g} s; a trial without one for {config.lease_s:g} s is dead"
-    return config, ok("configuration", finding)
-
-
-def _device(config: ZeusConfig) -> tuple[Device | None, Finding]:
-    from airflow_provider_zeus.power.factory import open_device
-
-    opened: list[Device] = []
-
-    def find() -> Finding:
-        device = open_device(
-            "auto",
-            state_dir=config.state_dir,
-            cpu_watts=config.cpu_watts,
-            read_only=config.power_read_only,
-            power_socket=config.power_socket,
-        )
-        opened.append(device)
-        return checks_host.device(device)
-
-    finding = _safely("device", find)
-    return (opened[0] if opened else None), finding
-
-
-TESTED = ((3, 2), (3, 3))  # minor versions of Airflow
 
 
 def versions(airflow: str | None = None) -> Finding:
@@ -124,10 +93,11 @@ def versions(airflow: str | None = None) -> Finding:
         except PackageNotFoundError:
             installed.append(f"{package} not installed")
     finding = f"Airflow {airflow}, Python {platform.python_version()}, {', '.join(installed)}"
-    tested = " and ".join(f"{major}.{minor}" for major, minor in TESTED)
+    minors = ((3, 2), (3, 3))
+    tested = " and ".join(f"{major}.{minor}" for major, minor in minors)
     if not (3, 2) <= minor < (4, 0):
         return error("versions", finding, f"use Airflow >=3.2,<4 (tested: {tested})")
-    if minor not in TESTED:
+    if minor not in minors:
         return warning("versions", f"{finding}: this version of Airflow is not tested", f"tested are {tested}")
     return ok("versions", finding)
 

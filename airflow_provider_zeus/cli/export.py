@@ -31,7 +31,12 @@ def export(args: Namespace) -> None:
         jobs = store.jobs() if args.job is None else [known(store, args.job)]
         rows = rows_of_jobs(store, jobs)  # read them all before the file is opened
         left_out = [trial_label(damage) for damage in store.unreadable]
-        profiles = [] if form == "csv" else [*_profiles_of(store, jobs)]
+        profiles = [
+            {"job_id": job_id, "device_model": model, "device_count": count, "energy_source": source}
+            | {"job_version": job_version, "samples": encode(list(samples))}
+            for job_id in (jobs if form == "json" else ())
+            for (model, count, source), job_version, samples in store.profiles(job_id)
+        ]
         with _target(args.output) as file:
             entries = ([{**each, **_more(store, trial)}] for each, trial in rows)
             for text in csv_of([rows]) if form == "csv" else json_of(entries, profiles):
@@ -47,17 +52,16 @@ def _target(path: str | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
+
+    def private(path: str, flags: int) -> int:  # a link is refused: it could lead to another file
+        return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
     try:
-        with open(path, "w", encoding="utf-8", newline="", opener=_private) as file:
+        with open(path, "w", encoding="utf-8", newline="", opener=private) as file:
             yield file
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise StoreError(f"{path!r} cannot be written ({why}): name another file with --output.") from None
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that only this user may read where it is new. A link is refused: it could lead to another file."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def rows_of_jobs(store: Store, jobs: Iterable[str]) -> list[Row]:
@@ -69,13 +73,6 @@ def _more(store: Store, trial: Trial) -> dict[str, Any]:
     """What an import needs and no column has, what a run returned and power over time among it."""
     points = points_to_lists(store.points(trial.key))  # read trial by trial
     return {**exact(trial), "returned": trial.observation.returned, "points": points}
-
-
-def _profiles_of(store: Store, jobs: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for job_id in jobs:
-        for (model, count, source), version, samples in store.profiles(job_id):
-            where = {"device_model": model, "device_count": count, "energy_source": source}
-            yield {"job_id": job_id, **where, "job_version": version, "samples": encode(list(samples))}
 
 
 def read_log(job_id: str | None = None, *, zeus_conn_id: str = DEFAULT_CONN_ID) -> dict[str, list[Any]]:

@@ -73,7 +73,14 @@ def _read(store: Store, text: str, path: str, job: str | None, about: str) -> tu
             (place, read_export.of_csv(place, cells)) for place, cells in lines
         )
     found = [_marked(history, about) for history in found]
-    return (found if job is None else _as_job(found, job)), still_open
+    if job is None:
+        return found, still_open
+    if len(found) > 1:
+        names = ", ".join(history.job_id for history in found[:5])
+        raise JobSpecError.of("--job", job, f"the file has {len(found)} jobs ({names})", "Export one of them")
+    if not 0 < len(job) <= 1000 or not job.isprintable():
+        raise JobSpecError.of("--job", job, "no name of a job", "Give a text of printable characters")
+    return [moved_to(history, job) for history in found], still_open
 
 
 def _earlier(store: Store, lines: Sequence[Entry], job: str | None, about: str) -> list[History]:
@@ -83,15 +90,6 @@ def _earlier(store: Store, lines: Sequence[Entry], job: str | None, about: str) 
     if not newest:
         raise JobSpecError.of("--job", job, "has no trial that can be read", "See 'airflow zeus doctor'")
     return read_export.histories_of(trials_of(lines, newest[0], about))[0]
-
-
-def _as_job(histories: list[History], job: str) -> list[History]:
-    if len(histories) > 1:
-        names = ", ".join(history.job_id for history in histories[:5])
-        raise JobSpecError.of("--job", job, f"the file has {len(histories)} jobs ({names})", "Export one of them")
-    if not 0 < len(job) <= 1000 or not job.isprintable():
-        raise JobSpecError.of("--job", job, "no name of a job", "Give a text of printable characters")
-    return [moved_to(history, job) for history in histories]
 
 
 def _marked(history: History, about: str) -> History:
@@ -141,21 +139,20 @@ def trials_of(lines: Iterable[Entry], like: Trial, about: str) -> list[tuple[str
         known = {name: cells.get(name, "").strip() for name in _NAMES}
         text = "\n".join((like.job_id, *known.values()))
         seen[text] += 1  # two trainings with equal values are two
-        found.append((place, _trial(place, known, like, f"imported-{_digest(text, seen[text])}", about)))
+        digest = sha256(f"{seen[text]}\n{text}".encode()).hexdigest()[:32]
+        found.append((place, _trial(place, known, like, f"imported-{digest}", about)))
     found.sort(key=lambda each: each[1].opened_at)
-    return [(place, (_numbered(trial, i), ())) for i, (place, trial) in enumerate(found, 1)]
-
-
-def _digest(text: str, nth: int) -> str:
-    return sha256(f"{nth}\n{text}".encode()).hexdigest()[:32]
-
-
-def _numbered(trial: Trial, number: int) -> Trial:
-    return replace(trial, number=number, told_seq=number, asked_after_seq=number - 1)
+    return [
+        (place, (replace(trial, number=i, told_seq=i, asked_after_seq=i - 1), ()))
+        for i, (place, trial) in enumerate(found, 1)
+    ]
 
 
 def _trial(place: str, cells: Mapping[str, str], like: Trial, ti_id: str, about: str) -> Trial:
-    batch_size = _batch_size(place, cells["batch_size"], like)
+    size, sizes = cells["batch_size"], list(like.job.batch_sizes)
+    if not (size.isascii() and size.isdigit() and len(size) < 14 and int(size) in sizes):
+        refuse(place, "batch_size", size, f"not in batch_sizes {sizes} of {like.job_id}", "Correct or remove the line")
+    batch_size = min(int(size), MOST_NUMBER)
     epochs, time_s = (_number(place, name, cells[name]) for name in ("epochs", "time_s"))
     energy_j, limit_w = (_number(place, name, cells[name], optional=True) for name in ("energy_j", "power_limit_w"))
     if cells["reached"].lower() not in _REACHED:
@@ -188,13 +185,6 @@ def _trial(place: str, cells: Mapping[str, str], like: Trial, ti_id: str, about:
             reasons={**gone, IMPORTED: f"{about}; trained on {device}" if device else about},
         ),
     )
-
-
-def _batch_size(place: str, cell: str, like: Trial) -> int:
-    sizes = list(like.job.batch_sizes)
-    if not (cell.isascii() and cell.isdigit() and len(cell) < 14 and int(cell) in sizes):
-        refuse(place, "batch_size", cell, f"not in batch_sizes {sizes} of {like.job_id}", "Correct or remove the line")
-    return min(int(cell), MOST_NUMBER)
 
 
 def _number(place: str, column: str, cell: str, *, optional: bool = False) -> float | None:

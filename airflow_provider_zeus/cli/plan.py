@@ -30,8 +30,6 @@ from airflow_provider_zeus.signals.start import WAITS
 from airflow_provider_zeus.store.base import Store
 from airflow_provider_zeus.units import energy_text, time_text
 
-NEWEST = 1000  # trials that the plan is made of: those of the pages
-
 
 @command
 def plan(args: Namespace) -> None:
@@ -44,7 +42,10 @@ def plan(args: Namespace) -> None:
     data = {"job": job_id, **figures, "starts": starts and starts.isoformat(), "wait": wait and wait.as_json()}
     if print_data(data | _as_json(found), args.output):
         return
-    lines = {"job": job_id, "starts": _when(starts, figures["dag_id"])}
+    dag_id = figures["dag_id"]
+    when = f"not known: DAG {dag_id} has no schedule, is paused, or is not in this Airflow's database"
+    when = when if starts is None else f"{starts:%Y-%m-%d %H:%M %Z}, by the schedule of {dag_id}"
+    lines = {"job": job_id, "starts": when}
     lines |= {"wait": wait.text} if wait else {}
     lines |= _texts(found)
     if figures["settings"]:
@@ -58,7 +59,7 @@ def plan(args: Namespace) -> None:
 
 def _next_run(store: Store, job_id: str) -> tuple[Upcoming, dict[str, Any], ZeusJob]:
     """The next decision, what it depends on besides the log, and the job as that run has it."""
-    trials, live = store.trials(job_id, last=NEWEST), store.settings(job_id)
+    trials, live = store.trials(job_id, last=1000), store.settings(job_id)
     job, switched = next_of(trials[-1].job.with_settings(live))
     log = as_dataset(trials, job)
     profiles = [] if log.where is None else store.profile(job_id, log.where, job.job_version)
@@ -84,12 +85,6 @@ def _scheduled(dag_id: str) -> datetime | None:
             return after
     except SQLAlchemyError:  # this host has no access to Airflow's own database: the rest of the plan holds
         return None
-
-
-def _when(starts: datetime | None, dag_id: str) -> str:
-    if starts is None:
-        return f"not known: DAG {dag_id} has no schedule, is paused, or is not in this Airflow's database"
-    return f"{starts:%Y-%m-%d %H:%M %Z}, by the schedule of {dag_id}"
 
 
 def _texts(found: Upcoming) -> Mapping[str, str]:

@@ -11,8 +11,6 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.store.base import Store
 
-SHOWN = 20
-
 
 @command
 def trials(args: Namespace) -> None:
@@ -20,7 +18,7 @@ def trials(args: Namespace) -> None:
     with opened(args) as store:
         job_id = known(store, args.job)
         if args.run is None:
-            found = store.trials(job_id, last=args.last or SHOWN)
+            found = store.trials(job_id, last=args.last or 20)
         else:
             found = [t for t in store.trials(job_id) if t.origin.run_id == args.run][-(args.last or 0) :]
     if print_data([_figures(t) for t in found], args.output):
@@ -36,7 +34,7 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
     cells = {
         "trial": str(trial.number),
         "run": trial.origin.run_id or "-",
-        **({"map index": _map_index(trial)} if mapped else {}),
+        **({"map index": "-" if trial.origin.map_index < 0 else str(trial.origin.map_index)} if mapped else {}),
         "slice": trial.origin.data_slice or "-",
         "batch size": str(trial.batch_size),
         "phase": trial.planned.phase.value,
@@ -52,10 +50,6 @@ def _cells(trial: Trial, *, why: bool, mapped: bool) -> dict[str, str]:
     }
     ended = f" Ended: {trial.reason}" if trial.reason else ""
     return cells | ({"why": f"{trial.planned.why}{ended}"} if why else {})
-
-
-def _map_index(trial: Trial) -> str:
-    return str(trial.origin.map_index) if trial.origin.map_index >= 0 else "-"
 
 
 def _figures(trial: Trial) -> dict[str, Any]:

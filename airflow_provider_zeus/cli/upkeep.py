@@ -84,7 +84,6 @@ def _report_costs(stored: int, identity: str, left: list[str]) -> int:
     return 1 if left else 0
 
 
-_SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _SAY_EVERY = 2000  # trials between two lines of progress
 
 
@@ -134,7 +133,7 @@ def seconds_of(text: str) -> float:
     found = re.fullmatch(r"([0-9]{1,6})([hdw])", text.strip())
     if found is None or int(found[1]) == 0:
         raise JobSpecError.of("--older-than", text, "not an age", "Write hours, days or weeks: 12h, 90d, 2w")
-    return int(found[1]) * _SECONDS[found[2]]
+    return int(found[1]) * {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}[found[2]]
 
 
 def size_text(size: int) -> str:

@@ -135,7 +135,13 @@ class Traces:
         here = set(self._runs)
         found = [w for w in WORKLOADS if (w.training, w.target) in here]
         known = {w.training[:2] for w in found}  # their other optimizers and targets are left out
-        found += [self._other(*key) for key in sorted(here) if key[0][:2] not in known]
+        for training, target in sorted(key for key in here if key[0][:2] not in known):
+            # a workload outside of Table 1, by the rules of section 6.1: its default is the largest safest size
+            runs = self._runs[training, target]
+            default = max(runs, key=lambda b: (sum(map(math.isfinite, runs[b])) / len(runs[b]), b))
+            longest = max((e for epochs in runs.values() for e in epochs if math.isfinite(e)), default=50.0)
+            name = f"{'-'.join(training)}@{target:g}".replace("/", "-")
+            found.append(Workload(name, training, target, default, math.ceil(2 * longest)))
         named = {w.name: w for w in found}
         if len(named) < len(found):
             twice = next(w.name for w in found if named[w.name] is not w)
@@ -198,14 +204,6 @@ class Traces:
         trained = self._runs[w.training, w.target]
         measured = sorted((b, points) for (what, b), points in self.power(gpu).items() if what == w.training)
         return {b: tuple(sorted(points)) for b, points in measured if b in trained}
-
-    def _other(self, training: Training, target: float) -> Workload:
-        """A workload outside of Table 1, by the rules of section 6.1: its default is the largest safest size."""
-        runs = self._runs[training, target]
-        default = max(runs, key=lambda b: (sum(map(math.isfinite, runs[b])) / len(runs[b]), b))
-        longest = max((e for epochs in runs.values() for e in epochs if math.isfinite(e)), default=50.0)
-        name = f"{'-'.join(training)}@{target:g}".replace("/", "-")
-        return Workload(name, training, target, default, math.ceil(2 * longest))
 
     @cached_property
     def _runs(self) -> Mapping[tuple[Training, float], Mapping[int, list[float]]]:

@@ -98,7 +98,7 @@ def _before_convergence(context: DecisionContext, held: str | None) -> PlannedAt
     start = context.start_size()
     if held:
         return PlannedAttempt(batch_size=start, phase=Phase.INCUMBENT, why=Why.TAKES.of(held=held, b=start))
-    success = context.success_of_sizes()
+    success = dict(zip(context.all_sizes, context.success(frozenset()).tolist(), strict=True))  # hopeless slices too
     b = min(context.feasible or {start}, key=lambda b: (-success[b], b != start, abs(math.log2(b / start)), b))
     if b == start and not context.belief.newest_runs:
         why = Why.COMES_FIRST.of(b=b, which=start_name(context.job, b))
