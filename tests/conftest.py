@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import gc
 import logging
@@ -69,10 +70,20 @@ def _what_stays_is_looked_at_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def airflow_home() -> Path:
     """``AIRFLOW_HOME`` with a migrated metadata database."""
+    from airflow import settings as airflow_settings
     from airflow.sdk.execution_time import supervisor
     from airflow.utils import db
 
-    db.initdb()
+    migrated = Path(os.environ["PYTEST_DEBUG_TEMPROOT"]) / "airflow.db"
+    with migrated.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if migrated.exists():
+            shutil.copy(migrated, _HOME / "airflow.db")
+            db.import_all_models()
+        else:  # the first of the test processes makes it for all
+            db.initdb()
+            airflow_settings.engine.dispose()
+            shutil.copy(_HOME / "airflow.db", migrated)
     if not hasattr(supervisor.in_process_api_server, "cache_clear"):  # older ones make it for each task of dag.test()
         supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
     return _HOME

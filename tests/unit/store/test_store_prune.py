@@ -79,7 +79,7 @@ def figures(trial: Trial) -> dict[str, Any]:
 def test_old_trials_lose_points_and_decision_and_keep_every_figure(
     store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
 ) -> None:
-    recur(store, clock, range(1, 21))
+    recur(store, clock, range(1, 15))
     before = store.trials("d.train")
     pruned = prune()
     old = [t.number for t in before if t.closed_at is not None and t.closed_at < NOW_S - 365 * DAY_S]
@@ -96,7 +96,7 @@ def test_old_trials_lose_points_and_decision_and_keep_every_figure(
 
 
 def test_a_second_pruning_finds_nothing(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
-    recur(store, clock, range(1, 21))
+    recur(store, clock, range(1, 15))
     assert prune().bytes > 0
     assert prune().bytes == 0
 
@@ -108,13 +108,13 @@ def test_what_the_log_teaches_is_the_same_and_another_job_is_left_alone(
         with transaction(engine_of(read_url(url))) as connection:  # of another eta there is no checkpoint
             return belief.read_belief(connection, "d.train", replace(JOB, eta=eta)).to_json()
 
-    recur(store, clock, range(1, 21))
-    recur(store, clock, range(1, 21), job_id="other")
+    recur(store, clock, range(1, 15))
+    recur(store, clock, range(1, 15), job_id="other")
     before = [taught(eta) for eta in (0.5, 0.3)]
     assert prune().decisions > 0
     assert [taught(eta) for eta in (0.5, 0.3)] == before
     assert all(t.decision.attempts and store.points(t.key) for t in store.trials("other"))
-    assert store.ask(request(21, job=JOB)).trial.decision.attempts
+    assert store.ask(request(15, job=JOB)).trial.decision.attempts
 
 
 def test_a_try_that_failed_stays_a_strike_and_becomes_no_death(
@@ -127,7 +127,7 @@ def test_a_try_that_failed_stays_a_strike_and_becomes_no_death(
     store.tell(tried.key, State.FAILED, report(points=300), reason="ValueError: odd")
     after = store.begin(replace(tried.key, attempt=2), tried.key)
     store.tell(after.key, State.CONVERGED, report(points=300))
-    recur(store, clock, range(3, 21))
+    recur(store, clock, range(3, 15))
     before = store.trials("d.train")
     assert prune().decisions > 0
     log = store.trials("d.train")
@@ -137,22 +137,22 @@ def test_a_try_that_failed_stays_a_strike_and_becomes_no_death(
 
 
 def test_keep_trials_deletes_points_alone(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
-    recur(store, clock, range(1, 21))
+    recur(store, clock, range(1, 15))
     pruned = prune(decisions=False)
     assert pruned.points > 0
     assert (pruned.decisions, pruned.checkpoints) == (0, 0)
-    assert len(with_points(store)) < 20
-    assert len(with_decision(store)) == 20
+    assert len(with_points(store)) < 14
+    assert len(with_decision(store)) == 14
 
 
 def test_a_dry_run_counts_the_same_and_changes_nothing(
     store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
 ) -> None:
-    recur(store, clock, range(1, 21))
+    recur(store, clock, range(1, 15))
     before = store.trials("d.train")
     would = prune(dry_run=True)
     assert store.trials("d.train") == before
-    assert len(with_points(store)) == 20
+    assert len(with_points(store)) == 14
     assert prune() == would
 
 
@@ -205,10 +205,10 @@ def test_a_late_result_of_a_pruned_trial_takes_its_row(
 
 
 def test_checkpoints_of_a_job_that_ran_no_more_go(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
-    recur(store, clock, range(1, 21))
+    recur(store, clock, range(1, 18))
     assert prune().checkpoints == 0
     assert prune(days=-1).checkpoints > 0
-    before = store.ask(request(21, job=JOB)).trial.decision
+    before = store.ask(request(18, job=JOB)).trial.decision
     assert before.attempts
 
 
@@ -234,7 +234,7 @@ def test_a_rename_meanwhile_leaves_no_empty_job(
 
 def test_an_sqlite_file_gets_smaller_in_steps(sqlite_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqlStore(sqlite_url, create=True, now=clock)
-    recur(store, clock, range(1, 21))
+    recur(store, clock, range(1, 15))
     engine = engine_of(read_url(sqlite_url))
     sql_prune.give_back(engine)
     before = pages(engine)
@@ -250,7 +250,7 @@ def pages(engine: Any) -> int:
 
 
 def test_progress_is_told_step_by_step(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
-    recur(store, clock, range(1, 21))
+    recur(store, clock, range(1, 15))
     heard: list[int] = []
     pruned = prune(progress=lambda pruned: heard.append(pruned.points))
     assert heard[-1] == pruned.points
